@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import RATE
-from uio_pipes.dsp.tones import toned
+from uio_pipes.prep.example_speech import toned
 
 MODULE = "benchmarks.augment"
 SAMPLES = sized(5 * RATE, RATE // 2)

@@ -20,10 +20,8 @@ import uio_pipes as uio
 from benchmarks.common import Report, begin, child, median, parser, rounds, sized, spread
 from recipes.common.config import ModelConfig
 from recipes.common.model import AsrModel
+from uio_pipes.inspect.fit_budget import LENGTHS, MemoryModel, peak
 from uio_pipes.run.planning import plan_lanes
-from uio_pipes.seeing.fit_budget import LENGTHS
-from uio_pipes.seeing.memory_model import MemoryModel
-from uio_pipes.seeing.memory_probe import peak
 
 MODULE = "benchmarks.fit_budget"
 GPU = torch.cuda.is_available()

@@ -50,7 +50,7 @@ def _cpu() -> float:
 
 def _ours(frames: int, count: int) -> Iterator[Any]:
     import uio_pipes as uio
-    from uio_pipes.core import batch_memory
+    from uio_pipes.core import realize as batch_memory
 
     class Make(uio.Node):
         """A source of batches that costs nothing."""

@@ -85,8 +85,8 @@ def _mapped(prefix: Path, dtype: npt.DTypeLike) -> tuple[Callable[[int], npt.NDA
 
 
 def _records(root: Path) -> Iterator[Any]:
-    from uio_pipes.formats.touch.table import IndexedTable
     from uio_pipes.io.access import PLAIN
+    from uio_pipes.sources.touchdataset.source import IndexedTable
 
     table = IndexedTable((str(root),), None, PLAIN)
     for number in _order(len(table)):

@@ -26,14 +26,14 @@ PARTS = {  # shown from the file to the batch
     "tar headers, checksums, names": ["uio_pipes.formats.tar.reader:TarReader.next"],
     "reading from the page cache": ["uio_pipes.io.local:LocalFile.read_upto"],
     "length from the wav header": ["uio_pipes.core.sample:measure"],
-    "wav to float32": ["uio_pipes.stages.decode_audio:decoded"],
-    "noise for dither": ["uio_pipes.stages.fbank:noise"],
+    "wav to float32": ["uio_pipes.stages.audio.decode:decoded"],
+    "noise for dither": ["uio_pipes.stages.features.fbank:noise"],
     "frames: mean, pre-emphasis, window": ["uio_pipes.dsp.fbank:Fbank.__call__"],
     "FFT": ["torch.fft:rfft"],
     "mel bank": ["uio_pipes.dsp.fbank:apply_bank"],
     "logarithm": ["numpy:log"],
-    "spec-augment": ["uio_pipes.stages.spec_aug:SpecAug.apply"],
-    "pad": ["uio_pipes.stages.pad:_Batch.add", "uio_pipes.stages.pad:_Batch.made"],
+    "spec-augment": ["uio_pipes.stages.features.masks:SpecAug.apply"],
+    "pad": ["uio_pipes.stages.batches.pad:_Batch.add", "uio_pipes.stages.batches.pad:_Batch.made"],
 }
 
 

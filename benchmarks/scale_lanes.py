@@ -100,7 +100,7 @@ def _lanes(graph: Any) -> list[str]:
 
 def _held(state: Any) -> int:
     """Count the utterances in the buffers of a lane."""
-    from uio_pipes.base.packing import unpack
+    from uio_pipes.base.hashing import unpack
 
     return (len(unpack(state["held"])) if "held" in state else 0) + (_held(state["source"]) if "source" in state else 0)
 
@@ -110,7 +110,7 @@ def _held(state: Any) -> int:
 
 def _deal(shards: int, lanes: int, ranks: int) -> dict[str, Any]:
     """Deal an epoch: measure how even it is, and how much each policy leaves out, repeats or waits for."""
-    from uio_pipes.base.permutation import Permutation
+    from uio_pipes.base.hashing import Permutation
     from uio_pipes.core.lane import worker_of
 
     hours = _hours(shards)

@@ -67,7 +67,7 @@ def _nodes(state: Any) -> Iterator[dict[str, Any]]:
 
 def _held(lane: str) -> int:
     """Count the utterances in the buffers of a lane."""
-    from uio_pipes.base.packing import unpack
+    from uio_pipes.base.hashing import unpack
 
     return sum(len(unpack(node["held"])) for node in _nodes(json.loads(lane)["nodes"]) if "held" in node)
 

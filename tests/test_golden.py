@@ -10,7 +10,7 @@ import pytest
 from golden.graphs import AT, EPOCH, FOLDER, GRAPHS, OPTIONS, described, machine, make_data
 
 import uio_pipes as uio
-from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import redact
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def test_a_fingerprint_does_not_say_where_in_the_package_a_thing_is() -> None:
     loader = uio.Loader(graph)
     state = loader.state_dict()
     assert "map(function=uio_pipes.redact" in state["meta"]
-    earlier = state | {"meta": state["meta"].replace("uio_pipes.redact", "uio_pipes.base.redact.redact")}
+    earlier = state | {"meta": state["meta"].replace("uio_pipes.redact", "uio_pipes.base.urls.redact")}
     loader.load_state_dict(earlier)
-    other = state | {"meta": state["meta"].replace("uio_pipes.redact", "uio_pipes.base.redact.hide")}
+    other = state | {"meta": state["meta"].replace("uio_pipes.redact", "uio_pipes.base.urls.hide")}
     with pytest.raises(uio.StateError, match=r"graph changed.*uio_pipes\.hide.*uio_pipes\.redact"):
         loader.load_state_dict(other)

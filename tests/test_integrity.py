@@ -25,11 +25,11 @@ from ogg_files import ogg
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.tar.header import BadHeader, parse_pax
+from uio_pipes.formats.tar.members import BadHeader, parse_pax
 from uio_pipes.io import compression
 from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.prep.checking.shard import WantedChecks
-from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.verify import verify
 
 DOCS = Path(__file__).parents[1] / "docs" / "integrity.md"

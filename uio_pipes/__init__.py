@@ -25,7 +25,7 @@ else:
         except AttributeError:
             told = f"module {__name__!r} has no attribute {name!r}"
             if not name.startswith("_"):
-                near = import_module("uio_pipes.base.near_names").nearest(name, import_module("uio_pipes.api").__all__)
+                near = import_module("uio_pipes.base.checks").nearest(name, import_module("uio_pipes.api").__all__)
                 told += f"; did you mean {near!r}?" if near else ""
             # Without obj Python adds no guess of its own, which goes by letters.
             raise AttributeError(told, name=name, obj=None) from None

@@ -7,23 +7,27 @@ from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.schedule import by_step
 from uio_pipes.core.statistics import Stats
 from uio_pipes.dsp.fbank_module import FbankModule
+from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
+from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
 from uio_pipes.run.loader import Loader, gather_state, to_device
-from uio_pipes.run.ray_fleet import RayWorkers
+from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader
-from uio_pipes.seeing.fit_budget import BudgetFit, fit_budget
-from uio_pipes.seeing.watch import watch
-from uio_pipes.starts.config import from_config
-from uio_pipes.starts.conversations import from_conversations
-from uio_pipes.starts.lists import from_raw_list, from_shard_list, list_files
-from uio_pipes.starts.mixing import interleave, mix
-from uio_pipes.starts.nemo import from_nemo
-from uio_pipes.starts.others import from_iterable, from_lhotse_cuts, from_lhotse_shar
-from uio_pipes.starts.parquet import from_parquet
-from uio_pipes.starts.records import from_indexed, from_kaldi, from_tar_index, open_index
-from uio_pipes.starts.text import from_jsonl, from_text
+from uio_pipes.sources.config import from_config
+from uio_pipes.sources.conversations.source import from_conversations
+from uio_pipes.sources.iterable import from_iterable
+from uio_pipes.sources.kaldi.source import from_kaldi
+from uio_pipes.sources.lhotse.source import from_lhotse_cuts
+from uio_pipes.sources.lists import from_raw_list, from_shard_list, list_files
+from uio_pipes.sources.mixing import interleave, mix
+from uio_pipes.sources.nemo.source import from_nemo
+from uio_pipes.sources.parquet.source import from_parquet
+from uio_pipes.sources.shar.source import from_lhotse_shar
+from uio_pipes.sources.tar_index import from_tar_index, open_index
+from uio_pipes.sources.text import from_jsonl, from_text
+from uio_pipes.sources.touchdataset.source import from_indexed
 from uio_pipes.tokenizers import (
     CharTokenizer,
     HuggingFaceTokenizer,

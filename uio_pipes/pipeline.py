@@ -16,64 +16,37 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.schedule import scheduled
 from uio_pipes.core.stage import Stage
-from uio_pipes.sources.load_from_raw import LoadFromRaw
-from uio_pipes.sources.load_from_tar import LoadFromTar
-from uio_pipes.sources.load_records import LoadRecords
-from uio_pipes.sources.open_files import OpenFiles
-from uio_pipes.sources.sharding_filter import ShardingFilter
-from uio_pipes.stages.add_noise import AddNoise
-from uio_pipes.stages.batch import Batch
-from uio_pipes.stages.bucket_batch import BucketBatch
-from uio_pipes.stages.chat import Chat
-from uio_pipes.stages.choose_text import ChooseText
-from uio_pipes.stages.clip import Clip
-from uio_pipes.stages.codec import Codec
-from uio_pipes.stages.concat import Concat
-from uio_pipes.stages.ctc_filter import CtcFilter
-from uio_pipes.stages.decode_audio import DecodeAudio
-from uio_pipes.stages.decode_video import DecodeVideo
-from uio_pipes.stages.deltas import Deltas
-from uio_pipes.stages.dynamic_batch import DynamicBatch
-from uio_pipes.stages.exclude import Exclude
-from uio_pipes.stages.fbank import FbankFeatures
-from uio_pipes.stages.filter import Filter
-from uio_pipes.stages.flat_map import FlatMap
-from uio_pipes.stages.global_cmvn import GlobalCmvn
-from uio_pipes.stages.language import Language
-from uio_pipes.stages.log_mel_spectrogram import LogMelSpectrogram
-from uio_pipes.stages.loudness import Loudness
-from uio_pipes.stages.lowpass import Lowpass
-from uio_pipes.stages.map import Map
-from uio_pipes.stages.mfcc import MfccFeatures
-from uio_pipes.stages.mono import Mono
-from uio_pipes.stages.normalize_text import NormalizeText
-from uio_pipes.stages.overlay import Overlay
-from uio_pipes.stages.pack import Pack
-from uio_pipes.stages.pad import Pad
-from uio_pipes.stages.pitch_shift import PitchShift
-from uio_pipes.stages.random_crop import RandomCrop
-from uio_pipes.stages.repeat import Repeat
-from uio_pipes.stages.resample import Resample
-from uio_pipes.stages.reverberate import Reverberate
-from uio_pipes.stages.segments import Segments
-from uio_pipes.stages.shuffle import Shuffle
-from uio_pipes.stages.skip import Skip
-from uio_pipes.stages.sort import Sort
-from uio_pipes.stages.speaker import Speaker
-from uio_pipes.stages.spec_aug import SpecAug
-from uio_pipes.stages.spec_sub import SpecSub
-from uio_pipes.stages.spec_trim import SpecTrim
-from uio_pipes.stages.speed_perturb import SpeedPerturb
-from uio_pipes.stages.stack import Stack
-from uio_pipes.stages.tag import Tag
-from uio_pipes.stages.take import Take
-from uio_pipes.stages.through import Through
-from uio_pipes.stages.tokenize import Tokenize
-from uio_pipes.stages.volume_perturb import VolumePerturb
+from uio_pipes.stages.audio.decode import DecodeAudio, DecodeVideo, Mono
+from uio_pipes.stages.audio.effects import Clip, Codec, Loudness, Lowpass, PitchShift, VolumePerturb
+from uio_pipes.stages.audio.noise import AddNoise, Reverberate
+from uio_pipes.stages.audio.speed import Resample, SpeedPerturb
+from uio_pipes.stages.batches.bucket_batch import BucketBatch
+from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
+from uio_pipes.stages.batches.pack import Pack
+from uio_pipes.stages.batches.pad import Pad
+from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
+from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, Stack
+from uio_pipes.stages.features.masks import SpecAug, SpecSub, SpecTrim
+from uio_pipes.stages.order.repeat import Repeat, Skip, Take
+from uio_pipes.stages.order.shuffle import Shuffle, Sort
+from uio_pipes.stages.reading.listing import ShardingFilter
+from uio_pipes.stages.reading.load_from_tar import LoadFromTar
+from uio_pipes.stages.reading.loading import LoadFromRaw, LoadRecords
+from uio_pipes.stages.reading.open_files import OpenFiles
+from uio_pipes.stages.text.chat import Chat
+from uio_pipes.stages.text.normalize import ChooseText, Language, NormalizeText
+from uio_pipes.stages.text.tokenize import CtcFilter, Tokenize
+from uio_pipes.stages.utterances.concat import Concat
+from uio_pipes.stages.utterances.filter import Exclude, Filter
+from uio_pipes.stages.utterances.flat_map import FlatMap
+from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
+from uio_pipes.stages.utterances.map import Map, Through
+from uio_pipes.stages.utterances.segment_runs import RandomCrop
+from uio_pipes.stages.utterances.segments import Segments
 
 if TYPE_CHECKING:
+    from uio_pipes.inspect.peek import Peek
     from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
-    from uio_pipes.seeing.peek import Peek
 
 __all__ = ["Pipeline"]
 
@@ -214,7 +187,7 @@ class Pipeline(Graph):
 
     def peek(self) -> Peek:
         """Run one utterance, and return a table of it after every stage: fields, shapes, planned length, time."""
-        from uio_pipes.seeing.peek import peek
+        from uio_pipes.inspect.peek import peek
 
         return peek(self)
 
@@ -228,7 +201,7 @@ class Pipeline(Graph):
         Raises:
             PipelineError: ``count`` is below 1, there is neither audio nor features, or matplotlib is missing.
         """
-        from uio_pipes.seeing.plot import plot
+        from uio_pipes.inspect.plot import plot
 
         plot(self, path, count)
 

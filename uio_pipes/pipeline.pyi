@@ -9,10 +9,10 @@ from torchdata.nodes import BaseNode
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lengths import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
+from uio_pipes.inspect.peek import Peek
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
-from uio_pipes.seeing.peek import Peek
-from uio_pipes.stages.map import MappedLength
-from uio_pipes.stages.pad import Collate
+from uio_pipes.stages.batches.pad import Collate
+from uio_pipes.stages.utterances.map import MappedLength
 from uio_pipes.tokenizers import Tokenizer
 
 __all__ = ["Pipeline"]

@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.base.pool import in_order
-from uio_pipes.prep.common.progress_bar import follow
+from uio_pipes.base.processes import in_order
+from uio_pipes.prep.common import follow
 from uio_pipes.prep.writing.files import write_bytes
 
 from ..common.fetch import FetchFailed, Remote, bring, mirrored

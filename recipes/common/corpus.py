@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from uio_pipes.base.pool import in_order
+from uio_pipes.base.processes import in_order
 from uio_pipes.prep.writing.files import write_lines
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CorpusMissing", "OtherCorpus", "SpeakingFailed", "check_settings", "in_fresh_processes", "write_settings"]
 
 R = TypeVar("R")
-PRELOAD = ["soundfile", "uio_pipes.prep.common.progress_bar", "uio_pipes.prep.examples.speech"]
+PRELOAD = ["soundfile", "uio_pipes.prep.common", "uio_pipes.prep.example_speech"]
 
 
 class CorpusMissing(Exception):

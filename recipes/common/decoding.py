@@ -16,7 +16,7 @@ from torch import nn
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
-from uio_pipes.prep.common.progress_bar import progress_bar
+from uio_pipes.prep.common import progress_bar
 
 from .experiment import Tokens
 from .model import AsrModel

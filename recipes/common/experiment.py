@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import uio_pipes as uio
-from uio_pipes.dsp.cmvn import Cmvn, read_cmvn
+from uio_pipes.dsp.features import Cmvn, read_cmvn
 from uio_pipes.prep.writing.files import atomic_path
 from uio_pipes.tokenizers import read_symbols
 

@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 from rich.progress import Progress
 
-from uio_pipes.prep.common.progress_bar import byte_bar
-from uio_pipes.prep.writing.locks import taken
+from uio_pipes.prep.common import byte_bar
+from uio_pipes.prep.writing.files import taken
 
 __all__ = ["FetchFailed", "Remote", "bring", "check", "fetch", "mirrored"]
 

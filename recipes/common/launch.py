@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from uio_pipes.base.processes import sigterm_with_parent
-from uio_pipes.prep.writing.locks import Busy, taken
+from uio_pipes.prep.writing.files import Busy, taken
 
 __all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from uio_pipes.dsp.cmvn import Cmvn
+from uio_pipes.dsp.features import Cmvn
 
 from .config import ModelConfig
 from .conformer import MaskedConformer, inside

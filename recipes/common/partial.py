@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import uio_pipes as uio
-from uio_pipes.prep.writing.files import write_lines
-from uio_pipes.prep.writing.locks import Busy, taken
+from uio_pipes.prep.writing.files import Busy, taken, write_lines
 
 __all__ = ["Busy", "Changed", "Partial", "Record", "Writer"]
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.base.processes import sigterm_with_parent
-from uio_pipes.prep.writing.locks import Busy, taken
+from uio_pipes.prep.writing.files import Busy, taken
 
 __all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "from_first", "hold", "let_first_speak", "process_group"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import uio_pipes as uio
-from uio_pipes.seeing.watch import Watched
+from uio_pipes.inspect.watch import Watched
 
 from .config import Config, OptimConfig
 from .model import AsrModel

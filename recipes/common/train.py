@@ -24,7 +24,7 @@ import typer
 
 import uio_pipes as uio
 from uio_pipes.base.hashing import stable_hash
-from uio_pipes.base.printable import counted
+from uio_pipes.base.urls import counted
 from uio_pipes.run.state import Meta, read_meta
 
 from . import checkpoint, experiment

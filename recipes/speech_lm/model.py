@@ -1,7 +1,7 @@
 """A speech language model on packed rows: an audio encoder and a decoder of the same blocks, over the same places.
 
-The batch is that of ``pack`` (``uio_pipes/stages/pack.py``): R rows of L places, each that of a token or of a frame of
-audio. Both halves attend within parts only, by masks that are made once a batch, and positions come from
+The batch is that of ``pack`` (``uio_pipes/stages/batches/pack.py``): R rows of L places, each that of a token or of a
+frame of audio. Both halves attend within parts only, by masks that are made once a batch, and positions come from
 ``position_ids``; so a part's result does not depend on the others of its row.
 """
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any, TextIO
 import soundfile
 import typer
 
-from uio_pipes.prep.common.progress_bar import progress_bar
+from uio_pipes.prep.common import progress_bar
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.files import atomic_path
 

@@ -11,8 +11,8 @@ from encoded import CODECS, chirp, encode
 from helpers_bad import audio
 
 from uio_pipes.audio.codecs import CODED
+from uio_pipes.audio.containers import sniff
 from uio_pipes.audio.decode import decode, decode_file, probe_file
-from uio_pipes.audio.sniff import sniff
 from uio_pipes.base.errors import DataError
 
 # Samples by which FFmpeg's decoders are late (aac files tell nothing of the encoder's delay) or early (wma)

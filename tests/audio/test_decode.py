@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from uio_pipes.audio.decode import decode, decode_file, probe, probe_file
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.audio_info import AudioInfo
+from uio_pipes.io.local import AudioInfo
 
 SAMPLES, RATE = 24000, 16000
 KINDS = {

@@ -10,8 +10,7 @@ import soundfile
 import torch
 
 from uio_pipes.audio import decode as decoding
-from uio_pipes.audio.decode import decode
-from uio_pipes.audio.flac import decode_flac
+from uio_pipes.audio.decode import decode, decode_flac
 from uio_pipes.base.errors import DataError
 
 pytest.importorskip("miniaudio")

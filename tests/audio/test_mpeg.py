@@ -12,7 +12,7 @@ import torch
 from encoded import chirp
 
 from uio_pipes.audio.decode import decode, decode_file
-from uio_pipes.audio.mpeg import with_length
+from uio_pipes.audio.lossy import with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import cut_recording

@@ -11,7 +11,7 @@ import soundfile
 from ogg_files import END, Page, join, ogg, pages
 
 from uio_pipes.audio.decode import decode, decode_file
-from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
+from uio_pipes.audio.lossy import check_ogg, check_ogg_segment
 from uio_pipes.base.errors import DataError
 
 FORMS = ["VORBIS", "OPUS"]

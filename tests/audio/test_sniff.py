@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from uio_pipes.audio.sniff import belies, sniff, sniff_codec
+from uio_pipes.audio.containers import belies, sniff, sniff_codec
 
 TAG = b"ID3\x04\0\0\0\0\x01\0" + bytes(128)
 AAC = b"\xff\xf1\x50\x80"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from uio_pipes.base import cores
+from uio_pipes.base import processes as cores
 
 
 @pytest.fixture

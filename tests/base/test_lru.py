@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uio_pipes.base.lru import Lru
+from uio_pipes.base.hashing import Lru
 
 
 def test_least_recently_used_goes_first_and_the_bound_holds() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.marked_yaml import parse_yaml, place_of
-from uio_pipes.starts.config import from_config
+from uio_pipes.base.json_text import parse_yaml, place_of
+from uio_pipes.sources.config import from_config
 
 TEXT = """\
 a: 1

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import uio_pipes as uio
+from uio_pipes.base.checks import nearest
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.near_names import nearest
-from uio_pipes.starts.config import TYPES
+from uio_pipes.sources.config import TYPES
 
 
 @pytest.mark.parametrize(

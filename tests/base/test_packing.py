@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uio_pipes.base.packing import pack, unpack
+from uio_pipes.base.hashing import pack, unpack
 
 
 @given(st.lists(st.integers(0, 2**32 - 1)) | st.lists(st.integers(0, 2**16 - 1)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uio_pipes.base.permutation import SMALL, Permutation
+from uio_pipes.base.hashing import SMALL, Permutation
 
 KEYS = st.integers(0, 2**64 - 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uio_pipes.base.printable import counted
+from uio_pipes.base.urls import counted
 
 
 @pytest.mark.parametrize(

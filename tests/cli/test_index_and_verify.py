@@ -16,9 +16,9 @@ from corpus import DAMAGE, Corpus
 
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.prep.checking.shard import WantedChecks
-from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.verify import verify
-from uio_pipes.prep.writing.manifest import write_manifest
+from uio_pipes.prep.writing.journal import write_manifest
 
 
 @pytest.fixture

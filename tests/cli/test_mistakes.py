@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from command import UIO, digests, uio, write_list
 
-from uio_pipes.base.printable import printable
-from uio_pipes.prep.common.suggestions import meant
+from uio_pipes.base.urls import printable
+from uio_pipes.prep.common import meant
 
 COUNT = 14
 

@@ -17,11 +17,11 @@ from command import uio, write_list
 
 import uio_pipes
 from uio_pipes.core.lane import Lane
-from uio_pipes.dsp.cmvn import read_cmvn
+from uio_pipes.dsp.features import read_cmvn
 from uio_pipes.formats.lists.manifest import ShardEntry
-from uio_pipes.prep.common.collecting_ledger import Noting
+from uio_pipes.prep.common import Noting
 from uio_pipes.prep.reading.texts import Texts
-from uio_pipes.prep.writing.manifest import write_manifest
+from uio_pipes.prep.writing.journal import write_manifest
 
 COUNT = 40
 TEXTS = ["今天 天气", "OK 好", "{NOISE}好", "公园散步"]

@@ -15,7 +15,7 @@ from corpus import Corpus
 from page_reader import Page
 from processes import environment
 
-from uio_pipes.core.run_record import files_of, read
+from uio_pipes.core.statistics import files_of, read
 from uio_pipes.reports.run_view import ranks_in, tables
 
 

@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from uio_pipes.cli.watch import watch
-from uio_pipes.core.run_record import RunRecord, append
-from uio_pipes.core.statistics import Stats
+from uio_pipes.cli.runs import watch
+from uio_pipes.core.statistics import RunRecord, Stats, append
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 

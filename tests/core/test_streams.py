@@ -82,7 +82,7 @@ def test_planned_lengths_are_those_that_are_made_and_nothing_is_decoded(monkeypa
     def decode(*arguments: object) -> None:
         raise AssertionError("decoded")
 
-    monkeypatch.setattr("uio_pipes.stages.decode_audio.decoded", decode)
+    monkeypatch.setattr("uio_pipes.stages.audio.decode.decoded", decode)
     for lengths, sample in zip(lengths_of(graph), made, strict=True):
         assert lengths.frames == len(sample["feat"])
         assert lengths.tokens == len(sample["txt"]) == len(sample["label"])

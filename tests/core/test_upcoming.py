@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.core import upcoming
+from uio_pipes.core import items as upcoming
+from uio_pipes.core.items import COUNT, Upcoming
 from uio_pipes.core.lane import Lane, Mode
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.upcoming import COUNT, Upcoming
 from uio_pipes.io.local import LocalFile, Ref
 
 BAD = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from uio_pipes.dsp.clipping import clip
+from uio_pipes.dsp.effects import clip
 
 WAV = torch.tensor([[0.5, -0.25, 0.1, 0.01], [-0.4, 0.2, 0.0, -0.01]])
 

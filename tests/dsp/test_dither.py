@@ -10,8 +10,8 @@ import torch
 
 import uio_pipes as uio
 from uio_pipes.base.hashing import Draws, mix64
-from uio_pipes.dsp import dither
-from uio_pipes.dsp.dither import LENGTHS
+from uio_pipes.dsp import fbank as dither
+from uio_pipes.dsp.fbank import LENGTHS
 
 
 def noise(samples: int, draws: Draws) -> torch.Tensor:

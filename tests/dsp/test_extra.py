@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import uio_pipes as uio
-from uio_pipes.dsp.extra import functional
+from uio_pipes.dsp.effects import functional
 
 
 @pytest.mark.parametrize("error", ["OSError", "ImportError", "RuntimeError"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torchaudio
 
-from uio_pipes.dsp.filters import loudness, lowpass, pitch_shift
+from uio_pipes.dsp.effects import loudness, lowpass, pitch_shift
 from uio_pipes.dsp.resample import fit_length
 
 RATES = (8000, 16_000, 44_100)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.dsp.log_mel import LogMel, slaney_mel_bank
+from uio_pipes.dsp.spectra import LogMel, slaney_mel_bank
 
 
 def whisper(waveform: torch.Tensor, n_fft: int = 400, hop: int = 160, bins: int = 80) -> torch.Tensor:

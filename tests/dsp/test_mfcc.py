@@ -10,7 +10,7 @@ import torchaudio.compliance.kaldi as kaldi
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import Fbank
-from uio_pipes.dsp.mfcc import Mfcc
+from uio_pipes.dsp.spectra import Mfcc
 
 
 def signals(rate: int) -> dict[str, torch.Tensor]:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uio_pipes.dsp.spec_aug import apply_masks, spec_aug_masks
+from uio_pipes.dsp.features import apply_masks, spec_aug_masks
 
 
 @given(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from uio_pipes.dsp.tones import tone, toned
+from uio_pipes.prep.example_speech import tone, toned
 
 RATE = 16_000
 

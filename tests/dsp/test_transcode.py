@@ -8,8 +8,8 @@ import torch
 import torchaudio
 
 import uio_pipes as uio
+from uio_pipes.dsp.effects import CODECS, transcode
 from uio_pipes.dsp.resample import resample
-from uio_pipes.dsp.transcode import CODECS, transcode
 
 RATES = (4000, 8000, 11_025, 16_000, 44_100, 96_000)
 # dB that the signal is above what was lost at a compression of 0.5

@@ -28,9 +28,8 @@ from processes import environment
 import uio_pipes as uio
 import uio_pipes.sources
 import uio_pipes.stages
-from uio_pipes.core.lane import Lane
+from uio_pipes.core.lane import Lane, Pulse
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.pulse import Pulse
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
@@ -273,7 +272,7 @@ def _finished(item: Any) -> Any:
 def all_stages() -> list[type[Stage]]:
     """Every public stage of the modules in ``sources`` and ``stages``, whoever wrote them."""
     for package in (uio_pipes.sources, uio_pipes.stages):
-        for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             importlib.import_module(module.name)
     homes = (f"{uio_pipes.sources.__name__}.", f"{uio_pipes.stages.__name__}.")
     found = [c for c in _subclasses(Stage) if c.__module__.startswith(homes) and not c.__name__.startswith("_")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uio_pipes.prep.index_lists import IndexedLists, index_lists
+from uio_pipes.prep.index import IndexedLists, index_lists
 
 __all__ = ["indexed"]
 

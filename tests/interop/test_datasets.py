@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils import worker
 
 import uio_pipes as uio
-from uio_pipes.sources.datasets_private import decoded_columns, loses_items, way_of_next
+from uio_pipes.sources.iterable import decoded_columns, loses_items, way_of_next
 
 NAMES = {"key": "id", "wav": "audio", "txt": "text"}
 

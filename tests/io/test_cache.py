@@ -20,12 +20,11 @@ from uio_pipes.io import cache as cache_io
 from uio_pipes.io import readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.cache import Cache
-from uio_pipes.io.identity import Identity
 from uio_pipes.io.local import Ref
 from uio_pipes.io.lookahead import is_far
-from uio_pipes.io.opening import open_ahead, open_binary, open_file
+from uio_pipes.io.opening import CachedFile, open_ahead, open_binary, open_file
 from uio_pipes.io.readahead import ReadAhead
-from uio_pipes.io.remote import CachedFile
+from uio_pipes.io.retry import Identity
 
 DATA = [random.Random(i).randbytes(1_000_000 + i) for i in range(5)]
 

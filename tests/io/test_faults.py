@@ -19,8 +19,8 @@ from fault_server import FaultServer, serving
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, readahead, retry
 from uio_pipes.io.access import Access
+from uio_pipes.io.opening import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
-from uio_pipes.io.remote import RemoteFile
 
 DATA = random.Random(1).randbytes(3_000_001)
 TRANSIENT = ["500", "502", "503", "504", "429", "503 1", "429 date", "reset 0", "reset 70000", "short 70000"]

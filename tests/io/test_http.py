@@ -13,7 +13,7 @@ from lies import LIES, first_times, head, wire
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, retry
 from uio_pipes.io.access import Access
-from uio_pipes.io.remote import RemoteFile
+from uio_pipes.io.opening import RemoteFile
 
 DATA = random.Random(1).randbytes(20_000)
 SECRET = "s3cr3t-Word"

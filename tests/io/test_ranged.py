@@ -15,8 +15,8 @@ from lies import LIES
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, ranged, readahead, retry
 from uio_pipes.io.access import Access
+from uio_pipes.io.opening import CachedFile, RemoteFile
 from uio_pipes.io.readahead import ReadAhead
-from uio_pipes.io.remote import CachedFile, RemoteFile
 
 DATA = random.Random(1).randbytes(200_000)
 

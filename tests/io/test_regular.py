@@ -17,9 +17,8 @@ import uio_pipes as uio
 from uio_pipes.audio.decode import decode_file, probe_file
 from uio_pipes.base.errors import DataError, ListError, TooManyFailures
 from uio_pipes.formats.lists.quarantine import read_quarantine
-from uio_pipes.io.local import LocalFile
+from uio_pipes.io.local import LocalFile, open_regular
 from uio_pipes.io.opening import open_binary
-from uio_pipes.io.regular import open_regular
 from uio_pipes.io.stream import open_source
 
 

@@ -18,10 +18,11 @@ from webhdfs_server import Hdfs, serving_hdfs
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.io import readahead, retry, webhdfs
+from uio_pipes.io import readahead, retry
+from uio_pipes.io import s3fs_private as webhdfs
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
-from uio_pipes.io.remote import RemoteFile
+from uio_pipes.io.opening import RemoteFile
 from uio_pipes.io.transport import transport
 
 USER, TOKEN = "speech-team", "HAAIaGFkb29wLXRva2Vu"
@@ -192,7 +193,7 @@ def test_an_error_message_is_never_taken_for_data(hdfs: Hdfs) -> None:
     theirs = fs.cat_file("/a", 0, 100)
     hdfs.datanode_faults.append("IOException")
     assert RemoteFile(url).read(0, 100) == b"0" * 100
-    assert b"RemoteException" in theirs, "fsspec is mended: io/webhdfs.py may go"
+    assert b"RemoteException" in theirs, "fsspec is mended: io/s3fs_private.py may go"
 
 
 # Users and tokens

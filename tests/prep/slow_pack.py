@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from uio_pipes.prep.pack import LengthGroup, PackSettings, pack
-from uio_pipes.prep.writing.shard_writer import ShardWriter
+from uio_pipes.prep.writing.shards import ShardWriter
 
 __all__ = ["SETTINGS", "kill_oneself"]
 

@@ -14,7 +14,7 @@ import torchaudio
 
 import uio_pipes as uio
 from recipes.common.lists import write_raw_list
-from uio_pipes.dsp.cmvn import read_cmvn
+from uio_pipes.dsp.features import read_cmvn
 from uio_pipes.prep import cmvn
 from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
 from uio_pipes.prep.reading.utterance_lists import Utterance

@@ -21,8 +21,7 @@ from corpus import DAMAGE, Corpus
 import uio_pipes as uio
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.prep.convert import convert
-from uio_pipes.prep.index_lists import index_lists
-from uio_pipes.prep.indexing.shard import index_shard
+from uio_pipes.prep.index import index_lists, index_shard
 from uio_pipes.prep.metainfo import read
 from uio_pipes.prep.pack import PackSettings, pack
 from uio_pipes.prep.recognize import recognize

@@ -19,13 +19,13 @@ from kaldi_data import write
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.kaldi.ark import ArkMatrix, Pointer
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.io.local import LocalFile
 from uio_pipes.prep.checking.shard import WantedChecks
-from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.pack import FeatureSettings, LengthGroup, OtherPacking, PackSettings, pack
 from uio_pipes.prep.verify import verify
+from uio_pipes.sources.kaldi.ark import ArkMatrix, Pointer
 
 PLAIN = PackSettings(size=5)
 FBANK = {"fbank_conf": {"num_mel_bins": 40, "dither": 1.0}, "resample_conf": {"resample_rate": 8000}, "spec_aug": True}

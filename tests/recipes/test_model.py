@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from recipes.common.config import Config
 from recipes.common.model import AsrModel
-from uio_pipes.dsp.cmvn import cmvn_of
+from uio_pipes.dsp.features import cmvn_of
 
 SIZES = {"num_mel_bins": 20, "channels": 4, "dim": 16, "heads": 2, "feed_forward": 32, "layers": 2, "kernel": 7}
 HYBRID = {**SIZES, "decoder_layers": 2, "decoder_feed_forward": 32, "label_smoothing": 0.0}

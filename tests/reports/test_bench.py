@@ -11,12 +11,11 @@ from corpus import Corpus
 import uio_pipes as uio
 from uio_pipes.audio.decode import probe
 from uio_pipes.audio.length import measure
-from uio_pipes.cli.bench import tables
+from uio_pipes.cli.plan import bench_tables
 from uio_pipes.core import sample as samples
 from uio_pipes.core.sample import Sample
-from uio_pipes.reports.bench import Bench, Speed, StageCost, bench
-from uio_pipes.reports.charts import of_bench
-from uio_pipes.reports.clock import HEADERS, READING, Clock, timed
+from uio_pipes.reports.bench import HEADERS, READING, Bench, Clock, Speed, StageCost, bench, timed
+from uio_pipes.reports.simulation import of_bench
 
 
 def idle(sample: Sample) -> Sample:
@@ -115,7 +114,7 @@ def test_advice_names_what_dominates(result: Bench, words: str) -> None:
 
 def test_of_many_stages_the_cheapest_are_one_row() -> None:
     result = found(("decode_audio", 0.1), *((f"s{n}: map", 0.001) for n in range(900)))
-    rows = list(tables(result)[0][2])
+    rows = list(bench_tables(result)[0][2])
     assert (len(rows), rows[0][0], rows[-1][:3]) == (31, "decode_audio", ("… 871 others", "871.0", "87.1%"))
 
 

@@ -12,7 +12,7 @@ from helpers_bad import raw_items, raw_list
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.reports.buckets import find_buckets, shuffled
-from uio_pipes.stages.buckets import longest_of, pairs_of
+from uio_pipes.stages.batches.buckets import longest_of, pairs_of
 
 
 def code_points(text: str) -> list[int]:

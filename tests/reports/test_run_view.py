@@ -9,8 +9,7 @@ import pytest
 from page_reader import Page
 
 import uio_pipes as uio
-from uio_pipes.core.run_record import RunRecord, append
-from uio_pipes.core.statistics import NodeStats
+from uio_pipes.core.statistics import NodeStats, RunRecord, append
 from uio_pipes.reports.page import Alarm, html
 from uio_pipes.reports.run_view import RankRecords, charts, ranks_in, tables
 

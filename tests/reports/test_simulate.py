@@ -13,11 +13,10 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.cli.simulate import tables
-from uio_pipes.reports.charts import of_simulation
+from uio_pipes.cli.plan import simulation_tables
 from uio_pipes.reports.page import html, save
 from uio_pipes.reports.simulate import simulate
-from uio_pipes.reports.simulation import Simulation
+from uio_pipes.reports.simulation import Simulation, of_simulation
 
 
 def by_frames(pipeline: uio.Pipeline) -> uio.Pipeline:
@@ -277,7 +276,7 @@ def test_equal_notes_come_once_and_one_utterance_is_drawn_as_one_bar() -> None:
     one = uio.from_iterable([{"key": "k", "txt": "a" * 204}]).tokenize(code_points)
     run = simulate(one.dynamic_batch(max_tokens=500))
     assert [chart.x for chart in of_simulation(run)] == [["0"], [204.0], [0], [204.0]]
-    assert dict(tables(run)[0][2])["largest batch"].startswith("1 utterance × ")  # type: ignore[arg-type]
+    assert dict(simulation_tables(run)[0][2])["largest batch"].startswith("1 utterance × ")  # type: ignore[arg-type]
 
 
 def test_mixing_is_how_far_apart_neighbours_of_a_shard_come(many_shards: Corpus) -> None:

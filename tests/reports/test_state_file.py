@@ -16,8 +16,7 @@ from corpus import Corpus
 
 import uio_pipes as uio
 from uio_pipes.reports.shard_progress import progress
-from uio_pipes.reports.state_file import find_state
-from uio_pipes.reports.state_view import differences, moves, per_rank, view
+from uio_pipes.reports.states import differences, find_state, moves, per_rank, view
 
 
 def training(corpus: Corpus) -> uio.Pipeline:

@@ -28,10 +28,10 @@ TRAIN = """
 import importlib, multiprocessing, os, pkgutil, sys
 
 import uio_pipes as uio
-import uio_pipes.core.run_record
+import uio_pipes.core.statistics
 
 if __name__ == "__main__":
-    assert not hasattr(os, "memfd_create") and uio_pipes.core.run_record.memory() == 0
+    assert not hasattr(os, "memfd_create") and uio_pipes.core.statistics.memory() == 0
     for module in pkgutil.walk_packages(uio.__path__, "uio_pipes."):
         importlib.import_module(module.name)
     pipeline = uio.from_shard_list(sys.argv[1], shuffle=True).decode_audio().fbank().shuffle(5).batch(2).pad()

@@ -162,7 +162,7 @@ def _lane_of(loader: uio.Loader, run: dict[int, list[int]]) -> int:
 
 
 def test_an_index_tells_len_and_equal_steps_of_all_ranks(many_shards: Corpus, tmp_path: Path) -> None:
-    from uio_pipes.prep.indexing.shard import index_shards
+    from uio_pipes.prep.index import index_shards
 
     for _ in index_shards(
         [line for line in many_shards.list.read_text().split() if line.endswith(".tar")], into=str(tmp_path)

@@ -22,7 +22,7 @@ from processes import environment
 
 import uio_pipes as uio
 from uio_pipes.core.statistics import NodeStats
-from uio_pipes.run import ray_fleet
+from uio_pipes.run.ray import fleet as ray_fleet
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")

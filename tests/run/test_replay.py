@@ -20,8 +20,7 @@ from journeys import GRAPHS, training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.reports.replay import Replay
-from uio_pipes.reports.steps import seen, steps
+from uio_pipes.reports.steps import Replay, seen, steps
 
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 6}
 
@@ -153,7 +152,7 @@ def test_streams_in_steps(many_shards: Corpus) -> None:
 
 
 def test_nothing_is_decoded_on_the_way(many_shards: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    from uio_pipes.stages import decode_audio
+    from uio_pipes.stages.audio import decode as decode_audio
 
     graph, decoded = training(many_shards.list), []
     real = decode_audio.DecodeAudio.apply

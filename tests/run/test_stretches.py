@@ -12,8 +12,7 @@ from journeys import training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.reports.replay import Replay
-from uio_pipes.reports.steps import seen, steps
+from uio_pipes.reports.steps import Replay, seen, steps
 
 State = dict[str, str]
 OPTIONS: dict[str, Any] = {"seed": 3, "uneven": "join"}

@@ -1,6 +1,6 @@
-"""Each name inside torch that run/torch_private.py uses is still there, and does what we use it for.
+"""Each name inside torch that run/private.py uses is still there, and does what we use it for.
 
-If one of these fails after a new torch was installed, mend run/torch_private.py; the message says what hangs on it.
+If one of these fails after a new torch was installed, mend run/private.py; the message says what hangs on it.
 All hold with torch 2.14.1, the last that they were tried with.
 """
 
@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from uio_pipes.run import torch_private
+from uio_pipes.run import private as torch_private
 from uio_pipes.run.dataset import ReadyBatch
 
 NOW = f"torch {torch.__version__}, last good 2.14.1"

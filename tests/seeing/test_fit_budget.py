@@ -11,7 +11,7 @@ import torch
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.seeing.memory_probe import peak
+from uio_pipes.inspect.fit_budget import peak
 
 NOISE = np.random.default_rng(0).standard_normal((1_500, 8), dtype=np.float32)
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

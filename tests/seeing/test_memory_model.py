@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from uio_pipes.seeing.memory_model import MemoryModel
+from uio_pipes.inspect.fit_budget import MemoryModel
 
 SHAPES = [(b, t, u) for b in (1, 4, 30) for t in (100, 700, 3_000) for u in (1, t // 30)]
 SHAPES += [(b, 3_000, 23) for b in (1, 4, 30)]  # as `fit_budget` measures them

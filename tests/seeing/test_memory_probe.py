@@ -8,7 +8,7 @@ from contract import digest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.seeing.memory_probe import Shape, peak, template
+from uio_pipes.inspect.fit_budget import Shape, peak, template
 
 MB = 2**20
 

@@ -11,8 +11,8 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.seeing import drawing
-from uio_pipes.seeing import plot as module
+from uio_pipes.inspect import drawing
+from uio_pipes.inspect import plot as module
 
 image = pytest.importorskip("matplotlib.image", reason="could not import matplotlib: pip install matplotlib")
 pytestmark = pytest.mark.filterwarnings("error")  # a glyph that is missing in the font warns

@@ -115,7 +115,7 @@ def test_bad_arguments(many_shards: Corpus, given: float, remedy: str) -> None:
 
 LOOP = """
 import sys, time, test_watch as here
-from uio_pipes.seeing import watch
+from uio_pipes.inspect import watch
 watch.REFRESH = 0.001
 for i, batch in enumerate(here.uio.watch(here.uio.Loader(here.pipeline(sys.argv[1])))):
     time.sleep(0.002)

@@ -13,9 +13,9 @@ from contract import counted, digest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.core import run_record
-from uio_pipes.core.run_record import RunRecord, append, files_of, read
-from uio_pipes.seeing import watch
+from uio_pipes.core import statistics as run_record
+from uio_pipes.core.statistics import RunRecord, append, files_of, read
+from uio_pipes.inspect import watch
 
 
 def loader(corpus: Corpus, **options: object) -> uio.Loader:

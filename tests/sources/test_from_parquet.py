@@ -21,9 +21,8 @@ from parquet_corpus import rows, write
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.formats.parquet.file import ParquetFile
-from uio_pipes.formats.parquet.group import RowGroup
-from uio_pipes.formats.parquet.order import RowOrder
+from uio_pipes.sources.parquet.columns import ParquetFile
+from uio_pipes.sources.parquet.group import RowGroup, RowOrder
 
 
 def delivered(pipeline: uio.Pipeline, **options: Any) -> list[Any]:

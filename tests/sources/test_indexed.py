@@ -19,10 +19,10 @@ from corpus import Corpus
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
-from uio_pipes.formats.touch.file import IndexedFile
-from uio_pipes.formats.touch.pcm import Pcm
+from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.local import LocalFile
 from uio_pipes.prep.convert import convert
+from uio_pipes.sources.touchdataset.folder import Pcm
 
 COUNT = 37
 

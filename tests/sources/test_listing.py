@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uio_pipes.base.permutation import Permutation
-from uio_pipes.sources.listing import balanced
+from uio_pipes.base.hashing import Permutation
+from uio_pipes.stages.reading.listing import balanced
 
 LENGTHS = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 

@@ -15,7 +15,6 @@ from video_files import FPS, near, video
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
-from uio_pipes.formats.touch.table import IndexedTable
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import LocalFile
 from uio_pipes.io.lookahead import fetch_early, is_far
@@ -25,6 +24,7 @@ from uio_pipes.prep.reading.texts import Texts
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.reports.inspect import inspect
 from uio_pipes.reports.simulate import simulate
+from uio_pipes.sources.touchdataset.source import IndexedTable
 
 COUNT = 7
 DEPTH = [np.arange(i, i + 5, dtype=np.float32) for i in range(COUNT)]

@@ -24,8 +24,8 @@ from cuts_corpus import cut_of, write_cuts
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.formats.naming import names_of, renamed
-from uio_pipes.formats.tar.index_files import open_sidecar
-from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.formats.tar.checks import open_sidecar
+from uio_pipes.prep.index import index_lists
 
 COUNT = 5
 

@@ -19,16 +19,16 @@ from test_kaldi import run
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError, TooManyFailures
-from uio_pipes.formats.nemo.paths import expanded, shard_number
 from uio_pipes.formats.tar.directory import TarDirectory
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import LocalFile
 from uio_pipes.prep.convert import convert
-from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import verify
 from uio_pipes.reports.inspect import inspect
 from uio_pipes.reports.simulate import simulate
+from uio_pipes.sources.nemo.tars import expanded, shard_number
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from hub import hub
 from parquet_corpus import rows, write
 
 import uio_pipes as uio
-from uio_pipes.formats.parquet.file import TAIL
 from uio_pipes.io import retry
+from uio_pipes.sources.parquet.columns import TAIL
 
 Span = tuple[int, int]
 

@@ -30,7 +30,7 @@ from uio_pipes.base.errors import DataError, ListError, PipelineError, StateErro
 from uio_pipes.io import connections, lookahead, readahead, retry, transport
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
-from uio_pipes.io.remote import RemoteFile
+from uio_pipes.io.opening import RemoteFile
 
 SECRET = "s3cr3t-Word"
 

@@ -20,8 +20,7 @@ from fault_server import FaultServer, serving
 from indexed_corpus import indexed
 
 import uio_pipes as uio
-from uio_pipes.base.redact import redact, unsigned
-from uio_pipes.base.urls import beside, folder_of, inside, path_of, suffix_of
+from uio_pipes.base.urls import beside, folder_of, inside, path_of, redact, suffix_of, unsigned
 from uio_pipes.io import retry
 
 SECRET = "s3cr3tWord"

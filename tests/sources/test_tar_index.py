@@ -22,13 +22,12 @@ from indexed_corpus import indexed
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.formats.tar.checks import sidecar_path
 from uio_pipes.formats.tar.index import dumps, loads
-from uio_pipes.formats.tar.index_files import sidecar_path
 from uio_pipes.io.local import LocalFile
-from uio_pipes.prep.index_lists import index_lists
-from uio_pipes.prep.indexing.scan import scan_shard
-from uio_pipes.prep.indexing.shard import index_shard
-from uio_pipes.starts.records import open_index
+from uio_pipes.prep.index import index_lists, index_shard
+from uio_pipes.prep.scan import scan_shard
+from uio_pipes.sources.tar_index import open_index
 
 
 @pytest.fixture

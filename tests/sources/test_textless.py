@@ -18,7 +18,7 @@ from contract import Case, check_cuts, record
 from corpus import wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.reports.inspect import inspect
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.stages.batch import Batch
+from uio_pipes.stages.batches.dynamic import Batch
 
 
 @settings(max_examples=60, deadline=None)

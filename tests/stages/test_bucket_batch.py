@@ -21,7 +21,7 @@ import uio_pipes as uio
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.batches.bucket_batch import BucketBatch
 
 LENGTHS = st.lists(st.integers(1, 120), max_size=120)
 BOUNDS = st.lists(st.integers(1, 120), max_size=5, unique=True).map(sorted)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.stages.bucket_batch import BucketBatch
+from uio_pipes.stages.batches.bucket_batch import BucketBatch
 
 LENGTHS = st.lists(st.integers(1, 120), max_size=150)
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uio_pipes.stages.buckets import CANDIDATES, count_of, even_boundaries, index_of, longest_of, pairs_of
+from uio_pipes.stages.batches.buckets import CANDIDATES, count_of, even_boundaries, index_of, longest_of, pairs_of
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=40)
 PAIRS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12)), max_size=60)

@@ -27,9 +27,8 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-from uio_pipes.stages.batch import Batch
-from uio_pipes.stages.bucket_batch import BucketBatch
-from uio_pipes.stages.dynamic_batch import DynamicBatch
+from uio_pipes.stages.batches.bucket_batch import BucketBatch
+from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 
 RATE = 8000
 

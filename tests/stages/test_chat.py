@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.stages.chat import IGNORE
+from uio_pipes.stages.text.chat import IGNORE
 
 pytest.importorskip("transformers")
 import chat_tokenizers as made

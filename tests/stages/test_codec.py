@@ -10,7 +10,7 @@ import torch
 from helpers_bad import raw_items, run
 
 import uio_pipes as uio
-from uio_pipes.dsp.transcode import CODECS, transcode
+from uio_pipes.dsp.effects import CODECS, transcode
 
 
 def test_each_codec_is_about_equally_often() -> None:

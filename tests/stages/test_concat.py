@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.stages.concat import Concat
-from uio_pipes.stages.concat_links import join_text
-from uio_pipes.stages.concat_sample import Joined
+from uio_pipes.stages.utterances.concat import Concat, Joined, join_text
 
 
 def code_points(text: str) -> list[int]:
@@ -190,7 +188,7 @@ def test_memory_of_joined_utterances_is_that_of_their_parts() -> None:
     def memory(stage: Concat | None) -> int:
         source: Any = Given([50] * 12, lane)
         from uio_pipes.core.lane import Site
-        from uio_pipes.stages.sort import Sort
+        from uio_pipes.stages.order.shuffle import Sort
 
         node = stage.build(source, lane, Site("concat", 0)) if stage else source
         node = Sort(100).build(node, lane, Site("sort", 0))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.audio.length import Plan
-from uio_pipes.stages.ctc_filter import CtcFilter, needed
+from uio_pipes.stages.text.tokenize import CtcFilter, needed
 
 LAYERS = {4: ((3, 2), (3, 2)), 6: ((3, 2), (5, 3)), 8: ((3, 2), (3, 2), (3, 2))}  # of WeNet's conv2d front ends
 

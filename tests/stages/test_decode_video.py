@@ -79,7 +79,7 @@ def test_frames_come_through_workers() -> None:
 
 
 def test_nothing_is_decoded_to_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    from uio_pipes.stages import decode_video as module
+    from uio_pipes.stages.audio import decode as module
 
     calls = []
     real = module.decode_video

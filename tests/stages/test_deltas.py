@@ -13,7 +13,7 @@ from corpus import Corpus
 from helpers_bad import raw_items, run
 
 import uio_pipes as uio
-from uio_pipes.dsp.deltas import append_deltas
+from uio_pipes.dsp.features import append_deltas
 
 
 def expected(feat: torch.Tensor, order: int, win_length: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.stages.dynamic_batch import DynamicBatch
+from uio_pipes.stages.batches.dynamic import DynamicBatch
 
 
 @settings(max_examples=200, deadline=None)

@@ -12,7 +12,7 @@ from helpers_bad import Given, audio, keys, raw_items, run, shard
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.stages.filter import Filter
+from uio_pipes.stages.utterances.filter import Filter
 
 
 def left(lengths: list[int], labels: list[int] | None = None, **bounds: Any) -> tuple[list[int], dict[str, int]]:

@@ -8,7 +8,7 @@ import torch
 from helpers_bad import run
 
 import uio_pipes as uio
-from uio_pipes.dsp.filters import loudness
+from uio_pipes.dsp.effects import loudness
 
 
 def scaled(wavs: list[torch.Tensor], target: tuple[float, float], rate: int = 16_000) -> list[torch.Tensor]:

@@ -9,7 +9,7 @@ import pytest
 from helpers_bad import raw_items, run
 
 import uio_pipes as uio
-from uio_pipes.tokenizers.blanks import remove_blanks
+from uio_pipes.tokenizers.base import remove_blanks
 
 
 @pytest.mark.parametrize(

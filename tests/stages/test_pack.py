@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.dsp.tones import Tones
+from uio_pipes.prep.example_speech import Tones
 from uio_pipes.run.planning import plan_lanes
 
 RATE = 16_000

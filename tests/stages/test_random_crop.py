@@ -18,7 +18,7 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.stages.random_crop import RandomCrop
+from uio_pipes.stages.utterances.segment_runs import RandomCrop
 
 
 def test_every_position_is_about_equally_often(tmp_path: Path) -> None:

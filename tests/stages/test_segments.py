@@ -27,7 +27,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.io.local import LocalFile
-from uio_pipes.stages.segment_runs import SegmentRun, merged, pieces, random_piece
+from uio_pipes.stages.utterances.segment_runs import SegmentRun, merged, pieces, random_piece
 
 RATE = 8000
 TIMES = [(0.0, 0.5), (0.5, 0.9), (1.0, 1.25), (1.3, 2.0), (2.0, 2.75), (2.8, 2.9)]

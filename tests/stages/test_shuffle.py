@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.stages.shuffle import Shuffle
+from uio_pipes.stages.order.shuffle import Shuffle
 
 
 def order(count: int, size: int, seed: int = 0) -> list[int]:

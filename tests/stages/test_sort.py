@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.stages.sort import Sort
+from uio_pipes.stages.order.shuffle import Sort
 
 
 @settings(max_examples=100, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.dsp.tones import Tones
+from uio_pipes.prep.example_speech import Tones
 
 
 def low_frame_rate(feat: torch.Tensor, m: int, n: int) -> torch.Tensor:

@@ -17,7 +17,7 @@ from contract import digest
 from sweeps.sweep import Outcome, rows, trials
 
 import uio_pipes as uio
-from uio_pipes.base.packing import pack
+from uio_pipes.base.hashing import pack
 
 State = dict[str, str]
 SECONDS = 60  # a trial that takes longer hangs

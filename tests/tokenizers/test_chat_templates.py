@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.tokenizers.chat_templates import JinjaTemplate, Piece, PlainTemplate, Turn
-from uio_pipes.tokenizers.transformers import TransformersTokenizer
+from uio_pipes.tokenizers.packages import TransformersTokenizer
 
 pytest.importorskip("transformers")
 import chat_tokenizers as made

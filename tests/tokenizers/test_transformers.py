@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.tokenizers.transformers import TransformersTokenizer
+from uio_pipes.tokenizers.packages import TransformersTokenizer
 
 pytest.importorskip("transformers")
 import chat_tokenizers as made

@@ -11,9 +11,7 @@ from yamls import YAMLS, dataset_conf
 
 import uio_pipes as uio
 from uio_pipes.core.stage import Stage
-from uio_pipes.wenet.conf import read_conf
-from uio_pipes.wenet.older_keys import RENAMED
-from uio_pipes.wenet.table import KEYS, LIST_STEPS, STEPS
+from uio_pipes.wenet.conf import KEYS, LIST_STEPS, RENAMED, STEPS, read_conf
 
 TOKENIZER = uio.CharTokenizer({"<unk>": 0, "文": 1})
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.audio.bounds import check_finite, check_longest
-from uio_pipes.audio.sniff import id3_size
+from uio_pipes.audio.containers import id3_size
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.regular import open_data
+from uio_pipes.io.local import open_data
 
 CODED = frozenset({"m4a", "aac", "wma"})
 

@@ -1,4 +1,7 @@
-"""Decoding of audio files: 16-bit PCM wav by ourselves, m4a, aac and wma by FFmpeg, all others by libsndfile (whole
+"""Decoding of audio files: 16-bit PCM wav by ourselves, m4a, aac and wma by FFmpeg, FLAC by dr_flac where it is
+installed, all others by libsndfile.
+
+Decoding of audio files: 16-bit PCM wav by ourselves, m4a, aac and wma by FFmpeg, all others by libsndfile (whole
 FLAC files by dr_flac if it is installed).
 
 torch is imported with the first waveform: commands that read headers only start without it.
@@ -11,8 +14,10 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from struct import Struct
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,17 +26,45 @@ import soundfile
 
 from uio_pipes.audio.bounds import check_channel, check_claims, check_finite, check_longest
 from uio_pipes.audio.codecs import CODED, decode_coded
-from uio_pipes.audio.containers import HEAD, Wav, check_length, wav_header
-from uio_pipes.audio.flac import decode_flac
-from uio_pipes.audio.mpeg import with_length
-from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
-from uio_pipes.audio.sniff import sniff
+from uio_pipes.audio.containers import HEAD, Wav, check_length, sniff, wav_header
+from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.audio_info import AudioInfo
-from uio_pipes.io.regular import open_data, regular
+from uio_pipes.io.local import AudioInfo, open_data, regular
 
 if TYPE_CHECKING:
     import torch
+
+
+_MOST = 1 << 26  # samples in all channels; longer files are left to libsndfile, which can seek
+
+
+def decode_flac(data: bytes, samples: int, channels: int) -> npt.NDArray[np.float32] | None:
+    """Decode ``data`` to (samples, channels) float32, the numbers in its header.
+
+    None without miniaudio, and if anything else comes out: then libsndfile decodes it, or says what is wrong.
+    (dr_flac leaves out frames whose CRC is wrong, so a damaged file comes out shorter.)
+    """
+    library = _library()
+    if library is None or not 0 < samples * channels <= _MOST:
+        return None
+    try:
+        decoded = library.flac_read_f32(data)
+    except library.DecodeError:
+        return None
+    if decoded.nchannels != channels or decoded.num_frames != samples:
+        return None
+    return np.frombuffer(decoded.samples, np.float32).reshape(samples, channels)
+
+
+@cache
+def _library() -> ModuleType | None:
+    try:
+        import miniaudio
+    except ImportError:
+        return None
+    found: ModuleType = miniaudio
+    return found
+
 
 _LONG_HEAD = 1 << 20  # bytes read if the header is long: pictures, cues
 _U64_BIG = Struct(">Q").unpack_from

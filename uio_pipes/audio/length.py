@@ -16,9 +16,8 @@ from uio_pipes.audio.containers import HEAD
 from uio_pipes.audio.decode import probe, probe_file
 from uio_pipes.audio.recording import Recording
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import AudioInfo, LocalFile, Ref
 from uio_pipes.io.opening import is_local, open_binary, open_file
 
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate

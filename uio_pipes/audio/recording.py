@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from uio_pipes.audio.bounds import check_channel
 from uio_pipes.audio.decode import decode, decode_at, decode_file
-from uio_pipes.io.audio_info import AudioInfo
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref
+from uio_pipes.io.local import AudioInfo, LocalFile, Payload, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_binary, open_file
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
-"""Checks of arguments: an error states the rule, the value and the remedy."""
+"""Checks of arguments: an error states the rule, the value and the remedy, and the name that was probably meant."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from math import isfinite
 
 from uio_pipes.base.errors import PipelineError
@@ -73,3 +74,13 @@ def require_range(
     ok = isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_number, value))
     require(ok and least <= value[0] <= value[1] <= most, stage, rule, value, remedy)  # type: ignore[index]
     return (value[0], value[1])  # type: ignore[index]
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the nearest of the ``known`` names: one of which this is the beginning, in the singular if need be, or
+    the other way round; else the most similar one. None if none is near."""
+    names = sorted(known, key=lambda one: (len(one), one))
+    single = name.removesuffix("s")
+    if len(single) > 3 and (found := [one for one in names if one.startswith(single) or name.startswith(one)]):
+        return found[0]
+    return next(iter(get_close_matches(name, names, 1, cutoff)), None)

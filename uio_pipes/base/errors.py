@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import redact
 
 SCREEN = 2_000  # characters of the longest message
 # Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.

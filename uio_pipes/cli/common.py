@@ -1,4 +1,4 @@
-"""Shared by the commands: options, exit codes, JSON, and errors as one line that helps.
+"""Shared by the commands: options, exit codes, tables, JSON, and errors as one line that helps.
 
 Exit codes: 0 all well; 1 the command ran and found failures; 2 wrong use, or input that cannot be used; 130 Ctrl-C.
 A command calls :func:`verdict` for failures, and raises ``UioError``, ``OSError`` or ``typer.BadParameter`` otherwise.
@@ -12,17 +12,88 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from uio_pipes.base.errors import PipelineError, UioError
-from uio_pipes.base.marked_yaml import check_yaml
-from uio_pipes.base.printable import printable
-from uio_pipes.base.redact import redact
+from uio_pipes.base.json_text import check_yaml
+from uio_pipes.base.urls import printable, redact
 from uio_pipes.io.retry import hasty
+from uio_pipes.reports.page import Alarm, PageTable, counts
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+TEXT = 18  # characters of a text that has more lines if there is little room
+
+
+def print_tables(tables: Iterable[PageTable]) -> None:
+    """Print tables on stdout."""
+    out = console()
+    for part in drawn(tables):
+        out.print(part)
+
+
+def console() -> Console:
+    """Return stdout for rich; plain and 200 columns wide if that is not a terminal."""
+    from rich.console import Console
+
+    out = Console()
+    return out if out.is_terminal else Console(width=200)
+
+
+def drawn(tables: Iterable[PageTable]) -> Iterator[Any]:
+    """Yield what rich prints of tables: title, table, blank line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for title, headings, rows in tables:
+        table, filled = Table(box=None, pad_edge=False), [list(row) for row in rows]
+        for number, heading in enumerate(headings):
+            numeric = number > 0 and counts(heading, (row[number] for row in filled))
+            table.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+        for row in filled:
+            table.add_row(*(Text(printable(str(v)), style="bold red" if isinstance(v, Alarm) else "") for v in row))
+        yield from (Text(printable(title), style="bold"), table, "")
+
+
+def narrowed(rows: PageTable, width: int, least: Sequence[str]) -> PageTable:
+    """Return a table without the columns that have no room, in the order ``least``. Text of more than a few words may
+    take several lines."""
+    from rich.cells import cell_len
+
+    title, headings, body = rows
+    table = [headings, *([str(cell) for cell in row] for row in body)]
+    widths = {}
+    for heading, *cells in zip(*table, strict=True):
+        widest = max(map(cell_len, [heading, *cells]))
+        widths[heading] = widest if counts(heading, cells) else min(widest, TEXT)
+    for heading in least:
+        if sum(widths.values()) + 2 * len(widths) - 2 > width:
+            widths.pop(heading, None)
+    kept = [i for i, heading in enumerate(headings) if heading in widths]
+    return title, [headings[i] for i in kept], [[row[i] for i in kept] for row in body]
+
+
+def say(text: str) -> None:
+    """Print one line on stdout."""
+    typer.echo(printable(text))
+
+
+def check_suffix(path: str | None, *suffixes: str) -> None:
+    """Raises: typer.BadParameter unless ``path`` is None, or ends in one of ``suffixes`` and its folder exists."""
+    if path is None:
+        return
+    if not path.endswith(suffixes):
+        raise typer.BadParameter(f"{path} must end in {' or '.join(suffixes)}")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise typer.BadParameter(f"there is no folder {folder}")
+
 
 STOPPED = 130
 TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # in a Kaldi folder

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from uio_pipes import __version__
-from uio_pipes.cli import (
-    bench,
-    buckets,
-    cmvn,
-    common,
-    convert,
-    dictionary,
-    example,
-    index,
-    inspect,
-    pack,
-    replay,
-    simulate,
-    state,
-    steps,
-    verify,
-    watch,
-)
+from uio_pipes.cli.common import run
+from uio_pipes.cli.look import index, inspect, verify
+from uio_pipes.cli.plan import bench, buckets, simulate
+from uio_pipes.cli.runs import replay, seen, steps, watch
+from uio_pipes.cli.state import app as state
+from uio_pipes.cli.texts import cmvn, dictionary, example, spm
+from uio_pipes.cli.write import convert, pack
 
 app = typer.Typer(
     name="uio",
@@ -52,29 +42,32 @@ def _start(
         typer.echo(context.get_help())
 
 
-# One line for each command (name, then the function with typer's annotations):
-app.command("example")(example.example)
-app.command("pack")(pack.pack)
-app.command("convert")(convert.convert)
-app.command("cmvn")(cmvn.cmvn)
-app.command("dict")(dictionary.dictionary)
-app.command("spm")(dictionary.spm)
-app.command("index")(index.index)
-app.command("verify")(verify.verify)
-app.command("inspect")(inspect.inspect)
-app.command("simulate")(simulate.simulate)
-app.command("buckets")(buckets.buckets)
-app.command("bench")(bench.bench)
-app.command("watch")(watch.watch)
-app.command("replay")(replay.replay)
-app.command("steps")(steps.steps)
-app.command("seen")(steps.seen)
-app.add_typer(state.app, name="state")
+COMMANDS: dict[str, Callable[..., None]] = {
+    "example": example,
+    "pack": pack,
+    "convert": convert,
+    "cmvn": cmvn,
+    "dict": dictionary,
+    "spm": spm,
+    "index": index,
+    "verify": verify,
+    "inspect": inspect,
+    "simulate": simulate,
+    "buckets": buckets,
+    "bench": bench,
+    "watch": watch,
+    "replay": replay,
+    "steps": steps,
+    "seen": seen,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+app.add_typer(state, name="state")
 
 
 def main() -> None:
     """Run the command."""
-    sys.exit(common.run(app))
+    sys.exit(run(app))
 
 
 if __name__ == "__main__":

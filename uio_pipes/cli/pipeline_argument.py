@@ -127,8 +127,7 @@ def _module(name: str) -> ModuleType:
 def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> Pipeline:
     from uio_pipes.tokenizers import CharTokenizer
     from uio_pipes.wenet import apply_steps, wenet_dataset
-    from uio_pipes.wenet.conf import read_conf
-    from uio_pipes.wenet.table import STEPS
+    from uio_pipes.wenet.conf import STEPS, read_conf
 
     read = {} if conf is None else read_yaml(conf)
     block = read.get("dataset_conf", read) or {}
@@ -146,7 +145,8 @@ def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> 
 def _indexed(data: str, shuffle: bool) -> Pipeline:
     """Return the source for TouchDatasets, or for shards with their indexes."""
     from uio_pipes.prep.recognize import recognize
-    from uio_pipes.starts.records import from_indexed, from_tar_index
+    from uio_pipes.sources.tar_index import from_tar_index
+    from uio_pipes.sources.touchdataset.source import from_indexed
 
     start = from_indexed if "TouchDataset" in recognize(data).kind else from_tar_index
     return start(data, shuffle=shuffle)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from uio_pipes.base.printable import counted
-from uio_pipes.cli.common import Json, keep_inputs, print_json, verdict
-from uio_pipes.cli.tables import check_suffix, print_tables, say
+from uio_pipes.base.urls import counted
+from uio_pipes.cli.common import Json, check_suffix, keep_inputs, print_json, print_tables, say, verdict
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import PageTable
-    from uio_pipes.reports.state_view import LaneView, StateView
+    from uio_pipes.reports.states import LaneView, StateView
 
 MOST = 40  # most lanes or items that a table shows
 _MEANS = {
@@ -41,8 +40,7 @@ def show(
     """Show the epoch, each lane with its position and counts, and which shards are open."""
     check_suffix(html, ".html")
     keep_inputs([file, data], [html])
-    from uio_pipes.reports.state_file import find_state
-    from uio_pipes.reports.state_view import view
+    from uio_pipes.reports.states import find_state, view
 
     key, state = find_state(file)
     seen = view(state)
@@ -130,8 +128,7 @@ def _mixes(seen: StateView) -> list[PageTable]:
 @app.command()
 def diff(old: StateFile, new: StateFile, as_json: Json = False) -> None:
     """Show what differs in NEW: fields, graph, list, and the lanes that moved. The exit code is 1 if anything does."""
-    from uio_pipes.reports.state_file import find_state
-    from uio_pipes.reports.state_view import differences, view
+    from uio_pipes.reports.states import differences, find_state, view
 
     found = differences(*(view(find_state(path)[1]) for path in (old, new)))
     same = not any(found.values())
@@ -172,8 +169,7 @@ def reshard(
     as_json: Json = False,
 ) -> None:
     """Join the states of ranks, and show which rank and worker goes on with which lanes."""
-    from uio_pipes.reports.state_file import find_state
-    from uio_pipes.reports.state_view import moves, per_rank, view
+    from uio_pipes.reports.states import find_state, moves, per_rank, view
     from uio_pipes.run.state_merging import merge_states
 
     merged = merge_states([find_state(path)[1] for path in files])

@@ -17,7 +17,7 @@ from zlib import crc32
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.errors import DataError, PipelineError, StateError
-from uio_pipes.base.packing import pack, unpack
+from uio_pipes.base.hashing import pack, unpack
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.lengths import Length, Pair, measure_of
 from uio_pipes.core.node import Node

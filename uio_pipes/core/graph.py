@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
-from uio_pipes.base.printable import counted
-from uio_pipes.core.lane import Lane, Site
+from uio_pipes.base.urls import counted
+from uio_pipes.core.lane import MANY, SLACK, Lane, Site
 from uio_pipes.core.node import Node, Outlet, name_node
-from uio_pipes.core.pulse import MANY, SLACK
 from uio_pipes.core.stage import FileList, Stage
 
 if TYPE_CHECKING:

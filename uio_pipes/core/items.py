@@ -1,14 +1,27 @@
-"""The items that flow through a graph before there are utterances: lines of lists, files, records."""
+"""The items that flow through a graph before there are utterances, and the samples that are made of them."""
 
 from __future__ import annotations
 
+import io
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from uio_pipes.base.redact import redact
-from uio_pipes.core.sample import Origin
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.audio.length import Plan, StoredFeatures
+from uio_pipes.base.errors import DataError, UioError
+from uio_pipes.base.urls import redact
+from uio_pipes.core.chain import Chain, Link
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.local import Payload, Ref
+from uio_pipes.io.lookahead import fetch_early, is_far
 from uio_pipes.io.opening import open_binary
 
 
@@ -53,7 +66,7 @@ class File:
 
 
 class Records(Protocol):
-    """A table of utterances: a :class:`~uio_pipes.sources.listing.Listed` that also has their keys and fields."""
+    """A table of utterances: a ``Listed`` (:mod:`uio_pipes.stages.reading.listing`) that also has keys and fields."""
 
     def place(self, number: int) -> str: ...
     def key(self, number: int) -> str: ...
@@ -77,3 +90,154 @@ class Record(NamedTuple):
     @property
     def place(self) -> str:
         return self.records.place(self.number)
+
+
+class _LoadFeatures:
+    name = "load_features"
+    of = ""
+    reads = frozenset(["feat"])
+    writes = frozenset(["feat"])
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return plan
+
+    def apply(self, sample: Sample) -> None:
+        feat = sample.fields["feat"]
+        try:
+            array = _array(feat) if isinstance(feat, (torch.Tensor, np.ndarray)) else _loaded(feat)
+        except (ValueError, OSError, EOFError, MemoryError) as error:
+            raise DataError("bad_features", f"cannot read the features: {error}") from error
+        if array.ndim != 2 or not len(array):
+            raise DataError("bad_features", f"features must be a (frames, bins) array, not of shape {array.shape}")
+        features = np.ascontiguousarray(array, dtype=np.float32)
+        if not np.isfinite(features).all():
+            raise DataError("bad_features", "some features are not numbers (NaN or infinite): make them again")
+        sample.fields["feat"] = torch.from_numpy(features)
+
+
+def _array(feat: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.asarray(feat.float() if isinstance(feat, torch.Tensor) else feat)
+
+
+def _loaded(feat: Any) -> npt.NDArray[Any]:
+    if isinstance(feat, StoredFeatures):
+        return feat.load()
+    array: npt.NDArray[Any] = np.load(io.BytesIO(read_payload(feat)), allow_pickle=False)
+    return array
+
+
+def read_payload(payload: Payload | str) -> bytes:
+    """Return the bytes of a payload, or of the file that a path or URL names."""
+    if isinstance(payload, str):
+        with open_binary(payload) as file:
+            return file.read()
+    return payload.read() if isinstance(payload, Ref) else bytes(payload)
+
+
+LOAD_FEATURES: Link = _LoadFeatures()
+
+
+class Loaded:
+    """Makes the samples of one lane from the fields that a source loaded."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._plain, self._run_key = Chain(), run_key(lane)
+        self._with_features = self._plain.then(LOAD_FEATURES)
+
+    def sample(self, fields: dict[str, Any], origin: Origin, place: str) -> Sample:
+        """Return a sample, which loads its features when they are touched. ``place``: shard or line, for messages."""
+        return Sample(fields, origin, self._run_key, self._with_features if "feat" in fields else self._plain, place)
+
+
+COUNT = 32  # items to look ahead
+BYTES = 64 << 20  # of the items not yet given out, roughly
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
+
+
+class _Item(NamedTuple):
+    before: dict[str, Any]
+    value: Any
+    fields: dict[str, Any] | Exception
+
+
+class Upcoming(Generic[T]):
+    """Items of a node with their fields. If those are in remote files, the next ones are fetched ahead.
+
+    ``load`` returns the fields of an item. Its DataErrors, and what the node raises, come out at their turn. The state
+    is that of the first item not given out. While a lane is restored or skims, nothing is fetched ahead.
+    """
+
+    def __init__(self, source: Any, load: Callable[[T], dict[str, Any]], lane: Lane) -> None:
+        self._source, self._load, self._lane = source, load, lane
+        self._items: deque[_Item] = deque()
+        self._far = self._ended = False
+        self._count = COUNT
+
+    def next(self) -> tuple[T, dict[str, Any] | DataError]:
+        """Return an item with its fields, or with the error of loading them. Raises what the node raises."""
+        if not self._items:
+            if not self._lane.makes_batches:  # nothing is fetched ahead
+                return self._one()
+            self._ended = False
+            self._take(1)
+        if self._far and len(self._items) <= self._count // 2 and not self._ended and self._lane.makes_batches:
+            self._take(self._count - len(self._items))
+        item = self._items.popleft()
+        if isinstance(item.fields, Exception) and not isinstance(item.fields, DataError):
+            try:
+                raise item.fields
+            finally:
+                del item  # its traceback leads to this frame, and so to the trainer's: all would be a circle
+        return item.value, item.fields
+
+    def _one(self) -> tuple[T, dict[str, Any] | DataError]:
+        value = self._source.next()
+        try:
+            return value, self._load(value)
+        except DataError as error:
+            return value, _alone(error)
+
+    def _take(self, count: int) -> None:
+        taken: list[dict[str, Any]] = []
+        for _ in range(count):
+            self._lane.pulse.arrived += len(self._items) > 0  # or an endless source would rest: nothing came as yet
+            before = self._source.get_state() if self._far else {}
+            try:
+                value = self._source.next()
+            except Exception as error:
+                self._items.append(_Item(before, None, _alone(error)))
+                self._ended = True
+                break
+            try:
+                fields: dict[str, Any] | Exception = self._load(value)
+            except Exception as error:
+                fields = _alone(error)
+            self._items.append(_Item(before, value, fields))
+            if isinstance(fields, Mapping):
+                taken.append(fields)
+        self._far = self._far or any(isinstance(v, Ref) and is_far(v) for fields in taken for v in fields.values())
+        if self._far and self._lane.makes_batches:
+            fetching = fetch_early(taken)
+            if fetching > BYTES // 2:
+                self._count = max(1, count * (BYTES // 2) // fetching)
+
+    def clear(self) -> None:
+        """Forget the items: the node is being reset."""
+        self._items.clear()
+        self._ended = False
+
+    def get_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._items[0].before if self._items else self._source.get_state()
+        return state
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+def _alone(error: E) -> E:
+    """Return an expected error without its traceback: that holds the trainer's frames as long as the error is kept."""
+    if isinstance(error, StopIteration | UioError):
+        error.__traceback__ = None
+    return error

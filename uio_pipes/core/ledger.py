@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
-from uio_pipes.base.printable import counted
+from uio_pipes.base.urls import counted
 
 
 class Tally(Protocol):

@@ -9,8 +9,8 @@ from typing import Any
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError
+from uio_pipes.core.chain import token_names
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.streams import token_names
 
 _SILENT = Plan(0, 100)  # text without audio
 _NAMES = ("frames", "samples", "seconds", "tokens")

@@ -9,11 +9,11 @@ from typing import ClassVar
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-from uio_pipes.core.streams import StreamNames, audio_names, check_stream, token_names
 
 
 @dataclass(frozen=True)

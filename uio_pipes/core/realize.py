@@ -1,15 +1,41 @@
-"""The one place where everything deferred is run: when a batch is made of samples."""
+"""The one place where everything deferred is run, when a batch is made of samples, and the memory that the batch gets.
+
+``pad`` asks here and needs to know nothing of processes. Everything else in a batch is copied when it is sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
 
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.base.errors import DataError
+from uio_pipes.core.chain import audio_names
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.streams import audio_names
 from uio_pipes.io.lookahead import fetch_early
+
+Make = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+
+
+def _private(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+_make: Make = _private
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return an uninitialized tensor for a batch."""
+    return _make(shape, dtype)
+
+
+def use(make: Make) -> None:
+    """Make this process allocate the tensors of its batches with ``make`` from now on."""
+    global _make
+    _make = make
+
 
 SKIPPED = "skip"  # the reason under which utterances are counted that ``loader.skip`` leaves out
 

@@ -19,12 +19,10 @@ import torch
 from uio_pipes.audio.length import TICKS, Plan, measure
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
-from uio_pipes.base.redact import redact
-from uio_pipes.core.chain import Chain, Link
+from uio_pipes.base.urls import redact
+from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.streams import StreamNames, audio_names, recordings
-from uio_pipes.io.local import Ref
-from uio_pipes.io.text_ref import TextRef
+from uio_pipes.io.local import Ref, TextRef
 
 _MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])

@@ -8,11 +8,10 @@ from functools import wraps
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.base.checks import KINDS, require, require_range
-from uio_pipes.base.redact import redact
-from uio_pipes.core.describe import show
+from uio_pipes.base.urls import redact
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.settings import Setting
+from uio_pipes.core.schedule import Setting, show
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import Access
 

@@ -1,8 +1,17 @@
-"""Noise added at a signal-to-noise ratio, and reverberation by an impulse response. Both keep length and timing."""
+"""Noise at a signal-to-noise ratio, reverberation, and computed impulse responses. All keep length and timing.
+
+The method is that of Lehmann and Johansson ("Diffuse reverberation model for efficient image-source simulation of room
+impulse responses", IEEE TASLP 18, 2010): early reflections are image sources in a box (Allen and Berkley 1979), the
+late ones are noise that decays exponentially. All walls reflect alike, by Eyring's formula for the reverberation time.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 import torch
 
 SILENCE = 1e-20  # mean square that counts as silence: -200 dB of full scale
@@ -64,3 +73,67 @@ def fast_length(least: int) -> int:
 def _power(waveform: torch.Tensor) -> float:
     flat = waveform.reshape(-1)
     return float(torch.dot(flat, flat)) / max(1, len(flat))
+
+
+SPEED = 343.0  # of sound, m/s
+EARLY = 0.05  # seconds after the direct sound for which reflections are computed one by one
+NEAREST = 0.3  # metres between source and microphone at least
+REACH = 8  # samples on each side of a reflection: it comes between two samples, as a windowed sinc
+
+Floats = npt.NDArray[np.float64]
+Point = Sequence[float]
+
+
+def room_response(
+    sample_rate: int, rt60: float, size: Point, source: Point, microphone: Point, noise: torch.Tensor
+) -> torch.Tensor:
+    """Return a response (N,) float32 from its direct sound, which is 1 at sample ``REACH``, to 60 dB of decay.
+
+    ``rt60``: seconds in which reverberation decays by 60 dB; ``size``, ``source``, ``microphone``: the room's
+    length, width and height and the two places in it, in metres; ``noise``: ``rt60 * sample_rate`` standard normals.
+    """
+    samples, early = len(noise), min(EARLY, rt60)
+    distance, bounces = _images(size, source, microphone, SPEED * early)
+    volume, surface = math.prod(size), 2 * (size[0] * size[1] + size[1] * size[2] + size[2] * size[0])
+    log_reflection = -12 * math.log(10) * volume / (SPEED * surface * rt60)
+    direct = float(distance.min())
+    # Reflections alternate in sign, or they would add up to an offset (Lehmann and Johansson 2008).
+    level = np.where(bounces % 2, -1.0, 1.0) * np.exp(log_reflection * bounces) * direct / distance
+    response = _pulses((distance - direct) / SPEED * sample_rate, level, samples + REACH)
+    first = round(early * sample_rate)
+    seconds = direct / SPEED + np.arange(first, samples) / sample_rate
+    # As many image sources as there are by then, each with its share of energy.
+    power = 4 * math.pi * SPEED * direct**2 / (volume * sample_rate) * 10 ** (-6 * seconds / rt60)
+    response[REACH + first :] += np.sqrt(power) * noise.numpy()[first:]
+    return torch.from_numpy(response.astype(np.float32))
+
+
+def _images(size: Point, source: Point, microphone: Point, after: float) -> tuple[Floats, Floats]:
+    """Return the distances of the source and its images, and how often each was reflected.
+
+    ``after``: metres that the farthest one is farther than the source.
+    """
+    reach = max(math.dist(source, microphone), NEAREST) + after
+    (x, i), (y, j), (z, k) = map(_axis, size, source, microphone, [reach] * 3)
+    distance = np.sqrt((x**2)[:, None, None] + (y**2)[:, None] + z**2)
+    near = distance <= reach
+    return np.maximum(distance[near], NEAREST), (i[:, None, None] + j[:, None] + k)[near]
+
+
+def _axis(length: float, source: float, microphone: float, reach: float) -> tuple[Floats, Floats]:
+    """Return, in one dimension, the places of all images from the microphone, and their numbers of reflections."""
+    rooms = math.ceil(reach / (2 * length)) + 1
+    n = np.arange(-rooms, rooms + 1)
+    places = np.concatenate([2 * n * length + source, 2 * n * length - source]) - microphone
+    return places, np.abs(np.concatenate([2 * n, 2 * n - 1])).astype(np.float64)
+
+
+def _pulses(delays: Floats, levels: Floats, samples: int) -> Floats:
+    """Return (``samples``,) with pulses at ``REACH`` + ``delays``, each a sinc with a Hann window."""
+    whole = np.floor(delays).astype(np.int64)
+    taps = np.arange(1 - REACH, REACH + 1)
+    phase = taps - (delays - whole)[:, None]
+    pulses = levels[:, None] * np.sinc(phase) * np.cos(phase * (math.pi / 2 / REACH)) ** 2
+    out = np.zeros(max(samples, int(whole.max()) + 2 * REACH + 1))
+    np.add.at(out, whole[:, None] + (taps + REACH), pulses)
+    return out[:samples]

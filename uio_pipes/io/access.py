@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from uio_pipes.base.redact import HIDDEN, redact
+from uio_pipes.base.urls import HIDDEN, redact
 
 CACHE_SIZE = "100GB"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from uio_pipes.base.redact import redact, unsigned
+from uio_pipes.base.urls import redact, unsigned
 from uio_pipes.io.compression import fast_zlib
-from uio_pipes.io.identity import Identity
+from uio_pipes.io.retry import Identity
 
 logger = logging.getLogger("uio_pipes")
 _ENTRY = re.compile(r"([0-9a-f]{32})-(\d+)-([0-9a-f]{8})")

@@ -12,10 +12,9 @@ import time
 from typing import IO
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.lru import Lru
-from uio_pipes.base.redact import redact
-from uio_pipes.io.audio_info import AudioInfo
-from uio_pipes.io.local import Ref
+from uio_pipes.base.hashing import Lru
+from uio_pipes.base.urls import redact
+from uio_pipes.io.local import AudioInfo, Ref
 
 TIMEOUT = 600.0  # seconds that a command may take
 MAX_OUTPUT = 1 << 31  # bytes that a command may write

@@ -12,8 +12,7 @@ import threading
 import time
 from typing import Any
 
-from uio_pipes.io.address import Address
-from uio_pipes.io.proxies import Proxy
+from uio_pipes.io.addresses import Address, Proxy
 
 STALL = 30.0  # seconds without a byte; also for everything before the body
 SLOWEST = 10_000  # bytes of the body per second: less counts as a stall, too

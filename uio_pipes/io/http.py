@@ -11,12 +11,11 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.printable import printable
-from uio_pipes.io.address import Address, address, follow
+from uio_pipes.base.urls import printable
+from uio_pipes.io.addresses import Address, address, follow
 from uio_pipes.io.connections import PIECE, Answer, TunnelRefused, connect, keep
-from uio_pipes.io.identity import Identity, check_same
-from uio_pipes.io.regular import os_failure
-from uio_pipes.io.retry import Fault, is_absent, retry_after
+from uio_pipes.io.local import os_failure
+from uio_pipes.io.retry import Fault, Identity, check_same, is_absent, retry_after
 
 REDIRECTS = 5
 _OWN = {"Accept-Encoding": "identity", "User-Agent": "uio_pipes"}

@@ -9,7 +9,7 @@ from zlib import crc32
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
-from uio_pipes.io.remote import CachedFile, RemoteFile
+from uio_pipes.io.opening import CachedFile, RemoteFile
 
 GAP = 64 << 10  # bytes between two neighbours that are read along
 MOST = 4 << 20  # bytes of one request for several references; of longer audio only a segment may be wanted

@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
-from uio_pipes.io.identity import Identity, check_same
 from uio_pipes.io.local import read_exactly
-from uio_pipes.io.retry import Short, keep_trying
+from uio_pipes.io.retry import Identity, Short, check_same, keep_trying
 from uio_pipes.io.transport import Stream, Transport, transport
 
 Wait = Callable[[float], object]

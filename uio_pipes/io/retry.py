@@ -1,4 +1,4 @@
-"""Trying again after faults that may pass: jittered exponential back-off, or the delay that the server asks for.
+"""Trying again after faults that may pass, and the identity of a remote file, by which we notice that it was changed.
 
 The jitter comes from the operating system, so that no generator of reproducible draws is touched.
 """
@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from typing import NamedTuple
 
 from uio_pipes.base.errors import DataError
 
@@ -123,3 +124,33 @@ def retry_after(header: str | None) -> float:
         return max(0.0, (when - datetime.now(timezone.utc)).total_seconds())
     except (ValueError, TypeError, OverflowError, IndexError):  # servers send all sorts of things
         return 0.0
+
+
+class Identity(NamedTuple):
+    """A remote file as the server describes it.
+
+    ``size``: bytes; ``tag``: its ETag, or ``time:`` and the time of its last change; ``ranges``: whether the server
+    sends parts of it.
+    """
+
+    size: int | None
+    tag: str
+    ranges: bool = True
+
+    @property
+    def stamp(self) -> str:
+        """A short text by which a saved state recognizes the file."""
+        if self.tag and not self.tag.startswith("time:"):
+            return f"etag:{self.tag}"
+        return "" if self.size is None else f"size:{self.size}"
+
+
+def check_same(known: Identity | None, now: Identity) -> None:
+    """Raise Fault if the file has changed since the first opening. Missing details do not count as a change."""
+    if known is None or (known.size, known.tag) == (now.size, now.tag):
+        return
+    pairs = zip(("size", "ETag"), known, now, strict=False)
+    changes = [f"{n} {a} -> {b}" for n, a, b in pairs if a != b and None not in (a, b) and b != ""]
+    if not changes:
+        return
+    raise Fault(f"the file changed while in use ({', '.join(changes)})", reason="changed_file")

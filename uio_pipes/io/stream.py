@@ -15,11 +15,9 @@ from weakref import ref
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
-from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref
-from uio_pipes.io.opening import file_object, is_local, open_ahead, open_binary
+from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref, os_failure
+from uio_pipes.io.opening import CachedFile, file_object, is_local, open_ahead, open_binary
 from uio_pipes.io.readahead import ReadAhead
-from uio_pipes.io.regular import os_failure
-from uio_pipes.io.remote import CachedFile
 
 SMALL = 1024  # payloads up to this size are read at once
 WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one read

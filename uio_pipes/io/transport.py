@@ -11,11 +11,10 @@ import fsspec
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
+from uio_pipes.io.addresses import discreet
 from uio_pipes.io.http import HttpObject
-from uio_pipes.io.identity import Identity, check_same
-from uio_pipes.io.redirects import discreet
-from uio_pipes.io.regular import os_failure
-from uio_pipes.io.retry import Fault, is_absent
+from uio_pipes.io.local import os_failure
+from uio_pipes.io.retry import Fault, Identity, check_same, is_absent
 from uio_pipes.io.s3fs_private import file_info, get_object, needs_s3fs, range_reader
 
 PIECE = 1 << 18

@@ -16,23 +16,20 @@ from functools import partial
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.pool import window
-from uio_pipes.base.printable import counted
+from uio_pipes.base.processes import window
+from uio_pipes.base.urls import counted
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.prep.common.collecting_ledger import Noting
-from uio_pipes.prep.common.progress_bar import follow
+from uio_pipes.prep.common import Noting, follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.converted import Converted, Part, ShardPart, To, decode, open_part
-from uio_pipes.prep.writing.cuts import CutsPart, Referred, refer
-from uio_pipes.prep.writing.encoding import FileForm
-from uio_pipes.prep.writing.folder import Folder, write_to
-from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures
-from uio_pipes.prep.writing.manifest import write_manifest
+from uio_pipes.prep.writing.cuts import Converted, CutsPart, Part, Referred, ShardPart, To, decode, open_part, refer
+from uio_pipes.prep.writing.cutting import FileForm
+from uio_pipes.prep.writing.files import Folder, write_to
+from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures, write_manifest
 from uio_pipes.run.lane_runner import one_thread
 
 __all__ = ["Conversion", "To", "convert"]

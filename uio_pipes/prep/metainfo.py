@@ -19,11 +19,11 @@ import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.touch.entries import METAINFO, folders
-from uio_pipes.formats.touch.file import IndexedFile
+from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import PLAIN
-from uio_pipes.prep.writing.folder import Folder
-from uio_pipes.prep.writing.indexed_writer import PairWriter
+from uio_pipes.prep.writing.files import Folder
+from uio_pipes.prep.writing.shards import PairWriter
+from uio_pipes.sources.touchdataset.folder import METAINFO, folders
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 

@@ -1,26 +1,28 @@
-"""The kind of data at a path: a list, a shard, an index, a data folder, or something for another command."""
+"""The kind of data at a path: a list, a shard, an index, a data folder, something for another command, or what no
+source reads by itself."""
 
 from __future__ import annotations
 
+import csv
 import glob
+import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from uio_pipes.audio.sniff import sniff
+from uio_pipes.audio.containers import sniff
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
 from uio_pipes.formats.lists.table import ARCHIVES
-from uio_pipes.formats.parquet.table import SUFFIXES
+from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.formats.tar.index import MAGIC
-from uio_pipes.formats.tar.index_files import SUFFIX
-from uio_pipes.formats.touch.entries import names_folder, with_all_pairs
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.prep import foreign
-from uio_pipes.prep.reading.kinds import (
+from uio_pipes.prep.reading.data_list import (
     CONVERSATIONS,
     CUTS,
     JSONL,
@@ -37,8 +39,121 @@ from uio_pipes.prep.reading.kinds import (
     lines_of,
     names_in,
 )
-from uio_pipes.prep.reading.shard_texts import holds_texts
-from uio_pipes.starts.lists import from_raw_list, from_shard_list
+from uio_pipes.prep.reading.texts import holds_texts
+from uio_pipes.sources.lists import from_raw_list, from_shard_list
+from uio_pipes.sources.parquet.table import SUFFIXES
+from uio_pipes.sources.touchdataset.folder import names_folder, with_all_pairs
+
+_AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
+_FILE = re.compile(r"/\S*/\S+|\w+://\S+")
+_USUAL = {
+    "key": ("key", "id", "utt", "utt_id", "utterance_id", "audio_id"),
+    "txt": ("txt", "text", "sentence", "transcript", "transcription", "words", "content"),
+}
+_PATHS = ("audio", "wav", "path", "file", "audio_path", "audio_filepath", "file_name", "filename")
+_SHOWN = 12  # names in a message
+_UNKNOWN = '{"wav": …, "txt": …}'
+
+
+def foreign_folder(path: str, names: set[str]) -> str:
+    """Return what a folder of Hugging Face's ``save_to_disk`` is, and what reads it; "" for any other folder."""
+    several = "dataset_dict.json" in names
+    if not several and not {"state.json", "dataset_info.json"} <= names:
+        return ""
+    splits = sorted(name for name in names if os.path.isdir(os.path.join(path, name))) if several else []
+    split = ["train"] if "train" in splits else splits[:1]
+    data = f"datasets.load_from_disk({path!r})" + "".join(f"[{name!r}]" for name in split)
+    features = _features(os.path.join(path, *split, "dataset_info.json"))
+    audio = next((n for n, f in features.items() if isinstance(f, dict) and f.get("_type") == "Audio"), "")
+    line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))" if audio else data
+    given = _guess(features, audio or next((name for name in _PATHS if name in features), ""))
+    if "wav" not in given:
+        columns = f", with the columns {_shown([*features])}" if features else ""
+        return f"a folder of datasets' save_to_disk{columns}: {_iterable(line, {})} reads it in Python"
+    return f"a folder of datasets' save_to_disk: {_iterable(line, given)} reads it in Python"
+
+
+def foreign_lines(path: str, lines: Sequence[str]) -> str:
+    """Return what lines with columns, or with the names of audio files, are, and what reads them; "" for texts."""
+    delimiter = _delimiter(path, lines)
+    if not delimiter:
+        return (
+            f"lines that name files in a form that no source reads ({lines[0][:60]!r}): of KEY PATH a line, name it "
+            '….scp as in Kaldi; otherwise write {"key": …, "wav": …, "txt": …} a line, which uio.from_raw_list reads'
+            if _each_names_a_file(lines)
+            else ""
+        )
+    rows = list(csv.reader(lines[:2], delimiter=delimiter))
+    headed = len(rows) > 1 and not any(map(_names_file, rows[0]))
+    names = rows[0] if headed else _columns(rows[0])
+    fields = _guess(dict(zip(names, rows[-1], strict=False)), "")
+    told = "" if headed else f", {names}"
+    tabs = f", delimiter={delimiter!r}" if delimiter != "," else ""
+    line = f"list(csv.DictReader(open({path!r}){told}{tabs}))"
+    return f"a table with the columns {_shown(names)}, which no source reads: {_iterable(line, fields)} does in Python"
+
+
+def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
+    """Return the names, ours first, that a JSON object with the name of an audio file seems to have; "" without one."""
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError):
+        return ""
+    audio = next((name for name, value in read.items() if isinstance(value, str) and _names_file(value)), "")
+    given = _guess(read, audio) | dict(fields or {})
+    return ",".join(f"{ours}={theirs}" for ours, theirs in ({"key": audio} | given).items()) if audio else ""
+
+
+def _iterable(items: str, fields: dict[str, str]) -> str:
+    return f"uio.from_iterable({items}, fields={fields or _UNKNOWN}).sharding_filter()"
+
+
+def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
+    """Return our names of fields, with those in ``row`` that usually mean the same; ``audio``: that of the audio."""
+    audio = audio or next((name for name, value in row.items() if isinstance(value, str) and _names_file(value)), "")
+    found = {ours: next((name for name in usual if name in row), "") for ours, usual in _USUAL.items()}
+    return {ours: theirs for ours, theirs in {**found, "wav": audio}.items() if theirs}
+
+
+def _columns(row: Sequence[str]) -> list[str]:
+    """Return names for columns without a header: the audio, the key before it, the text after it."""
+    at = next((number for number, cell in enumerate(row) if _names_file(cell)), -1)
+    ours = {at: "wav", at + 1: "txt"} | ({0: "key"} if at > 0 else {})
+    return [ours.get(number, f"column{number + 1}") for number in range(len(row))]
+
+
+def _delimiter(path: str, lines: Sequence[str]) -> str:
+    """Return what separates the columns; "" if they are no columns."""
+    if path.endswith((".tsv", ".csv")):
+        return next((mark for mark in "\t;," if mark in lines[0]), "")
+    return next((mark for mark in "\t," if _each_names_a_file(lines, mark)), "")
+
+
+def _each_names_a_file(lines: Sequence[str], delimiter: str | None = None) -> bool:
+    """Return whether each line, but for a header and one that the end of the head may have cut, names a file in one of
+    several columns."""
+    rows = [line.split(delimiter) for line in (lines[1:-1] or lines[-1:])]
+    return all(len(row) > 1 and any(map(_names_file, row)) for row in rows)
+
+
+def _names_file(text: str) -> bool:
+    """Return whether a text is the path of an audio file, or an absolute path or a URL."""
+    text = text.strip().strip('"')
+    return text.lower().partition("?")[0].endswith(_AUDIO) or _FILE.fullmatch(text) is not None
+
+
+def _features(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file).get("features")
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
 
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
@@ -101,12 +216,12 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:
     """Return what JSON lines are. Raises: ListError."""
-    from uio_pipes.starts.conversations import from_conversations
-    from uio_pipes.starts.others import from_lhotse_cuts
-    from uio_pipes.starts.text import from_jsonl
+    from uio_pipes.sources.conversations.source import from_conversations
+    from uio_pipes.sources.lhotse.source import from_lhotse_cuts
+    from uio_pipes.sources.text import from_jsonl
 
     kind, names = kind_of(lines, fields), names_in(lines[0], fields)
-    if kind in ("", JSONL) and (named := foreign.of_object(lines[0], fields)):
+    if kind in ("", JSONL) and (named := foreign_object(lines[0], fields)):
         ours = dict(pair.split("=", 1) for pair in named.split(","))
         raise ListError(
             f"{path} has JSON objects that name audio by other names than ours ({', '.join(sorted(names)[:12])}): "
@@ -134,7 +249,7 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) ->
 
 def _nemo(path: str, lines: list[str], fields: GivenNames) -> Pipeline:
     """Return the pipeline of a manifest, with the tars beside it if its rows are in tars."""
-    from uio_pipes.starts.nemo import from_nemo
+    from uio_pipes.sources.nemo.source import from_nemo
 
     if '"shard_id"' not in lines[0]:
         return from_nemo(path, fields=fields)
@@ -156,7 +271,7 @@ def _object(path: str, fields: GivenNames) -> Recognized:
 
 
 def _text(path: str, kind: str, files: Any, fields: GivenNames) -> Recognized:
-    from uio_pipes.starts.text import from_text
+    from uio_pipes.sources.text import from_text
 
     _unnamed(path, kind, fields)
     return Recognized(path, kind, from_text(files))
@@ -173,12 +288,12 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
     if {"metainfo.idx", "metainfo.bin", "texttoken.idx", "texttoken.bin"} & names:
         return replace(_indexed(with_all_pairs(path), "TouchDataset folder", fields), path=path)
     if any(map(_SHAR.fullmatch, names)) and any(name.endswith(ARCHIVES) for name in names):
-        from uio_pipes.starts.others import from_lhotse_shar
+        from uio_pipes.sources.shar.source import from_lhotse_shar
 
         return Recognized(path, "Lhotse Shar", from_lhotse_shar(path, fields=fields))
     if {"wav.scp", "feats.scp"} & names:
         return _kaldi(path, "Kaldi data folder", allow_pipes, fields)
-    if what := foreign.of_folder(path, names):
+    if what := foreign_folder(path, names):
         raise ListError(f"{path} is {what}")
     if written := sorted({"data.list", "shards.list", "cuts.jsonl", "cuts.jsonl.gz"} & names):
         raise ListError(f"{path} is a folder with a list: name that, {os.path.join(path, written[0])}")
@@ -194,19 +309,19 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
 
 
 def _indexed(path: str, kind: str, fields: GivenNames) -> Recognized:
-    from uio_pipes.starts.records import from_indexed
+    from uio_pipes.sources.touchdataset.source import from_indexed
 
     return Recognized(path, kind, from_indexed(path, fields=fields))
 
 
 def _kaldi(path: str, kind: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
-    from uio_pipes.starts.records import from_kaldi
+    from uio_pipes.sources.kaldi.source import from_kaldi
 
     return Recognized(path, kind, from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
 
 
 def _parquet(path: str, kind: str, fields: GivenNames) -> Recognized:
-    from uio_pipes.starts.parquet import from_parquet
+    from uio_pipes.sources.parquet.source import from_parquet
 
     return Recognized(path, kind, from_parquet(path, fields=fields))
 
@@ -217,7 +332,7 @@ def _shards(path: str, kind: str, fields: GivenNames) -> Recognized:
 
 
 def _sidecar(path: str, fields: GivenNames) -> Recognized:
-    from uio_pipes.starts.records import from_tar_index
+    from uio_pipes.sources.tar_index import from_tar_index
 
     if not is_named(path, SUFFIX):
         raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
@@ -226,7 +341,7 @@ def _sidecar(path: str, fields: GivenNames) -> Recognized:
 
 
 def _mix(path: str, head: bytes, fields: GivenNames) -> Recognized:
-    from uio_pipes.starts.config import from_config
+    from uio_pipes.sources.config import from_config
 
     if not any(line.startswith((b"sources:", b"input_cfg:", b"- ")) for line in head.splitlines()):
         raise ListError(f"{path} is a configuration, but has no sources: uio simulate --conf takes that of a trainer")
@@ -244,7 +359,7 @@ def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
         return _shards(path, "shard list", fields)
     if any(line.startswith('{"') for line in lines):
         raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
-    if what := foreign.of_lines(path, lines):
+    if what := foreign_lines(path, lines):
         raise ListError(f"{path} has {what}")
     if _PATH.fullmatch(first):
         raise ListError(

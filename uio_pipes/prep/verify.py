@@ -9,21 +9,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.pool import as_done
+from uio_pipes.base.processes import as_done
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import Table
-from uio_pipes.formats.touch.entries import names_folder, parse_entry
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
-from uio_pipes.prep.checking.lines import verify_lines
-from uio_pipes.prep.checking.records import Share, verify_records
+from uio_pipes.prep.checking.records import Share, verify_lines, verify_records
 from uio_pipes.prep.checking.shard import Checked, WantedChecks, verify_shard
-from uio_pipes.prep.indexing.shard import PRELOAD
-from uio_pipes.prep.reading.kinds import TEXT, reads_records
+from uio_pipes.prep.index import PRELOAD
+from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.sources.indexed import ListIndexed
-from uio_pipes.sources.listing import Listing, RecordListing
+from uio_pipes.sources.touchdataset.folder import names_folder, parse_entry
+from uio_pipes.sources.touchdataset.source import ListIndexed
+from uio_pipes.stages.reading.listing import Listing, RecordListing
 
 Task = tuple[tuple[int, int], tuple[Any, ...]]  # the number of its first item and how many; a check and its arguments
 ManifestEntries = dict[str, dict[str, ShardEntry]]  # by list and shard

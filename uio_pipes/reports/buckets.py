@@ -13,7 +13,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.lengths import FRAMES_AND_TOKENS, Length, Pair
 from uio_pipes.reports.simulation import padding_of
 from uio_pipes.run.planning import plan_utterances
-from uio_pipes.stages.buckets import count_of, index_of, longest_of, pairs_of
+from uio_pipes.stages.batches.buckets import count_of, index_of, longest_of, pairs_of
 
 LengthArray = npt.NDArray[np.int64]
 

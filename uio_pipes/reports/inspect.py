@@ -10,22 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from uio_pipes.audio.containers import sniff_codec
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import audio_info
-from uio_pipes.audio.sniff import sniff_codec
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.pool import in_order
+from uio_pipes.base.processes import in_order
 from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
-from uio_pipes.formats.conversations.table import recordings_of
-from uio_pipes.formats.touch.pcm import Pcm
-from uio_pipes.io.audio_info import AudioInfo
-from uio_pipes.io.local import Ref
+from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
+from uio_pipes.sources.conversations.turns import recordings_of
+from uio_pipes.sources.touchdataset.folder import Pcm
 
 SAMPLES = 5
 REPORTS = 20

@@ -1,14 +1,41 @@
-"""Makes one HTML page of tables and charts. It is self-contained: it fetches nothing and runs no script."""
+"""Makes one HTML page of tables and charts, or a PNG. The page is self-contained: it fetches nothing and runs no
+script."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from uio_pipes.base.printable import printable
-from uio_pipes.reports.svg import Chart, svg
+from uio_pipes.base.urls import printable
+from uio_pipes.inspect.drawing import new_figure
+from uio_pipes.reports.svg import Chart, Drawing, svg, ticks
+
+
+def png(path: str | Path, charts: Sequence[Chart]) -> None:
+    """Draw charts to a PNG file. Raises: PipelineError if matplotlib is missing."""
+    columns = min(2, len(charts))
+    rows = -(-len(charts) // columns)
+    figure = new_figure(rows, columns)
+    for axes, chart in zip(figure.subplots(rows, columns, squeeze=False).flat, charts, strict=False):
+        for i, (name, values) in enumerate(chart.series.items()):
+            if chart.kind == "bars":
+                axes.bar(range(len(values)), values, 0.8 * 0.7**i, label=name)
+            elif chart.kind == "lines":
+                axes.plot(chart.x, values, label=name)
+        if chart.kind == "areas":
+            axes.stackplot(chart.x, *chart.series.values(), labels=list(chart.series))
+        drawing = Drawing(chart)
+        axes.set_xticks(*zip(*drawing.marks(), strict=True), fontsize=7, rotation=40 * drawing.turned)
+        axes.set_yticks(ticks(0, drawing.high, drawing.step))
+        axes.set(title=chart.title, xlabel=chart.labels[0], ylabel=chart.labels[1], ylim=(0, None))
+        axes.legend(fontsize=7)
+    with warnings.catch_warnings():  # a character that is in no font is drawn as a box
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
+        figure.savefig(path, format="png", dpi=110)
+
 
 PageTable = tuple[str, Sequence[str], Iterable[Sequence[object]]]  # title, headings, rows
 
@@ -60,8 +87,6 @@ def save(
     """Write the page that :func:`html` makes, as a whole: a browser may load it meanwhile. Or, if ``path`` ends in
     .png, only its charts. Raises: PipelineError if matplotlib is missing for that."""
     if str(path).endswith(".png"):
-        from uio_pipes.reports.png import png
-
         return png(path, charts)
     part = Path(f"{path}.part")
     part.write_text(html(title, tables, charts, **options), encoding="utf-8")

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.base.printable import counted
-from uio_pipes.core.run_record import RunRecord, files_of, read
-from uio_pipes.core.statistics import NodeStats, Stats
+from uio_pipes.base.urls import counted
+from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, files_of, read
 from uio_pipes.reports.page import Alarm, Bar, PageTable
 from uio_pipes.reports.svg import Chart
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.reports.state_view import LaneView, StateView
+from uio_pipes.reports.states import LaneView, StateView
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.state import Meta
-from uio_pipes.sources.list_files import ListFiles
-from uio_pipes.starts.lists import list_files
+from uio_pipes.sources.lists import list_files
+from uio_pipes.stages.reading.listing import ListFiles
 
 
 def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateView]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.printable import counted
+from uio_pipes.base.urls import counted
 from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.ledger import Tally, add_tallies
 from uio_pipes.core.stage import Branch
@@ -21,7 +21,7 @@ from uio_pipes.reports.simulation import BatchColumn, Bucket, SimulatedRank, Sim
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_out, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
-from uio_pipes.stages.buckets import count_of, index_of
+from uio_pipes.stages.batches.buckets import count_of, index_of
 
 STRETCHES = 10  # that the epoch is told in
 

@@ -9,7 +9,7 @@ from html import escape
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from uio_pipes.base.printable import printable
+from uio_pipes.base.urls import printable
 
 WIDTH, HEIGHT = 360, 240  # units of the drawing; on a phone, a unit is about a pixel
 LEFT, RIGHT, TOP, BOTTOM = 50, 24, 24, 38

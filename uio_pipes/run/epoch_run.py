@@ -16,14 +16,13 @@ from uio_pipes.base.errors import NothingRead, UioError
 from uio_pipes.core.ledger import Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
-from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.lane_runner import Message, Position
 from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import nothing_read
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.peers import Handover
-from uio_pipes.run.position import Position
 from uio_pipes.run.progress import EpochProgress
+from uio_pipes.run.ranks import Handover
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import MessageSource, Runner

@@ -1,4 +1,5 @@
-"""Runs a lane, with the same code in the main process, in worker processes and in a dataset.
+"""Runs lanes, with the same code in the main process, in worker processes and in a dataset; where they stand for the
+trainer.
 
 Each batch comes as a :class:`Message` that also says where the lane stands after it.
 """
@@ -6,9 +7,11 @@ Each batch comes as a :class:`Message` that also says where the lane stands afte
 from __future__ import annotations
 
 import contextlib
+import heapq
 import json
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -21,7 +24,7 @@ from uio_pipes.core.ledger import Ledger, Policy, Tally
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.settings import Settings
+from uio_pipes.core.schedule import Settings
 from uio_pipes.run.state import LaneState
 
 REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more
@@ -251,3 +254,96 @@ def _dump(state: dict[str, Any], lane: int) -> str:
             f"the state of lane {lane} is not made of ints, strings, lists and string-keyed dicts ({error}); "
             "see get_state of the nodes given to .through(…)"
         ) from error
+
+
+Prepared = tuple[dict[int, LaneRunner], dict[Hashable, Any]]  # by lane; and what they share
+
+
+def prepared_lanes(spec: RunSpec, states: dict[int, LaneState], wanted: Callable[[], bool]) -> Prepared:
+    """Restore lanes and fill their buffers, for a ``LaneStream`` to come, as long as that is ``wanted``.
+
+    A lane that fails is left out: the stream builds it anew, and fails likewise if it has to.
+    """
+    runners, tables = dict[int, LaneRunner](), dict[Hashable, Any]()
+    for lane, state in states.items():
+        if not state.done and wanted():
+            with contextlib.suppress(Exception):
+                runner = LaneRunner(spec, lane, state, tables)
+                runner.prepare()
+                runners[lane] = runner
+    return runners, tables
+
+
+class LaneStream(Iterator[Message]):
+    """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``).
+
+    ``prepared``: what :func:`prepared_lanes` returned some time ago, for earlier states.
+    """
+
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState], prepared: Prepared | None = None) -> None:
+        self.spec = spec
+        runners, tables = prepared or ({}, {})
+        self.runners = {
+            i: runner if (runner := runners.get(i)) is not None and runner.follow(s) else LaneRunner(spec, i, s, tables)
+            for i, s in states.items()
+            if not s.done or spec.repeat
+        }
+        self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
+        heapq.heapify(self.queue)
+        if spec.repeat:
+            for i in (i for i, r in self.runners.items() if r.done):
+                self._repeat(i)
+
+    def __next__(self) -> Message:
+        if not self.queue:
+            raise StopIteration
+        _, _, lane = heapq.heappop(self.queue)
+        runner = self.runners[lane]
+        began = time.perf_counter()
+        message = runner.next()
+        message.took = time.perf_counter() - began
+        message.memory *= len(self.runners)
+        if not runner.done:
+            heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
+        elif self.spec.repeat:
+            self._repeat(lane)
+        return message
+
+    def _repeat(self, lane: int) -> None:
+        runner = self.runners[lane]
+        runner.again()
+        heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
+
+
+class Position:
+    """The position of a lane after the last batch that the trainer received."""
+
+    def __init__(self, state: LaneState) -> None:
+        self.state = state
+        self.waited_us = int(state.counts.get("waited_us", 0))
+
+    def advance(self, message: Message, waited_us: int = 0) -> None:
+        """Note that the trainer received ``message`` after waiting for it."""
+        state = self.state
+        self.waited_us += waited_us
+        state.pass_, state.done, state.counts = message.pass_, message.done, message.counts
+        state.k = message.k if message.done else message.k + 1
+        if message.lost:
+            state.lost = [*state.lost, [message.pass_, message.k]]
+        if message.settings is not None:
+            state.settings = message.settings
+        if message.pass_ > 0 and message.k == 0 and message.snapshot is None:
+            state.at, state.nodes = 0, "null"
+        if message.done:
+            state.at, state.nodes = state.k, "null"
+        elif message.snapshot is not None:
+            state.at, state.nodes = state.k, message.snapshot
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The counts of the lane, and how long the trainer waited for it."""
+        return {**self.state.counts, "waited_us": self.waited_us}
+
+    def saved(self) -> LaneState:
+        """Return a copy of the lane's state, ready to be saved."""
+        return replace(self.state, counts=self.counts if self.state.counts else {})

@@ -6,8 +6,8 @@ from uio_pipes.core.lane import worker_of
 from uio_pipes.run.lane_runner import RunSpec
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
-from uio_pipes.run.ray_fleet import Fleet
-from uio_pipes.run.ray_workers import RayWorker
+from uio_pipes.run.ray.fleet import Fleet
+from uio_pipes.run.ray.workers import RayWorker
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import WorkerPlan
 from uio_pipes.run.workers import InProcess, Runner, Worker

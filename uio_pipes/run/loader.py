@@ -15,25 +15,21 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.base.checks import is_whole, require_whole
-from uio_pipes.base.cores import cores_of_rank
 from uio_pipes.base.errors import NothingRead, PipelineError, StateError, UioError
-from uio_pipes.base.printable import counted
+from uio_pipes.base.processes import cores_of_rank
+from uio_pipes.base.urls import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
 from uio_pipes.core.statistics import Stats
-from uio_pipes.run.changes import changed_shards, fitted
-from uio_pipes.run.device import Mover
-from uio_pipes.run.epoch_end import choose_uneven, group_for_states
+from uio_pipes.run.epoch_end import EpochLength, choose_uneven, group_for_states
 from uio_pipes.run.epoch_run import EpochRun
-from uio_pipes.run.hugging_face import WITHOUT_DATASET, check_resumed
-from uio_pipes.run.lengths import EpochLength
-from uio_pipes.run.mix_records import Where
 from uio_pipes.run.mixes import Mixes
-from uio_pipes.run.options import RunOptions, default_lanes, fleet_of, open_quarantine
+from uio_pipes.run.options import Mover, RunOptions, changed_shards, default_lanes, fitted, fleet_of, open_quarantine
+from uio_pipes.run.private import WITHOUT_DATASET, check_resumed
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import ranks_of, waiting
-from uio_pipes.run.ray_fleet import RayWorkers
-from uio_pipes.run.state import read_meta
+from uio_pipes.run.ray.fleet import RayWorkers
+from uio_pipes.run.state import Where, read_meta
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.tuning import Tuner, WorkerPlan
 

@@ -3,23 +3,59 @@
 from __future__ import annotations
 
 import heapq
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeAlias
 
 import torch
 
 from uio_pipes.base.errors import UioError
-from uio_pipes.run.device import Mover
-from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.lane_runner import Message, Position
 from uio_pipes.run.no_batches import Losses
-from uio_pipes.run.position import Position
-from uio_pipes.run.receiver import Receiver
+from uio_pipes.run.options import Mover
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import MessageSource
+
+ReceiveJob: TypeAlias = "tuple[Future[Message], Callable[[int], Message], int]"
+
+
+class Receiver:
+    """Calls one function after the other in a thread. The thread does not keep the process from ending, however long
+    it has to wait for a message. ``gpu``: the current one of the thread."""
+
+    def __init__(self, gpu: int | None) -> None:
+        self._jobs: SimpleQueue[ReceiveJob | None] = SimpleQueue()
+        self._thread = threading.Thread(target=_serve, args=(self._jobs, gpu), name="uio-receives", daemon=True)
+
+    def begin(self, call: Callable[[int], Message], lane: int) -> Future[Message]:
+        """Return a future of what ``call(lane)`` returns."""
+        if self._thread.ident is None:
+            self._thread.start()
+        future: Future[Message] = Future()
+        self._jobs.put((future, call, lane))
+        return future
+
+    def close(self) -> None:
+        """Let the thread end after the call that it is in."""
+        self._jobs.put(None)
+
+
+def _serve(jobs: SimpleQueue[ReceiveJob | None], gpu: int | None) -> None:
+    if gpu is not None:
+        torch.cuda.set_device(gpu)
+    while (job := jobs.get()) is not None:
+        future, call, lane = job
+        try:
+            future.set_result(call(lane))
+        except BaseException as error:
+            future.set_exception(error)
+        del job, future, call  # only the trainer shall keep a batch's memory
+
 
 MOST_AT_ONCE = 1 << 14  # batches that runners are told to pass over
 

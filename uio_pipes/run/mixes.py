@@ -17,7 +17,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Site
 from uio_pipes.core.stage import Stage
-from uio_pipes.run.mix_records import MixRecord, Where
+from uio_pipes.run.state import MixRecord, Where
 
 NamedWeights = Mapping[str, float]
 SHOWN = 8  # sources that a message names

@@ -1,25 +1,67 @@
-"""The options of a loader, checked."""
+"""The options of a loader, checked, the copies of batches to its device, and the differences to a state that is loaded
+into it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.base.checks import require_whole
-from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.errors import DataError, PipelineError, StateError
+from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Policy
+from uio_pipes.core.state_kinds import DAMAGED
 from uio_pipes.formats.lists.quarantine import Quarantine
-from uio_pipes.run.device import Mover
-from uio_pipes.run.mixes import Mixes
+from uio_pipes.io.access import Access
+from uio_pipes.io.opening import is_local, stamp
+from uio_pipes.run.mixes import Mixes, arranged
 from uio_pipes.run.ranks import Ranks
-from uio_pipes.run.ray_fleet import Fleet, RayWorkers
+from uio_pipes.run.ray.fleet import Fleet, RayWorkers
+from uio_pipes.run.state import Meta, first_difference, shard_stamps, without_modules
 from uio_pipes.run.tuning import LANES, WorkerPlan
+from uio_pipes.run.workers import walk
+
+
+class Mover:
+    """Copies batches to ``device``. ``begin`` and ``end`` may be called in different threads."""
+
+    def __init__(self, device: torch.device | str | int) -> None:
+        try:
+            self.device = torch.empty(0, device=torch.device(device)).device  # "cuda": this process's GPU by number
+        except (RuntimeError, AssertionError, TypeError) as error:
+            first = str(error).split("\n", 1)[0]
+            raise PipelineError(
+                f"to_device: there is no device {device!r} here ({first}); give cuda:N or cpu"
+            ) from error
+        on_gpu = self.device.type == "cuda"
+        self.stream = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call]
+
+    def begin(self, batch: Any) -> tuple[Any, torch.cuda.Event | None]:
+        """Begin the copy: return the batch with tensors on the device, and what tells when the copies have run."""
+        if self.stream is None:
+            return walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device)), None
+        with torch.cuda.stream(self.stream):
+            batch = walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device, non_blocking=True))
+            return batch, self.stream.record_event()
+
+    def end(self, batch: Any, copied: torch.cuda.Event | None) -> Any:
+        """Return the batch, safe to use on the current CUDA stream: that waits for the copy, the host does not."""
+        if copied is None:
+            return batch
+        current = torch.cuda.current_stream(self.device)
+        current.wait_event(copied)  # not for the next batch, whose copy may be under way
+        return walk(batch, torch.Tensor, lambda tensor: _used_on(tensor, current))
+
+
+def _used_on(tensor: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
+    tensor.record_stream(stream)  # allocated on another stream: it must not be reused before this one is done
+    return tensor
 
 
 @dataclass(frozen=True)
@@ -170,3 +212,90 @@ def open_quarantine(path: str | os.PathLike[str], graph: Graph) -> Quarantine:
         return Quarantine(path)
     except OSError as error:
         raise PipelineError(f"cannot write quarantine={os.fspath(path)!r}: {error.strerror}") from error
+
+
+REMEDY = 'Use the old value, or begin the epoch again with Loader(on_change="restart")'
+
+
+def fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) -> tuple[RunOptions, list[str]]:
+    """Return the options to go on with, whose mixes are those of the state, and the differences, each as a sentence.
+
+    If only mixes were edited since, the options have them as they are now, their sources in the state's order; that is
+    a difference only if it is not to be adopted. Raises: StateError if the state contradicts itself.
+    """
+    records = meta.mixes or {}
+    found = _differences(meta, options, fingerprints)
+    if not found or not records:
+        mixes = Mixes.of(options.pipeline, records)
+        if not found and any(mixes.weights.get(path) != record["weights"] for path, record in records.items()):
+            raise StateError(f"meta: the weights of mixes are not those of the graph in the same state; {DAMAGED}")
+        return replace(options, mixes=mixes), found
+    try:
+        before = arranged(options.pipeline, records, edited=False)
+    except KeyError as gone:
+        remedy = f"keep it, with the weight 0, as utterances of it may still wait in buffers. {REMEDY}"
+        return options, [f"a mix has no source {gone} any more, which the state has: {remedy}"]
+    if _differences(meta, options, {"graph": before.fingerprint(), "list": before._list_fingerprint()}):
+        return options, found
+    graph = arranged(options.pipeline, records, edited=True)
+    options = replace(options, pipeline=graph, mixes=Mixes.of(graph, records))
+    edits = options.mixes.edits(records)
+    if options.on_change != "adopt" or not edits:
+        return options, [
+            f'{text}. Go on from here with the new ones by Loader(on_change="adopt"). {REMEDY}' for text in edits
+        ]
+    options.mixes.check_dealt(graph, records)
+    return options, []
+
+
+def _differences(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) -> list[str]:
+    out = []
+    if (meta.stream is not None) != options.in_steps:
+        was = "with" if meta.stream is not None else "without"
+        steps = options.steps_per_epoch
+        out.append(f"the state was saved {was} steps_per_epoch, this loader has {steps}. {REMEDY}")
+    saved = meta.saved()
+    for name, new in {"seed": options.seed, **fingerprints}.items():
+        old = saved[name]
+        if old == new:
+            continue
+        if name == "graph":
+            old, new = without_modules(old), without_modules(new)
+            if old == new:
+                continue
+            old, new = first_difference(old, new)
+        out.append(f"{name} changed since the state was saved: {old!r} then, {new!r} now. {REMEDY}")
+    return out
+
+
+def changed_shards(state: Mapping[str, Any], graph: Graph) -> list[str]:
+    """Return the shards that were open in the state and have changed since, each as a sentence."""
+    out = []
+    for url, old in shard_stamps(state).items():
+        try:
+            new = stamp(*(_reached(graph, url) if is_local(url) is None else (url,)))
+        except DataError as error:
+            new = error.message
+        if new != old:
+            out.append(
+                f"{url} changed since the state was saved: {old} then, {new} now. Restore the shard, or begin the "
+                'epoch again with Loader(on_change="restart")'
+            )
+    return out
+
+
+def _reached(graph: Graph, url: str) -> tuple[str, Access]:
+    """Return the URL with its credentials, which a state does not contain, and the options to open it with.
+
+    Lists are read again only if these are not clear without them.
+    """
+    known = graph._files()
+    different = any(one.access != known[0].access for one in known)
+    if HIDDEN not in url and not different:
+        return url, known[0].access if known else Access()
+    for one in known:
+        lines = one.lines()
+        for number in range(len(lines)):
+            if redact(lines[number]) == redact(url):
+                return lines[number], one.access
+    return url, Access()

@@ -27,13 +27,13 @@ from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.per_utterance import PerUtterance, Wrapped
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.settings import Settings
+from uio_pipes.core.schedule import Settings
 from uio_pipes.core.stage import Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import LaneRunner, RunSpec, items_of
 from uio_pipes.run.state import LaneState
-from uio_pipes.stages.batch import Batch
-from uio_pipes.stages.rates import mixed_rates, odd_rates, rates_of
+from uio_pipes.stages.batches.dynamic import Batch
+from uio_pipes.stages.batches.rows import mixed_rates, odd_rates, rates_of
 
 AUDIO = frozenset(["wav", "feat", "*"])
 LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)

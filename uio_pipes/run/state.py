@@ -1,4 +1,4 @@
-"""The format of a saved state. (:mod:`uio_pipes.run.state_merging` joins the states of several ranks.)
+"""The format of a saved state, and its checks. Reading one imports no torch.
 
 A loader's state is a flat dict of strings: ``meta`` and one ``lane_000017`` for each lane. Both are JSON. :class:`Meta`
 says which run the state belongs to; a :class:`LaneState` holds a lane's position, its counts and the state of its
@@ -12,14 +12,47 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+from uio_pipes.base.checks import is_weight
 from uio_pipes.base.errors import StateError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.base.redact import redact
+from uio_pipes.base.urls import redact
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.settings import fits as are_settings
-from uio_pipes.run.mix_records import fits as are_mixes
+from uio_pipes.core.schedule import are_settings as are_settings
+from uio_pipes.core.state_kinds import whole
+
+MixRecord = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"
+
+
+class Where(NamedTuple):
+    """Where a rank stands: epoch and step, and of how many ranks."""
+
+    epoch: int
+    step: int
+    ranks: int
+
+
+def are_mixes(records: object) -> bool:
+    """Return whether these can be the mixes of a state."""
+
+    def are_weights(value: object) -> bool:
+        return isinstance(value, dict) and any(value.values()) and all(map(is_weight, value.values()))
+
+    def is_entry(value: object) -> bool:
+        if not isinstance(value, dict):
+            return False
+        return all(whole().fits(value.get(name)) for name in Where._fields) and are_weights(value.get("weights"))
+
+    return isinstance(records, dict) and all(
+        isinstance(one, dict)
+        and are_weights(one.get("weights"))
+        and isinstance(one.get("journal"), list)
+        and len(one["journal"]) != 1
+        and all(is_entry(entry) and entry["weights"].keys() <= one["weights"].keys() for entry in one["journal"])
+        for one in records.values()
+    )
+
 
 SCHEMA = 1
 _MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")
@@ -93,7 +126,7 @@ class Meta:
         lanes: number of lanes that the epoch is dealt to.
         stream: with ``steps_per_epoch``, the epoch in which the stream began.
         step: number of the next step in this epoch. stretches: [first step, ranks] of each of its
-            :mod:`~uio_pipes.run.stretches`.
+            :mod:`~uio_pipes.run.progress`.
         skip: batches to pass over before the next one.
         mixes: the weights of mixes and what changed in them (see :mod:`uio_pipes.run.mixes`).
         ranks: the number of ranks for which steps are counted, if something follows the step.
@@ -146,7 +179,7 @@ class LaneState:
         k: batches received in this pass. done: there are no more.
         counts: the counts of the lane's ledger.
         at: batches received when ``nodes`` was saved; resuming passes over the ``k - at`` batches since then.
-        settings: where settings changed, see :class:`~uio_pipes.core.settings.Settings`; empty if none can.
+        settings: where settings changed, see :class:`~uio_pipes.core.schedule.Settings`; empty if none can.
         places: where it stood when stretches of steps began: [epoch, first step, pass, k] of each.
         lost: [pass, k] of the batches in this epoch of a stream of which nothing was left.
         nodes: the state of the lane's nodes, as JSON; "null" before the first snapshot and after the last batch.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any, NamedTuple
 
-from uio_pipes.base.printable import counted
+from uio_pipes.base.urls import counted
 
 LANES = 16  # of each rank, unless `lanes` is given: the same on all machines, however many workers they come to
 WINDOW = 32  # batches that are measured together, or one of each lane, if those are more

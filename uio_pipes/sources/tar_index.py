@@ -1,4 +1,4 @@
-"""``from_tar_index``: the utterances of indexed tar shards, in any order, and single ones by key."""
+"""``from_tar_index`` and ``open_index``: the utterances of indexed tar shards, in any order, and single ones by key."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ import numpy.typing as npt
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.redact import redact
-from uio_pipes.core.features import Loaded
-from uio_pipes.core.items import Record
+from uio_pipes.base.urls import redact
+from uio_pipes.core.items import Loaded, Record
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import names
-from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.table import Table
-from uio_pipes.formats.naming import Renames, transcript
+from uio_pipes.formats.naming import Renames, finding, transcript
+from uio_pipes.formats.tar.checks import NO_UTTERANCE, Indexed, against_manifest, identity, open_sidecars
 from uio_pipes.formats.tar.fields import as_fields, check_members
 from uio_pipes.formats.tar.index import FRAME_RATE
-from uio_pipes.formats.tar.index_files import Indexed, identity, open_sidecars
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
-from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest
-from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.local import Payload, RandomFile, Ref
-from uio_pipes.io.remote import is_local, open_file
-from uio_pipes.sources.listing import RecordListing
+from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.lists import list_files
+from uio_pipes.stages.reading.listing import ListFiles, RecordListing
 
 TICKS = 16_000  # lengths are compared in samples at this rate
 
@@ -222,3 +221,76 @@ class OpenIndex(Mapping[str, Sample]):
 
     def __len__(self) -> int:
         return sum(len(shard.index) for shard in self.records.shards)
+
+
+def from_tar_index(
+    paths: Any,
+    *,
+    shuffle: bool = False,
+    verify: Literal["crc"] | None = None,
+    indexes: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: str | None = None,
+    cache_size: int | str = CACHE_SIZE,
+) -> Pipeline:
+    """Start a pipeline from tar shards that ``uio index`` has indexed; their utterances are read in any order.
+
+    The samples are the same as those of ``from_shard_list``. Lengths, texts and keys are in the index: planning,
+    filtering and restoring read nothing else, an epoch's length is known before it begins, shuffling needs no
+    buffer, and there may be more lanes than shards.
+
+    Args:
+        paths: lists of shards, globs, or the shards themselves, as for :func:`list_files`.
+        shuffle: whether to deal all utterances in another order in each epoch, with equal durations for the lanes.
+            Default: False.
+        verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
+        indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
+        fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
+            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
+            ours are the suffixes.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote shards. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+
+    Raises:
+        ListError: when the pipeline runs, if a shard has no index, or one of other bytes, or is compressed.
+    """
+    stage = ListTarIndex(
+        _names(paths), shuffle, verify, indexes, Access.of("from_tar_index", storage_options, cache, cache_size), fields
+    )
+    return Pipeline((stage,)).sharding_filter().load_records()
+
+
+def open_index(
+    paths: Any,
+    *,
+    verify: Literal["crc"] | None = None,
+    indexes: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OpenIndex:
+    """Open indexed tar shards for random access: ``uio.open_index("shards.list")["BAC009S0002W0122"]["txt"]``.
+
+    The result is a mapping of samples by key, whose fields are read when touched.
+
+    Args:
+        paths: lists of shards, globs, or the shards themselves, as for :func:`list_files`.
+        verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
+        indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
+        fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
+            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
+            ours are the suffixes.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+
+    Raises:
+        ListError: a shard has no index, or one of other bytes, or is compressed.
+    """
+    access = Access.of("open_index", storage_options)
+    return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, access, fields).table())
+
+
+def _names(paths: Any) -> tuple[str, ...]:
+    listed = list_files(paths).stages[0]
+    assert isinstance(listed, ListFiles)
+    return listed.paths

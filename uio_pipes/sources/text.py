@@ -1,15 +1,167 @@
-"""``from_text`` and ``from_jsonl``: utterances of text."""
+"""``from_text`` and ``from_jsonl``: utterances of text, a line each, of one file or of several side by side."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import cached_property, reduce
+from hashlib import blake2b
+from typing import Any, ClassVar
 
-from uio_pipes.formats.naming import FieldNames
-from uio_pipes.formats.text.jsonl import JsonlTable
-from uio_pipes.formats.text.table import Columns, TextTable
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.checks import require
+from uio_pipes.base.errors import DataError, LeftOut, ListError
+from uio_pipes.base.urls import AnyPath, counted, name_of, redact
+from uio_pipes.formats.lists.lines import Block, Lines
+from uio_pipes.formats.lists.table import JsonRecords, Table, key_of
+from uio_pipes.formats.naming import FieldNames, names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.sources.listing import RecordListing
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.stages.reading.listing import RecordListing
+
+_MAY_BE_BLANK = (*range(33), 0xC2, 0xE1, 0xE2, 0xE3)  # first bytes of white space in UTF-8
+
+Numbers = npt.NDArray[np.int64]
+
+
+class TextLines(Lines):
+    """The lines of a text, without the line end (``\\n`` or ``\\r\\n``). ``blank``: the numbers of the blank ones.
+
+    A line that is not UTF-8 has its invalid bytes as surrogates: it costs one utterance.
+    """
+
+    what: ClassVar[str] = "the text"
+    of_folder: ClassVar[str] = "the files in it by a glob ({}/*.txt)"
+    empty: ClassVar[str] = "no line"
+
+    def __init__(self, name: str, access: Access | None = None) -> None:
+        self._blank: list[Numbers] = []
+        super().__init__(name, access)
+        self.blank: Numbers = np.concatenate([np.zeros(0, np.int64), *self._blank])
+
+    def texts(self) -> Iterator[str]:
+        for _, chunk in self.chunks():
+            yield chunk.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+    def _numbered(self, text: str, first: int) -> Block:
+        return [(n, line.removesuffix("\r")) for n, line in enumerate(text.removesuffix("\n").split("\n"), first)]
+
+    def _check(self, chunk: bytes, line: int) -> None:
+        self._refuse_nul(chunk, line)
+
+    def _no_list(self, why: str) -> ListError:
+        return ListError(f"{self.what} {self.name} has no lines of text ({why}): name another file, or mend this one")
+
+    def _are_items(
+        self, chunk: bytes, codes: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers
+    ) -> npt.NDArray[np.bool_]:
+        maybe = np.flatnonzero(np.isin(codes[starts], _MAY_BE_BLANK))
+        blank = [n for n in maybe if not chunk[starts[n] : ends[n]].decode("utf-8", "surrogateescape").strip()]
+        self._blank.append(np.array(blank, np.int64) + self._count)
+        return np.ones(len(starts), np.bool_)
+
+
+class TextFiles(Table):
+    """The lines of one or several texts, in their order."""
+
+    direct: ClassVar[tuple[str, ...]] = ()
+    form: ClassVar[type[Lines]] = TextLines
+
+    def key(self, number: int) -> str:
+        """Return ``FILE:LINE``; FILE is the base name, or the whole path if another file has the same."""
+        part, within = self.find(number)
+        assert isinstance(part, Lines)
+        return f"{self._names[part.name]}:{within + 1}"
+
+    def text(self, number: int) -> str:
+        """Return a line. Raises: DataError ``bad_text``."""
+        text = self[number]
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                message = f"the line is not UTF-8 (its character {error.start + 1}): save the text as UTF-8"
+                raise DataError("bad_text", message, url=self.place(number)) from error
+        return text
+
+    @cached_property
+    def blank(self) -> Numbers:
+        """The numbers of all blank lines, rising."""
+        files = (file for file in self.files if isinstance(file, TextLines))
+        return np.concatenate([file.blank + first for file, first in zip(files, self._firsts, strict=False)])
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        paths = {file.name: redact(file.name) for file in self.files}
+        often = Counter(map(name_of, paths.values()))
+        return {n: name_of(path) if often[name_of(path)] == 1 else path for n, path in paths.items()}
+
+
+class JsonlTable(JsonRecords):
+    """Utterances with ``txt`` and whatever else their lines have. The key is ``key``, ``id``, or FILE:LINE."""
+
+    def parse(self, line: dict[str, Any], place: str) -> dict[str, Any]:
+        key, txt = key_of(line, place), line.get("txt")
+        if txt is None:
+            theirs = dict(self._names)
+            names = ", ".join(theirs.get(name, name) for name in line)
+            what = f"{'null' if 'txt' in line else 'nothing'} as {theirs.get('txt', 'txt')!r}, its text"
+            message = f"the line has {what} (its names: {names}): choose another with text=…"
+            raise DataError("missing_text", message, url=place, member=key)
+        if not isinstance(txt, str):
+            message = f"the text is {txt!r:.40}, not a string: choose another name with text=…"
+            raise DataError("bad_text", message, url=place, member=key)
+        return {**line, "key": key, "txt": txt}
+
+
+Columns = tuple[tuple[str, tuple[str, ...]], ...]  # names of fields, and the files of each
+
+
+class TextTable:
+    """The lines of ``columns``. A line that is blank in one of its files is left out in all of them.
+
+    Raises: ListError if a file is missing or empty, or if files that belong together have unequal numbers of lines.
+    """
+
+    weights = None
+
+    def __init__(self, columns: Columns, access: Access) -> None:
+        self._columns = {name: TextFiles(entries, access) for name, entries in columns}
+        self._first = next(iter(self._columns.values()))
+        for name, other in self._columns.items():
+            self._check_pairs(next(iter(self._columns)), name, other)
+        blank = reduce(np.union1d, (column.blank for column in self._columns.values()))
+        self.blank = frozenset(blank.tolist())
+        parts = "".join(f"{name}={column.digest}/" for name, column in self._columns.items())
+        self.digest = blake2b(parts.encode(), digest_size=16).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def place(self, number: int) -> str:
+        return self._first.place(number)
+
+    def key(self, number: int) -> str:
+        return self._first.key(number)
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Return the key and a text for each column. Raises: LeftOut ``blank_line``, DataError ``bad_text``."""
+        if number in self.blank:
+            raise LeftOut("blank_line", "the line is blank", url=self.place(number))
+        return {"key": self.key(number), **{name: column.text(number) for name, column in self._columns.items()}}
+
+    def _check_pairs(self, first: str, name: str, other: TextFiles) -> None:
+        if len(self._first.files) != len(other.files):
+            counts = f"{counted(len(self._first.files), 'file')} of {first} and {len(other.files)} of {name}"
+            raise ListError(f"{counts} cannot be read side by side: name as many of each")
+        for one, two in zip(self._first.files, other.files, strict=True):
+            if len(one) != len(two):
+                counts = f"{redact(one.name)} has {counted(len(one), 'line')}, {redact(two.name)} has {len(two)}"
+                raise ListError(f"{counts}: files that are read side by side must have equally many")
 
 
 @dataclass(frozen=True)
@@ -49,3 +201,83 @@ class ListJsonl(RecordListing):
     def table(self) -> JsonlTable:
         """Look through the files. Raises: ListError."""
         return JsonlTable(self.paths, self.access, self.names)
+
+
+Paths = AnyPath | Iterable[AnyPath]
+
+
+def from_text(
+    paths: Paths | Mapping[str, Paths],
+    *,
+    shuffle: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Pipeline:
+    """Start a pipeline from text files, plain or compressed: each line is an utterance with ``txt``.
+
+    The ``key`` is ``FILE:LINE``, such as ``train.zh:17``. A line keeps its blanks and may begin with ``#``; only the
+    line end is taken off. Blank lines are left out and counted as ``blank_line``: of files that are read side by side,
+    the same lines of all of them, so that pairs stay aligned. A line that is not UTF-8 is the failure ``bad_text``.
+
+    Args:
+        paths: text file(s): a path, URL, glob or ``{a,b}`` braces, or several in a list. For files that are read side
+            by side, line by line, give a dict of them by the names of fields: ``{"txt": "train.zh", "target":
+            "train.en"}``; several files of each are paired in their order.
+        shuffle: whether to deal the lines in another order in each epoch: a random order of all, without a buffer.
+            Default: False.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+        ListError: when the pipeline runs, if a file is missing or empty, or files that are read side by side have
+            unequal numbers of lines.
+    """
+    given: Mapping[str, Any] = paths if isinstance(paths, Mapping) else {"txt": paths}
+    ok = bool(given) and "key" not in given and all(isinstance(name, str) and name for name in given)
+    require(ok, "from_text", "files must be given by names of fields", paths, 'as in {"txt": "train.zh", "target": …}')
+    columns = tuple((name, _paths("from_text", entries)) for name, entries in given.items())
+    return _loaded(ListText(columns, shuffle, Access.of("from_text", storage_options)))
+
+
+def from_jsonl(
+    paths: Paths,
+    *,
+    text: str = "text",
+    fields: Mapping[str, str] | None = None,
+    shuffle: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Pipeline:
+    """Start a pipeline from JSON lines with a text, plain or compressed: each object is an utterance with ``txt``.
+
+    All names of an object are kept as fields. The ``key`` is the object's ``key``, or its ``id``, or ``FILE:LINE``. An
+    object without a text is the failure ``missing_text``. For lines that name audio, use :func:`from_raw_list`.
+
+    Args:
+        paths: JSONL file(s): a path, URL, glob or ``{a,b}`` braces, or several in a list.
+        text: the name that holds the text. Default: "text".
+        fields: names of other fields by ours: ``{"key": "doc_id", "lang": "language"}``. Default: None, all names are
+            those of the file.
+        shuffle: whether to deal the lines in another order in each epoch: a random order of all, without a buffer.
+            Default: False.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+        ListError: when the pipeline runs, if a file is missing, empty, or not of JSON lines.
+    """
+    ok = isinstance(text, str) and bool(text)
+    require(ok, "from_jsonl", "text must be the name of the text", text, 'as in text="content"')
+    given = dict(names_of("from_jsonl", fields))
+    names = tuple({"txt": transcript("from_jsonl", text, given, "text"), **given}.items())
+    access = Access.of("from_jsonl", storage_options)
+    return _loaded(ListJsonl(_paths("from_jsonl", paths), names, shuffle, access))
+
+
+def _loaded(listing: ListText | ListJsonl) -> Pipeline:
+    return Pipeline((listing,)).sharding_filter().load_records()
+
+
+def _paths(start: str, paths: Any) -> tuple[str, ...]:
+    given = [paths] if isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable) else list(paths)
+    ok = bool(given) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p).strip() for p in given)
+    require(ok, start, "paths must be a path, or several in a list", paths, "name a file")
+    return tuple(os.fspath(p) for p in given)

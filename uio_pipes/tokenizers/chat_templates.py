@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.tokenizers.transformers import TransformersTokenizer
+from uio_pipes.tokenizers.packages import TransformersTokenizer
 
 
 class Turn(NamedTuple):

@@ -1,13 +1,18 @@
-"""Symbol tables and non-linguistic symbols, from files or from Python objects."""
+"""Symbol tables, and the tokenizer for characters, or for the words that a segmenter finds, by such a table."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.tokenizers.base import BLANK, digest, import_extra, remove_blanks
 
 TablePath = str | os.PathLike[str]
 
@@ -101,3 +106,153 @@ def is_symbol(token: str) -> bool:
 
 
 _FORM = re.compile(r"\{[^\s{}]+\}|<[^\s<>]+>|\[[^\s\[\]]+\]")
+
+Segmenter = Callable[[str], Iterable[str]]
+_ENTRY = re.compile(r"(.+?)( [0-9]+)?( [a-z]+)?")  # as jieba reads a line of a user dictionary
+
+
+class JiebaSegmenter:
+    """Cut Chinese text into words with the package ``jieba``, for ``CharTokenizer(…, segmenter=…)`` and ``uio dict``.
+
+    The words are those of ``jieba.lcut`` with the user dictionary loaded. Blanks beside Chinese characters are removed
+    first, so that a transcript with a blank after every character has the same words. jieba's dictionary is read once
+    in a process, when a text is first cut, and never from its cache in the temporary folder, which may be that of
+    another version.
+
+    Args:
+        user_dictionary: path of a file with more words, ``word``, ``word count`` or ``word count tag`` per line.
+            Default: None.
+        hmm: whether words that are in no dictionary are found by jieba's hidden Markov model; without it, they
+            are cut into characters. Default: True.
+
+    Raises:
+        PipelineError: jieba is not installed.
+        ListError: the user dictionary cannot be read; file and line are named.
+    """
+
+    def __init__(self, user_dictionary: str | os.PathLike[str] | None = None, hmm: bool = True) -> None:
+        self._version = str(import_extra("jieba", "JiebaSegmenter", "words").__version__)
+        self._user = "" if user_dictionary is None else _read(user_dictionary)
+        self._hmm = hmm
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the words of ``text`` without blanks."""
+        words = _loaded(self._user).cut(remove_blanks(text.strip()), HMM=self._hmm)
+        return [word for word in words if not word.isspace()]
+
+    def __repr__(self) -> str:
+        return f"JiebaSegmenter(jieba {self._version}, hmm={self._hmm}, {digest(self._user)})"
+
+
+@lru_cache(maxsize=4)
+def _loaded(user_dictionary: str) -> Any:
+    """Return jieba's tokenizer with its own dictionary and the lines of another one, shared by the whole process."""
+    import jieba
+
+    loaded = jieba.Tokenizer()
+    loaded.FREQ, loaded.total = loaded.gen_pfdict(loaded.get_dict_file())
+    loaded.initialized = True
+    if user_dictionary:
+        loaded.load_userdict(io.StringIO(user_dictionary))
+    return loaded
+
+
+def _read(path: str | os.PathLike[str]) -> str:
+    """Return the lines of a user dictionary. Raises: ListError naming file and line."""
+    try:
+        text = Path(path).read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ListError(f"cannot read the user dictionary {path}: {error}") from error
+    lines = [line.strip() for line in text.splitlines()]
+    for number, line in enumerate(lines, 1):
+        found = _ENTRY.fullmatch(line)
+        if found is not None and any(character.isspace() for character in found[1]):
+            raise ListError(f"{path}, line {number}: {line!r} is not `word`, `word count` or `word count tag`")
+        if found is not None and int(found[2] or 1) == 0:  # jieba would cut the word in all of its dictionaries
+            raise ListError(f"{path}, line {number}: {line!r} has a count of 0: leave the word out, or count from 1")
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+class CharTokenizer:
+    """Split text into characters and look them up in a symbol table (WeNet's character tokenizer).
+
+    A blank inside the text becomes ``▁``. Letters keep their case.
+
+    Args:
+        symbol_table: path of a file with one ``token id`` per line, or a dict.
+        non_lang_syms: symbols that stay whole, like ``{NOISE}``, ``<SPK>``, ``[LAUGH]``: a list, or the path of a
+            file with one per line. Default: None.
+        split_with_space: whether tokens are the parts between blanks instead of characters. Default: False.
+        unk: the token for whatever the table lacks. Default: "<unk>".
+        segmenter: a function of a text that returns its words, like ``JiebaSegmenter()``; tokens are these words
+            instead of characters. It must be picklable, and return the same words in every process. Default: None.
+
+    Raises:
+        ListError: a file cannot be read.
+        PipelineError: the table lacks ``unk``, or both ``split_with_space`` and ``segmenter`` are given.
+    """
+
+    def __init__(
+        self,
+        symbol_table: str | os.PathLike[str] | dict[str, int],
+        non_lang_syms: str | os.PathLike[str] | Iterable[str] | None = None,
+        split_with_space: bool = False,
+        unk: str = "<unk>",
+        segmenter: Segmenter | None = None,
+    ) -> None:
+        require(
+            segmenter is None or (callable(segmenter) and not split_with_space),
+            "CharTokenizer", "segmenter must be a function of the text, without split_with_space", segmenter,
+            "try segmenter=uio.JiebaSegmenter()",
+        )  # fmt: skip
+        self._table = SymbolTable(symbol_table, unk)
+        self._whole = NonLangSyms(non_lang_syms)
+        self.symbols, self.non_lang_syms = self._table.symbols, self._whole.symbols
+        self.unk_id = self._table.unk_id
+        self.split_with_space, self.segmenter = split_with_space, segmenter
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest label."""
+        return self._table.size
+
+    @property
+    def has_blank(self) -> bool:
+        """True if ``▁`` is in the table, or blanks separate the tokens, or a segmenter gets the text."""
+        return self.split_with_space or self.segmenter is not None or BLANK in self.symbols
+
+    def tokenize(self, text: str) -> tuple[list[str], list[int]]:
+        """Split ``text`` into characters or words (non-linguistic symbols stay whole); return them and their labels."""
+        tokens: list[str] = []
+        for part, whole in self._whole.split(text.strip()):
+            if whole:
+                tokens.append(part)
+            elif self.segmenter is not None:
+                tokens += self.segmenter(part)
+            elif self.split_with_space:
+                tokens += part.split()
+            else:
+                tokens += part.replace(" ", BLANK)
+        return tokens, self._table.labels(tokens)
+
+    def detokenize(self, labels: Sequence[int]) -> str:
+        """Return the text that ``labels`` stand for."""
+        tokens = self._table.tokens(labels)
+        if self.segmenter is not None:
+            return remove_blanks(" ".join(tokens))
+        return " ".join(tokens) if self.split_with_space else "".join(tokens).replace(BLANK, " ")
+
+    def __repr__(self) -> str:
+        how = (*self.non_lang_syms, self.split_with_space, self.unk_id)
+        by = "" if self.segmenter is None else f", words of {_named(self.segmenter)}"
+        return f"CharTokenizer({len(self.symbols)} symbols {digest(self.symbols, how)}{by})"
+
+
+def _named(segmenter: Any) -> str:
+    """Return a name of the segmenter that is the same in every process."""
+    if isinstance(segmenter, partial):
+        return f"{_named(segmenter.func)}{segmenter.args}{segmenter.keywords}"
+    if not hasattr(segmenter, "__qualname__") and "__repr__" in vars(type(segmenter)):
+        return repr(segmenter)
+    named = segmenter if hasattr(segmenter, "__qualname__") else type(segmenter)
+    return f"{named.__module__}.{named.__qualname__}"

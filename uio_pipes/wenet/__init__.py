@@ -9,10 +9,9 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
-from uio_pipes.starts.lists import list_files
+from uio_pipes.sources.lists import list_files
 from uio_pipes.tokenizers import Tokenizer
-from uio_pipes.wenet.conf import read_conf
-from uio_pipes.wenet.table import LIST_STEPS, STEPS, StageKeys
+from uio_pipes.wenet.conf import LIST_STEPS, STEPS, StageKeys, read_conf
 
 __all__ = ["apply_steps", "wenet_dataset"]
 

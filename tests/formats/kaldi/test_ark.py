@@ -18,8 +18,8 @@ from kaldi_data import write
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.kaldi.ark import ArkMatrix, Pointer, ark_audio, parse_pointer
 from uio_pipes.io.local import LocalFile
+from uio_pipes.sources.kaldi.ark import ArkMatrix, Pointer, ark_audio, parse_pointer
 
 FORMS = [None, 1, 2, 3, 4, 5, 6, 7]  # of kaldiio's compression methods; None: floats
 

@@ -12,7 +12,7 @@ from helpers_bad import Members, keys, members, run, shard, shard_list
 
 import uio_pipes as uio
 from uio_pipes.prep.convert import convert
-from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.index import index_lists
 from uio_pipes.reports.inspect import inspect
 
 PARTS: Members = [

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from uio_pipes.formats.tar.header import BadHeader, Header, has_magic, padded, parse_header, parse_pax
+from uio_pipes.formats.tar.members import BadHeader, Header, has_magic, padded, parse_header, parse_pax
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 

@@ -15,7 +15,7 @@ from helpers_bad import audio, keys, run, tar
 
 import uio_pipes as uio
 from uio_pipes.formats.lists.quarantine import read_quarantine
-from uio_pipes.prep.index_lists import index_lists
+from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.verify import verify
 
 COUNT = 24

@@ -10,7 +10,7 @@ import corpus
 import pytest
 from command import uio
 
-from uio_pipes.prep.common.progress_bar import follow
+from uio_pipes.prep.common import follow
 
 
 def last_count(stderr: str) -> str:

@@ -11,8 +11,8 @@ import touchdataset
 
 import uio_pipes as uio
 from uio_pipes.prep import metainfo
-from uio_pipes.prep.writing import indexed_writer
-from uio_pipes.prep.writing.indexed_writer import PairWriter
+from uio_pipes.prep.writing import shards as indexed_writer
+from uio_pipes.prep.writing.shards import PairWriter
 
 
 def test_bytes_are_those_of_an_independent_writer(tmp_path: Path) -> None:

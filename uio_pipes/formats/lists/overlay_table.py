@@ -20,11 +20,10 @@ import numpy as np
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import beside, is_named
-from uio_pipes.formats.touch.file import IndexedFile
+from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import LocalFile
-from uio_pipes.io.opening import open_binary
-from uio_pipes.io.remote import is_local
+from uio_pipes.io.opening import is_local, open_binary
 
 _BLOCK = 1 << 20
 _LINE = 1 << 10  # bytes first read of a line

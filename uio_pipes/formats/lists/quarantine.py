@@ -10,8 +10,8 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.base.redact import redact
-from uio_pipes.io.regular import open_regular
+from uio_pipes.base.urls import redact
+from uio_pipes.io.local import open_regular
 
 _LINE = re.compile(r", line \d+$")
 

@@ -1,26 +1,119 @@
-"""The lines of data lists with their places: all lanes of a process share one table."""
+"""The lines of data lists with their places, and the fields that a line of JSON gives. No torch in here: packing reads
+lists too."""
 
 from __future__ import annotations
 
 import glob
+import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
-from typing import ClassVar, TypeGuard
+from math import isfinite
+from typing import Any, ClassVar, TypeGuard
 
 from braceexpand import braceexpand
 
-from uio_pipes.base.errors import ListError
-from uio_pipes.base.redact import redact, unsigned
-from uio_pipes.base.urls import is_named, path_of
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import is_named, name_of, path_of, redact, unsigned
 from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
+from uio_pipes.formats.naming import TEXTLESS, FieldNames, Renames, pairs_of, renamed
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.transport import failure, filesystem
+
+_REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
+
+
+def parse(text: str, place: str, names: Renames = None, needs_text: bool = True) -> dict[str, Any]:
+    """Return the fields of one line. ``place``: its list and line number, for messages; ``names``: as it has them;
+    ``needs_text``: False if it may have no ``txt``.
+
+    Raises:
+        ListError: the line is not a JSON object at all (another kind of list).
+        DataError: ``bad_line``, ``bad_text``, ``missing_key``, ``missing_audio``, ``missing_text`` or ``bad_segment``.
+    """
+    fields = parse_object(text, place, names)
+    key = str(fields.get("key", ""))
+    for reason, needed in _REQUIRED.items():
+        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
+            if reason != "missing_text" or needs_text:
+                asked = [dict(pairs_of(names)).get(n, n) for n in needed]
+                remedy = f"; {TEXTLESS}" if reason == "missing_text" else ""
+                raise DataError(reason, f"the line has no {' or '.join(asked)}{remedy}", url=place, member=key)
+            fields.pop("txt", None)
+    check_segment(fields, place, key)
+    return fields
+
+
+def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]:
+    """Return the fields of one line, unchecked; a ``key`` or ``txt`` that is a number becomes text.
+
+    ``names``: our names of fields, with those in the line.
+
+    Raises: ListError, DataError ``bad_line`` or ``bad_text``.
+    """
+    if not text.startswith("{"):
+        raise ListError(
+            f'{place} is not a JSON object: {text[:80]!r}. A raw list has {{"key", "wav", "txt"}} a line; '
+            "if this is a list of shards, use from_shard_list (WeNet's data_type shard)"
+        )
+    if not text.isascii():
+        _check_characters(text, place)
+    try:
+        fields: dict[str, Any] = parse_json(text)
+    except ValueError as error:
+        raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
+    if names:
+        fields = renamed(fields, names)
+    if "\\ud" in text or "\\uD" in text:
+        _check_characters(json.dumps(fields, ensure_ascii=False), place, "bad_text")
+    numbers_as_text(fields, "key", "txt")
+    return fields
+
+
+def numbers_as_text(fields: dict[str, Any], *names: str) -> None:
+    """Make text of those of the fields ``names`` that are numbers; NaN, which pandas writes for nothing, is none."""
+    for name in names:
+        value = fields.get(name)
+        if type(value) is int or (type(value) is float and isfinite(value)):
+            fields[name] = str(value)
+
+
+def _check_characters(text: str, place: str, reason: str = "bad_line") -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # an invalid byte, kept as a surrogate, or half of an escaped pair
+        raise DataError(reason, f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
+
+
+LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples
+
+
+def as_seconds(value: Any) -> Any:
+    """Return a time that is written as text as a number, as TouchNet reads it; anything else as it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def check_segment(fields: dict[str, Any], place: str, key: str) -> None:
+    """Check ``start`` and ``end``, and make numbers of those that are text. Raises: DataError ``bad_segment``."""
+    for name in ("start", "end"):
+        if isinstance(fields.get(name), str):
+            fields[name] = as_seconds(fields[name])
+    start, end = fields.get("start"), fields.get("end")
+    start = 0 if start is None else start
+    numbers = all(type(v) in (int, float) and isfinite(v) and v < LATEST for v in (start, 0 if end is None else end))
+    if not numbers or start < 0 or (end is not None and end <= start):
+        message = f"start and end must be seconds with 0 <= start < end, not {start!r} and {end!r}"
+        raise DataError("bad_segment", message, url=place, member=key)
+
 
 __all__ = ["ARCHIVES", "Table", "expand"]
 
@@ -161,3 +254,68 @@ def _glob(pattern: str, access: Access) -> list[str]:
 def _names(entries: tuple[str, ...]) -> str:
     names = ", ".join(str(e) for e in entries[:3]) or "the given list"
     return names + (f", … ({len(entries)} in all)" if len(entries) > 3 else "")
+
+
+class JsonRecords:
+    """One utterance a line of JSONL files, plain or compressed. Subclasses make fields of a line's object.
+
+    ``entries``: paths, globs, braces or URLs; ``names``: our names of the fields, with those in the files.
+
+    Raises: ListError if a file is missing, damaged or has no lines.
+    """
+
+    weights = None
+    wanted: ClassVar[str] = "a JSON object a line is wanted"
+
+    def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
+        self.lines, self.access, self._names = Table(entries, access), access, names
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all lines."""
+        return self.lines.digest
+
+    def place(self, number: int) -> str:
+        return self.lines.place(number)
+
+    def key(self, number: int) -> str:
+        try:
+            return str(self.fields(number)["key"])
+        except DataError as error:
+            return error.member or self.place(number)
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Return the fields of an utterance, nothing opened. Raises: DataError."""
+        return self.parse(self.line(number), self.place(number))
+
+    def line(self, number: int) -> dict[str, Any]:
+        """Return the object of a line under our names.
+
+        Raises: DataError ``bad_line``; ListError if the first line of the file is no object, either.
+        """
+        text = self.lines[number]
+        if not text.startswith("{"):
+            message = f"not a JSON object: {text[:80]!r}; {self.wanted}"
+            if not self.lines.find(number)[0][0].startswith("{"):
+                raise ListError(f"{self.place(number)} is {message}")
+            raise DataError("bad_line", message, url=self.place(number))
+        try:
+            return parse_object(text, "", self._names)
+        except DataError as error:
+            raise DataError(error.reason, error.message, url=self.place(number)) from error
+
+    def parse(self, line: dict[str, Any], place: str) -> dict[str, Any]:
+        """Return the fields of an utterance, made from a line's object. Raises: DataError naming ``place``."""
+        raise NotImplementedError
+
+
+def key_of(line: dict[str, Any], place: str) -> str:
+    """Return ``key``, ``id``, or FILE:LINE."""
+    key = line.get("key", line.get("id"))
+    if key is None:
+        file, _, number = place.rpartition(", line ")
+        key = f"{name_of(file)}:{number}"
+    return str(key)

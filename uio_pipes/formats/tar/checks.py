@@ -1,19 +1,167 @@
-"""Checks of a shard's bytes against its index, while it is read from beginning to end."""
+"""Checks of a shard against its index, its list and the manifest. No torch in here."""
 
 from __future__ import annotations
 
+import os
+import posixpath
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
 
-from uio_pipes.base.errors import DataError
-from uio_pipes.formats.findings import finding
-from uio_pipes.formats.tar.index import BLOCK
-from uio_pipes.formats.tar.index_files import open_sidecar
+from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.base.urls import beside, counted, path_of, redact
+from uio_pipes.formats.lists.manifest import ShardEntry
+from uio_pipes.formats.naming import finding
+from uio_pipes.formats.tar.index import BLOCK, ShardIndex, loads
 from uio_pipes.formats.tar.reader import TarUtterance
-from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import Ref
+from uio_pipes.io.local import Ref, os_failure
+from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.ranged import RemoteFile
+
+SUFFIX = ".uioidx"
+AT_ONCE = 32  # remote indexes that are fetched at the same time
+
+
+def sidecar_path(url: str, folder: str | None = None) -> str:
+    """Return the path of a shard's index: beside the shard, or under ``folder`` by the shard's whole path."""
+    if folder is None:
+        return beside(url, SUFFIX)
+    inner = path_of(url).partition("://")[2] or url
+    relative = posixpath.normpath("/" + inner).lstrip("/")  # never above the folder
+    return posixpath.join(folder, relative) + SUFFIX
+
+
+def identity(url: str, access: Access | None = None) -> tuple[int, str]:
+    """Return size and ``mtime:ns`` of a local shard, size and ``etag:…`` of a remote one. Raises: DataError."""
+    if (path := is_local(url)) is not None:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise os_failure(error, url) from error
+        return status.st_size, f"mtime:{status.st_mtime_ns}"
+    file = RemoteFile(url, access)
+    tag = file.identity.tag
+    return file.size, tag if not tag or tag.startswith("time:") else f"etag:{tag}"
+
+
+def has_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> bool:
+    """Return whether the shard at ``url`` has an index, good or bad."""
+    name = sidecar_path(url, folder)
+    if (path := is_local(name)) is not None:
+        return os.path.exists(path)
+    try:
+        open_binary(name, access).close()
+    except DataError as error:
+        return error.reason != "missing_file"
+    return True
+
+
+def _remedy(url: str, folder: str | None) -> str:
+    return f"make it with uio index {redact(url)}" + (f" --into {folder}" if folder else "")
+
+
+def read_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
+    """Read the index of the shard at ``url``. Raises: ListError if there is none, or it is damaged."""
+    name, shown = sidecar_path(url, folder), redact(url)
+    try:
+        with open_binary(name, access) as file:
+            data = file.read()
+    except DataError as error:
+        if error.reason == "missing_file":
+            raise ListError(f"the shard {shown} has no index ({redact(name)}): {_remedy(url, folder)}") from error
+        raise ListError(f"cannot read the index {redact(name)}: {error.message}") from error
+    return loads(data, redact(name), url)
+
+
+def open_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
+    """As :func:`read_sidecar`, for the shard as it is now. Raises: ListError also if the index is stale."""
+    index = read_sidecar(url, access, folder)
+    check_fresh(index, url, access, folder)
+    return index
+
+
+def check_fresh(index: ShardIndex, url: str, access: Access | None = None, folder: str | None = None) -> None:
+    """Compare size and stamp of the shard with those of its index. Raises: ListError if they differ."""
+    shown = redact(url)
+    try:
+        size, stamp = identity(url, access)
+    except DataError as error:
+        raise ListError(f"cannot read the shard {shown}, which is indexed: {error.message}") from error
+    if index.shard.differs(size, stamp):
+        was = f"{index.shard.size} bytes, {index.shard.stamp or 'no time'}"
+        raise ListError(
+            f"the index of {shown} is stale: it is of {was}; the shard is now of {size} bytes, {stamp or 'no time'}: "
+            f"{_remedy(url, folder)}"
+        )
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A shard with its index."""
+
+    url: str
+    index: ShardIndex
+
+
+def open_sidecars(urls: Sequence[str], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
+    """Open the indexes of all shards, in order. Raises: ListError for the first that cannot be used."""
+    near = folder is not None and is_local(folder) is not None
+    if all(is_local(url) is not None for url in urls) and (folder is None or near):
+        return [Indexed(url, open_sidecar(url, access, folder)) for url in urls]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        indexes = pool.map(lambda url: open_sidecar(url, access, folder), urls)
+        return [Indexed(url, index) for url, index in zip(urls, indexes, strict=True)]
+
+
+# failures that are not utterances
+NO_UTTERANCE = frozenset(["missing_end", "changed_shard", "unsupported_member", "bad_member_name"]) | NOTES
+
+
+def no_raw_line(text: str, place: str) -> None:
+    """Refuse a line of a raw list in a list of shards. Raises: ListError."""
+    if text.startswith("{"):
+        raise ListError(
+            f"{place} is a JSON object, not a path or URL of a shard: {redact(text)[:80]} … "
+            "This is a raw list: use from_raw_list (WeNet's data_type raw)"
+        )
+
+
+def listed_in(error: DataError, url: str, place: str) -> DataError:
+    """Return ``error``, which kept a shard from being opened, with the shard's place in the list."""
+    message = f"{error.message} (listed in {place})"
+    return DataError(error.reason, message, url=error.url or url, member=error.member, offset=error.offset)
+
+
+def against_manifest(
+    url: str, expected: ShardEntry, seen: int, size: int | None, crc: str | None = None
+) -> DataError | None:
+    """Return the error for a shard that differs from its entry in the manifest: in the number of utterances, or else in
+    length or CRC32. ``size``, ``crc``: None if they are not known."""
+    if seen != expected.utterances:
+        return miscounted(url, expected.utterances, seen)
+    if size in (expected.bytes, None) and crc in (expected.crc32, None):
+        return None
+    then, now = f"{expected.bytes} bytes", f"{size}"
+    if crc is not None:
+        then, now = f"{then} of CRC32 {expected.crc32}", f"{now} of {crc}"
+    message = (
+        f"the manifest says {then}, the file has {now}: fetch it again, or if it was packed anew, write its list's "
+        "manifest anew (uio index --manifest)"
+    )
+    return DataError("changed_shard", message, url=url)
+
+
+def miscounted(url: str, expected: int, seen: int, who: str = "manifest") -> DataError:
+    """Return the error for a shard with another number of utterances than its manifest or its index says."""
+    message = (
+        f"the {who} says {counted(expected, 'utterance')}, the shard has {seen} (failed ones included): fetch the "
+        "shard again, or if it was packed anew, write its list's manifest anew (uio index --manifest)"
+    )
+    return DataError("short_shard" if seen < expected else "long_shard", message, url=url)
 
 
 class Checks:

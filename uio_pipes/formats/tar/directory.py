@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
-from uio_pipes.base.redact import redact
-from uio_pipes.formats.tar.index_files import identity, open_sidecar
+from uio_pipes.base.urls import redact
+from uio_pipes.formats.tar.checks import identity, open_sidecar
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile, Ref

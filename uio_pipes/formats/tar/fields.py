@@ -8,11 +8,10 @@ from typing import Any
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.lists.raw_line import check_segment, numbers_as_text
+from uio_pipes.formats.lists.table import check_segment, numbers_as_text
 from uio_pipes.formats.naming import Renames, nested, pairs_of, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
-from uio_pipes.io.local import Payload
-from uio_pipes.io.text_ref import TextRef
+from uio_pipes.io.local import Payload, TextRef
 
 # Members that are text wherever they are used. The bytes of all others are left as they are: json, cls, pyd, …
 TEXT_SUFFIXES = frozenset([

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.sidecar_frame import framed, unframed
-from uio_pipes.formats.tar.header import BLOCK  # offsets are counted in blocks
-from uio_pipes.io.audio_info import AudioInfo
+from uio_pipes.formats.sidecar import framed, unframed
+from uio_pipes.formats.tar.members import BLOCK  # offsets are counted in blocks
+from uio_pipes.io.local import AudioInfo
 
 __all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "IndexedMember", "ShardIndex", "ShardStamp", "dumps", "loads"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.quarantine import home
+from uio_pipes.formats.naming import finding
 
 _GAP = "\0"  # no name in a tar has it
 

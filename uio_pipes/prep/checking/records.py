@@ -1,40 +1,41 @@
-"""All checks of the utterances of sources that are read in any order, and of Shars."""
+"""All checks of the utterances of sources that are read in any order, of raw lists, and of Shars."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.decode import sample_range
-from uio_pipes.audio.length import StoredFeatures, audio_info, npy_shape
+from uio_pipes.audio.containers import belies
+from uio_pipes.audio.decode import decode, sample_range
+from uio_pipes.audio.length import Plan, StoredFeatures, audio_info, npy_shape, planned_by_duration, segment_samples
 from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
+from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
-from uio_pipes.formats.conversations.table import recordings_of
-from uio_pipes.formats.findings import finding
-from uio_pipes.formats.lhotse.recording import Recorded
-from uio_pipes.formats.lhotse.stored import StoredArray
-from uio_pipes.formats.lhotse.window import fits
-from uio_pipes.formats.nemo.table import NemoTable
-from uio_pipes.formats.tar.index_files import has_sidecar
-from uio_pipes.formats.touch.checksums import remedy_for
-from uio_pipes.formats.touch.pcm import Pcm
-from uio_pipes.formats.touch.record import StoredRecord
-from uio_pipes.formats.touch.table import IndexedTable
-from uio_pipes.io.audio_info import AudioInfo
-from uio_pipes.io.local import Payload, Ref
+from uio_pipes.formats.lists.quarantine import home
+from uio_pipes.formats.lists.table import parse
+from uio_pipes.formats.naming import finding
+from uio_pipes.formats.tar.checks import has_sidecar
+from uio_pipes.formats.touchdataset import StoredRecord, remedy_for
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import AudioInfo, Payload, Ref
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.lines import verify_recording
 from uio_pipes.prep.checking.shard import Checked, WantedChecks, check_rate
-from uio_pipes.prep.common.collecting_ledger import Noting
+from uio_pipes.prep.common import Noting
 from uio_pipes.run.lane_runner import items_of
-from uio_pipes.sources.listing import RecordListing
+from uio_pipes.sources.conversations.turns import recordings_of
+from uio_pipes.sources.lhotse.recording import Recorded, fits
+from uio_pipes.sources.lhotse.stored import StoredArray
+from uio_pipes.sources.nemo.table import NemoTable
+from uio_pipes.sources.touchdataset.folder import Pcm
+from uio_pipes.sources.touchdataset.source import IndexedTable
+from uio_pipes.stages.reading.listing import RecordListing
 
 _KEPT = 0.01  # frames per second
 _NAN = "some {} are not numbers (NaN or infinite): make them again"
@@ -217,3 +218,59 @@ def _features(feat: StoredFeatures | Payload, wanted: WantedChecks) -> None:
         feat.frames  # noqa: B018  reads the header
     elif not np.isfinite(feat.load()).all():
         raise DataError("bad_features", _NAN.format("features"))
+
+
+def verify_lines(lines: Sequence[tuple[str, str]], wanted: WantedChecks, access: Access | None = None) -> Checked:
+    """Check lines, each given with its place. Recordings are read whole."""
+    findings, keys, places = list[DataError](), list[str](), list[str]()
+    size = 0
+    for text, place in lines:
+        key = ""
+        try:
+            fields = parse(text, place, wanted.fields, bool(wanted.text))
+            key = fields["key"]
+            keys.append(key)
+            places.append(place)
+            with open_binary(fields.get("feat") or fields["wav"], access) as file:
+                data = file.read()
+            size += len(data)
+            found = list(verify_recording(fields, data, wanted))
+        except DataError as error:
+            found = [error]
+        findings += (finding(each.reason, each.message, place, key or each.member) for each in found)
+    return Checked(PackedKeys.at(home(lines[0][1]), keys, places), len(keys), size, findings)
+
+
+def verify_recording(fields: dict[str, Any], data: bytes, wanted: WantedChecks) -> Iterator[DataError]:
+    """Check one utterance of a recording, ``data``. Raises: DataError for a finding that ends the check."""
+    if "feat" in fields:
+        npy_shape(data, len(data))
+        return
+    start, end = fields.get("start"), fields.get("end")
+    info = audio_info(data, fields)
+    name = fields["wav"] if isinstance(fields["wav"], str) else ""
+    suffix = suffix_of(name)
+    if (form := belies(suffix, data[:16])) is not None and suffix:
+        yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
+    if info is not None:
+        stated = fields.get("sample_rate", wanted.rate)
+        if end is not None:
+            sample_range(info.samples, info.sample_rate, start, end)
+        yield from check_rate(info.sample_rate, stated if isinstance(stated, int) else wanted.rate)
+        yield from _check_duration(fields, Plan(segment_samples(info, start, end), info.sample_rate))
+    if wanted.decode:
+        waveform, rate = decode(data, None, start, end)
+        if info is None:
+            yield from _check_duration(fields, Plan(waveform.shape[-1], rate))
+
+
+def _check_duration(fields: dict[str, Any], actual: Plan) -> Iterator[DataError]:
+    """Compare ``duration``, by which batches are planned, with the length of the audio, as training does.
+
+    Raises: DataError ``bad_duration``.
+    """
+    told = planned_by_duration(fields)
+    if told is not None and actual.samples * told.sample_rate > told.samples * actual.sample_rate:
+        seconds = actual.samples / actual.sample_rate
+        message = f"the audio has {seconds:.3f} s, `duration` says {fields['duration']}: correct it, or leave it out"
+        yield DataError("length_mismatch", message)

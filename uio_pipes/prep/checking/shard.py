@@ -8,18 +8,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from uio_pipes.audio.containers import belies
 from uio_pipes.audio.decode import decode
-from uio_pipes.audio.sniff import belies
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.findings import finding
 from uio_pipes.formats.lists.manifest import ShardEntry
+from uio_pipes.formats.naming import finding
+from uio_pipes.formats.tar.checks import (
+    NO_UTTERANCE,
+    against_manifest,
+    check_fresh,
+    has_sidecar,
+    miscounted,
+    read_sidecar,
+)
 from uio_pipes.formats.tar.index import ShardIndex
-from uio_pipes.formats.tar.index_files import check_fresh, has_sidecar, read_sidecar
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping
-from uio_pipes.formats.tar.whole_shard import NO_UTTERANCE, against_manifest, miscounted
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.indexing.scan import Looked, Scanning
+from uio_pipes.prep.scan import Looked, Scanning
 
 
 @dataclass(frozen=True)

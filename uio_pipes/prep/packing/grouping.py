@@ -1,23 +1,80 @@
-"""The placement of utterances in shards: known from the list alone, before anything is decoded."""
+"""What is packed, and where: the placement of utterances in shards is known from the list alone, before anything is
+decoded."""
 
 from __future__ import annotations
 
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.prep.packing.features import FeatureSettings
 from uio_pipes.prep.reading.utterance_lists import Bad, Utterance, UtteranceList
-from uio_pipes.prep.writing.cutting import Form
-from uio_pipes.prep.writing.encoding import FRAMES_PER_SECOND
+from uio_pipes.prep.writing.cutting import FRAMES_PER_SECOND, CutResult, Form, cut_recording
+
+Dtype = Literal["float32", "float16"]
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """Features to be packed. ``dtype``: of the stored arrays; ``conf``: the WeNet ``dataset_conf`` by which they are
+    computed of audio, or None for features that are there already."""
+
+    dtype: Dtype = "float32"
+    conf: Mapping[str, Any] | None = None
+
+    def stages(self) -> list[str]:
+        """Return the stages that compute the features, with all their parameters. Raises: PipelineError."""
+        if self.conf is None:
+            return []
+        from uio_pipes.prep.writing.features import extractor
+
+        return [stage.describe(stable=True) for stage in extractor(self.conf).stages]
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the journal keeps: other features are another packing."""
+        return {"dtype": self.dtype, "features": self.stages()}
+
+    def length_rule(self) -> Callable[[float], int]:
+        """Return the function that gives the number of frames of so many seconds of audio."""
+        from uio_pipes.prep.writing.features import extractor
+
+        return extractor(self.conf or {}).frames
+
+
+Placed = tuple[str, Utterance]  # shard and utterance
+TASK = 64  # utterances that a process cuts at a time, at least: a recording is not divided
+
+
+def tasks_of(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
+    """Yield tasks of whole recordings with about ``TASK`` utterances."""
+    task: list[Placed] = []
+    for _, recording in itertools.groupby(placed, key=lambda one: one[1].wav):
+        task += recording
+        if len(task) >= TASK:
+            yield task
+            task = []
+    if task:
+        yield task
+
+
+def cut_task(task: list[Placed], settings: PackSettings) -> list[CutResult]:
+    """Cut the audio of each utterance of a task, or make its features."""
+    if settings.features is not None:
+        from uio_pipes.prep.writing.features import make_features  # only here: packing audio needs no torch
+
+        return make_features([utterance for _, utterance in task], settings.features)
+    audio: list[CutResult] = []
+    for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
+        audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)
+    return audio
+
 
 NOWHERE = -1
 

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from uio_pipes.base.errors import UioError
-from uio_pipes.base.ray_cluster import import_ray, join_cluster
-from uio_pipes.prep.packing.grouping import PackSettings, Placement
-from uio_pipes.prep.packing.tasks import Placed, cut_task
+from uio_pipes.base.processes import import_ray, join_cluster
+from uio_pipes.prep.packing.grouping import PackSettings, Placed, Placement, cut_task
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import CutResult
-from uio_pipes.prep.writing.folder import Folder
+from uio_pipes.prep.writing.files import Folder
 from uio_pipes.prep.writing.journal import Finished
-from uio_pipes.prep.writing.shard_writer import write_shard
+from uio_pipes.prep.writing.shards import write_shard
 
 ShardPiece = list[tuple[Utterance, CutResult]]  # of one shard
 PER_CORE = 4  # tasks under way, for each core of the cluster

@@ -1,21 +1,168 @@
-"""A data list of a trainer: its kind (raw or of shards), its first line, its utterances."""
+"""A data list of a trainer: its kind by its first lines, its utterances; missing ones with a hint at the name that was
+probably meant."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from uio_pipes.base.errors import ListError
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
-from uio_pipes.formats.kaldi.files import is_folder
 from uio_pipes.formats.lists.manifest import read_manifest
-from uio_pipes.formats.lists.table import ARCHIVES
-from uio_pipes.formats.touch.entries import METAINFO, TOKENS, names_folder
-from uio_pipes.prep.reading.input_files import exists, read_lines
-from uio_pipes.prep.reading.kinds import reads_records
+from uio_pipes.formats.lists.table import ARCHIVES, expand
+from uio_pipes.formats.naming import renamed
+from uio_pipes.formats.tar.checks import SUFFIX
+from uio_pipes.io.access import PLAIN
+from uio_pipes.io.opening import open_binary
+from uio_pipes.io.stream import open_source
+from uio_pipes.prep.common import meant, near
+from uio_pipes.sources.kaldi.folder import is_folder
+from uio_pipes.sources.kaldi.lines import KaldiLines
+from uio_pipes.sources.nemo.tars import expanded
+from uio_pipes.sources.parquet.table import SUFFIXES
+from uio_pipes.sources.touchdataset.folder import METAINFO, TOKENS, names_folder
 
 if TYPE_CHECKING:
     import uio_pipes as uio
+
+
+def read_lines(url: str) -> Iterator[bytes]:
+    """Yield the lines of a local or remote file. Raises: ListError with a suggestion."""
+    try:
+        with open_binary(url) as file:
+            yield from file
+    except DataError as error:
+        raise _unreadable(url, error) from error
+    except OSError as error:
+        raise ListError(f"cannot read {url}: {error}") from error
+
+
+def read_table(url: str, least: int, most: int | None = None) -> KaldiLines:
+    """Read one of Kaldi's tables; ``least``, ``most``: words after the key. Raises: ListError."""
+    return read_tables([url], least, most)
+
+
+def read_tables(urls: Sequence[str], least: int, most: int | None = None) -> KaldiLines:
+    """As :func:`read_table`, for a table in several files."""
+    return KaldiLines.joined([(url, b"".join(read_lines(url))) for url in urls], least, most)
+
+
+def exists(url: str) -> bool:
+    """Return whether there is such a file. Raises: ListError if that cannot be found out."""
+    try:
+        open_binary(url).close()
+    except DataError as error:
+        if error.reason == "missing_file":
+            return False
+        raise _unreadable(url, error) from error
+    return True
+
+
+def _unreadable(url: str, error: DataError) -> ListError:
+    if error.reason == "missing_file":
+        folder = os.path.isdir(str(PurePosixPath(url).parent)) and PurePosixPath(url).name in ("text", "wav.scp")
+        hint = " (a Kaldi folder has wav.scp and text)" if folder else ""
+        return ListError(f"there is no {url}{near(url)}{hint}")
+    if os.path.isdir(url):
+        return ListError(f"{url} is a folder, where a list is wanted: uio inspect {url} shows what is in it")
+    return ListError(f"cannot read {url}: {error.message}{meant(url)}")
+
+
+HEAD = 1 << 16
+SCP = ".scp"  # of Kaldi's tables that name audio or features
+RAW, CUTS, NEMO, JSONL = "raw list", "Lhotse's cuts", "NeMo manifest", "text in JSON lines"
+TEXT, PAIRS, CONVERSATIONS = "lines of text", "text files side by side", "conversations in JSON lines"
+_CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
+_NAME = re.compile(r'"([^"\\]+)" ?:')
+_OF_NEMO = frozenset(["audio_filepath", "audio_filename", "audio_file"])
+GivenNames = Mapping[str, str] | None
+
+
+def reads_records(path: str, fields: GivenNames = None) -> bool:
+    """Return whether this is a folder, or a file of utterances that has no lines of WeNet's."""
+    if os.path.isdir(path) or is_named(path, (*SUFFIXES, SCP, ".yaml", ".yml")):
+        return True
+    if path.startswith("{"):
+        return not is_line(path, fields)
+    if is_named(path, (*ARCHIVES, SUFFIX)):
+        return False
+    if names_folder(path):
+        return True
+    try:
+        lines = lines_of(head_of(path))
+    except ListError:
+        return False
+    if not lines or not lines[0].startswith("{"):
+        return bool(lines) and not names_folder(lines[0]) and not has_shards(lines)
+    return kind_of(lines, fields) != RAW
+
+
+def kind_of(lines: list[str], fields: GivenNames) -> str:
+    """Return the kind of JSON lines by the first of them that tells it; "" if none does.
+
+    Lines that are damaged beyond recognition are those of a raw list, which counts them.
+    """
+    named = [(line, names_in(line, fields)) for line in lines if line.startswith("{")]
+    return next(filter(None, (_kind_of(*each, fields) for each in named)), "" if any(n for _, n in named) else RAW)
+
+
+def _kind_of(line: str, names: frozenset[str], fields: GivenNames) -> str:
+    if names & {"wav", "feat"}:
+        return RAW
+    if "supervisions" in names or _CUT.search(line) is not None:
+        return CUTS
+    if names & _OF_NEMO:
+        return NEMO
+    if names & {"messages", "conversations"}:
+        return CONVERSATIONS
+    if "text" in names or ("txt" in names and "txt" in (fields or ())):
+        return JSONL
+    return RAW if names & {"key", "txt"} else ""
+
+
+def names_in(line: str, fields: GivenNames) -> frozenset[str]:
+    """Return our names of the fields of a JSON object, which may be damaged, or cut off where the head ends."""
+    try:
+        read = parse_json(line)
+    except ValueError:
+        read = dict.fromkeys(_NAME.findall(line))
+    return frozenset(renamed(read, fields))
+
+
+def lines_of(head: bytes) -> list[str]:
+    """Return the lines that are neither blank nor comments, without the blanks around them."""
+    lines = map(str.strip, head.decode("utf-8-sig", "replace").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def is_line(text: str, fields: GivenNames) -> bool:
+    """Return whether a JSON object is a line of a raw list."""
+    return bool(names_in(text, fields) & {"key", "wav", "feat"})
+
+
+def has_shards(lines: list[str]) -> bool:
+    """Return whether one of the lines is the path of a shard, alone or before the number of its utterances."""
+    return any(is_named(line, ARCHIVES) or is_named(line.split(None, 1)[0], ARCHIVES) for line in lines)
+
+
+def head_of(path: str) -> bytes:
+    """Return the beginning of the first file's content, decompressed. Raises: ListError."""
+    names = expanded([path], PLAIN) if "_OP_" in path else expand(path, PLAIN)
+    try:
+        source = open_source(next(names))
+        try:
+            head: bytes = source.read_upto(0, HEAD)
+        finally:
+            source.close()
+    except DataError as error:
+        raise ListError(f"{path}: {error.message}") from error
+    return head
+
 
 DataType = Literal["raw", "shard"]
 

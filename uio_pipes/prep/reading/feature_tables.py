@@ -9,16 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.kaldi.ark import ArkMatrix, parse_pointer
-from uio_pipes.formats.kaldi.files import is_folder
-from uio_pipes.formats.kaldi.join import KaldiJoin
-from uio_pipes.formats.kaldi.lines import KaldiLines
-from uio_pipes.formats.kaldi.scp import points_at_features
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import RandomFile
 from uio_pipes.io.opening import open_file
-from uio_pipes.prep.reading.input_files import exists, read_lines, read_tables
+from uio_pipes.prep.reading.data_list import exists, read_lines, read_tables
 from uio_pipes.prep.reading.utterance_lists import Bad, Utterance
+from uio_pipes.sources.kaldi.ark import ArkMatrix, parse_pointer, points_at_features
+from uio_pipes.sources.kaldi.folder import KaldiJoin, is_folder
+from uio_pipes.sources.kaldi.lines import KaldiLines
 
 UNKNOWN, UNREADABLE = -1, -2  # numbers of frames
 HEAD = 1 << 16  # bytes of an scp whose lines show what it points at

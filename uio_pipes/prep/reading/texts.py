@@ -3,19 +3,97 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from typing import Any
 
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, ListError
-from uio_pipes.formats.kaldi.files import is_folder
-from uio_pipes.formats.lists.raw_line import parse_object
-from uio_pipes.formats.touch.entries import folders, names_folder
-from uio_pipes.formats.touch.file import IndexedFile
+from uio_pipes.formats.lists.manifest import ShardEntry
+from uio_pipes.formats.lists.table import Table, parse_object
+from uio_pipes.formats.tar.checks import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
+from uio_pipes.formats.tar.fields import payloads_under, text_of
+from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, suspects, unchecked
+from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import PLAIN
-from uio_pipes.prep.reading.data_list import DataType, data_type_by, first_line, is_archive, names_touchdataset
-from uio_pipes.prep.reading.input_files import exists, read_table
-from uio_pipes.prep.reading.kinds import reads_records
-from uio_pipes.prep.reading.shard_texts import shard_texts
+from uio_pipes.io.opening import known_size
+from uio_pipes.io.stream import open_source
+from uio_pipes.prep.reading.data_list import (
+    DataType,
+    data_type_by,
+    exists,
+    first_line,
+    is_archive,
+    names_touchdataset,
+    read_table,
+    reads_records,
+)
 from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, unwritable
+from uio_pipes.sources.kaldi.folder import is_folder
+from uio_pipes.sources.touchdataset.folder import folders, names_folder
+
+LOOKED_AT = 4  # utterances
+
+
+def shard_texts(url: str) -> Iterator[str | DataError]:
+    """Yield the texts of the shards in a list, and the failures that ``load_from_tar`` counts. Raises: ListError."""
+    table = Table((url,), PLAIN)
+    for number in range(len(table)):
+        shard, place, expected = table[number], table.place(number), table.expected(number)
+        no_raw_line(shard, place)
+        seen, size = 0, None
+        try:
+            reader = _tar_reader(shard)
+        except DataError as error:
+            yield listed_in(error, shard, place)
+        else:
+            size = known_size(shard, None)
+            with closing(reader):
+                seen = yield from _of_one(shard, reader, expected)
+        if expected is not None and (bad := against_manifest(shard, expected, seen, size)):
+            yield bad
+
+
+def holds_texts(url: str, fields: Mapping[str, str] | None = None) -> bool:
+    """Return False if none of the first utterances of the first shard has a transcript. Raises: ListError."""
+    shard, suffix = Table((url,), PLAIN)[0], (fields or {}).get("txt", "txt").partition(":")[0]
+    seen = list[bool]()
+    with (
+        suppress(DataError, StopIteration),
+        closing(_tar_reader(shard, text="", payloads=payloads_under(fields))) as reader,
+    ):
+        while len(seen) < LOOKED_AT:
+            seen.append(suffix in reader.next().fields)
+    return any(seen) or not seen
+
+
+def _tar_reader(shard: str, **how: Any) -> TarReader:
+    return TarReader(shard, open_source(shard, PLAIN), **how)
+
+
+def _of_one(shard: str, reader: TarReader, expected: ShardEntry | None) -> Generator[str | DataError, None, int]:
+    """Yield the texts of one shard; return the number of its utterances, failed ones included."""
+    seen = 0
+    while True:
+        try:
+            text = text_of(reader.next(), shard)
+        except StopIteration:
+            break
+        except DataError as error:
+            if error.reason == "unclear_end" and expected is not None:
+                continue  # the manifest will show it
+            yield error
+            if error.reason in UNREADABLE:
+                break
+            seen += error.reason not in NO_UTTERANCE
+        else:
+            seen += 1
+            yield text
+    if reader.sound is not None:
+        yield from suspects(lambda: _tar_reader(shard), reader.sound, shard)
+    if reader.unchecked:
+        yield unchecked(shard)
+    return seen
+
 
 logger = logging.getLogger("uio_pipes")
 
@@ -58,7 +136,7 @@ def _of_raw(url: str) -> Iterator[str | Bad]:
 def _of_records(url: str) -> Iterator[str | Bad]:
     """Read the texts as training does, but no audio."""
     from uio_pipes.core.lane import Lane  # these need torch
-    from uio_pipes.prep.common.collecting_ledger import Noting
+    from uio_pipes.prep.common import Noting
     from uio_pipes.prep.recognize import recognize
     from uio_pipes.run.lane_runner import items_of
 

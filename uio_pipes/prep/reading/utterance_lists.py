@@ -14,11 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
-from uio_pipes.formats.kaldi.files import is_folder
-from uio_pipes.formats.kaldi.join import KaldiJoin
-from uio_pipes.formats.kaldi.lines import KaldiLines
-from uio_pipes.formats.lists.raw_line import parse
-from uio_pipes.prep.reading.input_files import exists, read_lines, read_table
+from uio_pipes.formats.lists.table import parse
+from uio_pipes.prep.reading.data_list import exists, read_lines, read_table
+from uio_pipes.sources.kaldi.folder import KaldiJoin, is_folder
+from uio_pipes.sources.kaldi.lines import KaldiLines
 
 T = TypeVar("T")
 

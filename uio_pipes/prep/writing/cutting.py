@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,17 +21,52 @@ from numpy.typing import NDArray
 
 from uio_pipes.audio.bounds import check_claims, check_finite
 from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
-from uio_pipes.audio.containers import HEAD, check_length
-from uio_pipes.audio.mpeg import with_length
-from uio_pipes.audio.ogg import check_ogg, check_ogg_segment
-from uio_pipes.audio.sniff import sniff, sniff_codec
+from uio_pipes.audio.containers import HEAD, check_length, sniff, sniff_codec
+from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import is_named, suffix_of
 from uio_pipes.io.command import run_command
+from uio_pipes.io.local import open_data, open_regular
 from uio_pipes.io.opening import is_local, open_binary, open_file
-from uio_pipes.io.regular import open_data, open_regular
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.encoding import FileForm, encode, frames_of, resampled, to_int16
+
+FRAMES_PER_SECOND = 100
+FileForm = Literal["wav", "flac"]
+
+
+def frames_of(samples: int, sample_rate: int) -> int:
+    """Return the number of frames of 10 ms, rounded up, as lengths are planned everywhere."""
+    return -(-samples * FRAMES_PER_SECOND // sample_rate)
+
+
+def to_int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Convert samples in [-1, 1] to 16-bit PCM, rounded and clipped."""
+    scaled: NDArray[np.float32] = np.rint(samples * np.float32(32768))
+    np.clip(scaled, -32768, 32767, out=scaled)
+    return scaled.astype(np.int16)
+
+
+def encode(samples: NDArray[np.int16], sample_rate: int, form: FileForm) -> bytes:
+    """Return a mono wav or flac file of 16 bits."""
+    buffer = io.BytesIO()
+    if form == "flac":
+        soundfile.write(buffer, samples, sample_rate, format="FLAC", subtype="PCM_16")
+        return buffer.getvalue()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((1, 2, sample_rate, 0, "NONE", ""))
+        file.writeframes(samples.astype("<i2", copy=False).tobytes())
+    return buffer.getvalue()
+
+
+def resampled(samples: NDArray[np.int16], rate: int, sample_rate: int) -> NDArray[np.int16]:
+    import torch  # only here, for recordings of another rate
+
+    from uio_pipes.dsp.resample import resample
+
+    torch.set_num_threads(1)  # the cores are shared by processes, and one thread gives the same bits everywhere
+    waveform = torch.from_numpy(samples.astype(np.float32) / np.float32(32768))[None]
+    return to_int16(resample(waveform, rate, sample_rate)[0].numpy())
+
 
 Form = Literal["as-is", "wav", "flac"]
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
@@ -121,7 +157,7 @@ def _read(wav: str) -> bytes:
     if wav.endswith("|"):  # the list's reader lets commands through only where they are allowed
         return run_command(wav)
     if in_ark(wav):
-        from uio_pipes.formats.kaldi.ark import ark_audio  # only here: it needs torch
+        from uio_pipes.sources.kaldi.ark import ark_audio  # only here: it needs torch
 
         path, _, offset = wav.rpartition(":")
         return ark_audio(open_file(path), int(offset)).read()

@@ -17,18 +17,31 @@ from uio_pipes.core.lane import Site
 from uio_pipes.core.per_utterance import PerUtterance, StageLink
 from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import NOTHING, Origin, Sample
-from uio_pipes.formats.kaldi.ark import ArkMatrix, ark_audio, parse_pointer
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import RandomFile
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.prep.common.feature_stages import with_features
-from uio_pipes.prep.packing.features import Dtype, FeatureSettings
+from uio_pipes.prep.packing.grouping import Dtype, FeatureSettings
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure, in_ark
 from uio_pipes.run.lane_runner import one_thread
-from uio_pipes.stages.resample import Resample
+from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, parse_pointer
+from uio_pipes.stages.audio.speed import Resample
+from uio_pipes.wenet import apply_steps
+from uio_pipes.wenet.conf import STEPS, read_conf
+
+STAGES = {"decode_audio", "resample", "fbank", "mfcc", "log_mel_spectrogram"}
+
+
+def with_features(pipeline: Pipeline, conf: Mapping[str, Any]) -> Pipeline:
+    """Return ``pipeline`` with the stages of a ``dataset_conf`` up to the features, never with dither.
+
+    Raises: PipelineError naming the key.
+    """
+    values = read_conf(conf) | {"fbank_conf.dither": 0.0, "mfcc_conf.dither": 0.0}
+    return apply_steps(pipeline, (step for step in STEPS if step.stage in STAGES), values)
+
 
 Features = npt.NDArray[np.float32]
 _RUN_KEY = b""  # no draws are made, since there is no dither

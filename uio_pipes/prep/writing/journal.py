@@ -1,4 +1,4 @@
-"""The journal of a packing: a small file for each finished shard, so that a killed packing goes on where it was.
+"""The journal of a packing, a small file for each finished shard, and the manifest of a list of shards.
 
 ::
 
@@ -16,13 +16,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TextIO
+from zlib import crc32
 
 from uio_pipes.base.errors import UioError
-from uio_pipes.formats.lists.manifest import ShardEntry
+from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
 from uio_pipes.prep.packing.grouping import Split
-from uio_pipes.prep.writing.folder import Folder
-from uio_pipes.prep.writing.locks import taken
+from uio_pipes.prep.writing.files import Folder, taken, write_to
 
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"
@@ -129,3 +130,13 @@ class Journal:
         """Release the lock."""
         if self._lock is not None:
             self._lock.close()
+
+
+def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
+    """Write the manifest of a local or remote list, completely or not at all; return its path."""
+    path = manifest_path(str(list_path))
+    lines = [json.dumps(shard._asdict(), ensure_ascii=False) + "\n" for shard in shards]
+    body = "".join(lines).encode()
+    head = {"manifest": VERSION, "shards": len(lines), "crc32": f"{crc32(body):08x}"}
+    write_to(path, json.dumps(head).encode() + b"\n" + body)
+    return path

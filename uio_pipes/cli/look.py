@@ -1,0 +1,300 @@
+"""``uio inspect``, ``uio verify`` and ``uio index``: what data contain, what is wrong with them, and their indexes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+
+import typer
+
+from uio_pipes.base.urls import counted, printable
+from uio_pipes.cli.common import (
+    Fields,
+    Json,
+    check_suffix,
+    field_names,
+    keep_inputs,
+    parsed,
+    print_json,
+    print_tables,
+    show_problems,
+    verdict,
+)
+
+if TYPE_CHECKING:
+    from uio_pipes.reports.inspect import Contents
+    from uio_pipes.reports.page import PageTable
+
+
+CHARACTERS = 30  # most characters whose counts the page shows
+BINS = 12  # most bars of the histogram
+
+
+def inspect(
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="Lists, shards, indexes, manifests, Parquet files, texts, YAML mixes, folders, URLs."),
+    ],
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Look at no more than this number of utterances of each.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    report: Annotated[str | None, typer.Option(help="Write a page with bars: a .html file.")] = None,
+    fields: Fields = None,
+    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what data contain: counts, hours, durations, characters, sample rates, failures, a few samples."""
+    check_suffix(report, ".html")
+    keep_inputs(paths, [report])
+    from uio_pipes.prep.recognize import recognize
+    from uio_pipes.reports import inspect as look
+
+    names = field_names(fields)
+    sources = [recognize(path, allow_pipes, names) for path in paths]  # an unknown one is an error before any is read
+    total = look.Contents()
+    parts: list[dict[str, Any]] = []
+    for source in sources:
+        seen = look.inspect(source.pipeline, limit=limit, jobs=jobs)
+        counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
+        parts.append({"path": source.path, "kind": source.kind, **counts})
+        total.add(seen)
+    if report is not None:
+        from uio_pipes.reports.page import save
+
+        save(report, "What is in the data", tables(parts, total) + _characters(total))
+    if as_json:
+        print_json({"parts": parts, **total.summary()})
+    else:
+        print_tables(tables(parts, total))
+    verdict(not total.failures)
+
+
+def tables(parts: list[dict[str, Any]], seen: Contents) -> list[PageTable]:
+    """Return the tables that the terminal and the page show."""
+    each = [(p["path"], p["kind"], f"{p['utterances']:,}", f"{p['hours']:.3f}", p["failures"]) for p in parts]
+    found: list[PageTable] = [("Data", ("path", "kind", "utterances", "hours", "failures"), each)]
+    rows: list[tuple[str, object]] = [
+        ("utterances", f"{seen.utterances:,}" + ("" if seen.whole else " (looked at; there are more)")),
+        ("hours", f"{seen.hours:.3f}"),
+    ]
+    known = sum(seen.durations.values())
+    if known and seen.shortest and seen.longest:
+        rows.append(("mean duration", f"{seen.seconds / known:.2f} s"))
+        rows += [(n, f"{s:.2f} s ({k})") for n, (s, k) in (("shortest", seen.shortest), ("longest", seen.longest))]
+    if seen.unknown:
+        rows.append(("length unknown until decoded", f"{seen.unknown:,}"))
+    named: dict[str, Counter[Any]] = {
+        "codecs": seen.codecs,
+        "sample rates (Hz)": seen.rates,
+        "channels": seen.channels,
+        "fields": seen.fields,
+    }
+    rows += [
+        (name, ", ".join(f"{k}: {n:,}" for k, n in counts.most_common(12))) for name, counts in named.items() if counts
+    ]
+    if seen.unknown_rates:
+        rows.append(("sample rate unknown until decoded", f"{seen.unknown_rates:,}"))
+    if len(seen.rates) > 1:
+        rows.append(("mixed sample rates", "they cannot share a batch: put .resample(16_000) before the features"))
+    if seen.speakers:
+        rows.append(("speakers", f"{len(seen.speakers):,}"))
+    if seen.texts:
+        total = seen.characters.total()
+        rows.append(("characters", f"{len(seen.characters):,} different, {total:,} in {counted(seen.texts, 'text')}"))
+        rows.append(("most frequent", " ".join(f"{c}:{n}" for c, n in seen.characters.most_common(20))))
+    if seen.left_out:
+        rows.append(("left out", ", ".join(f"{reason}: {n:,}" for reason, n in seen.left_out.most_common())))
+    if seen.empty_texts:
+        rows.append(("empty texts", f"{seen.empty_texts:,}"))
+    if seen.odd:
+        rows.append(("odd characters", " ".join(f"U+{ord(c):04X}:{n}" for c, n in list(seen.odd.items())[:20])))
+    found.append(("Contents", ("", "value"), rows))
+    if known:
+        found.append(("Durations", ("seconds", "utterances", ""), _histogram(seen)))
+    if seen.failures:
+        found.append(("Failures", ("reason", "count"), [(r, f"{n:,}") for r, n in seen.failures.most_common()]))
+        found.append(("The first of them", ("",), [(r,) for r in seen.reports[:10]]))
+    samples = [(s["key"], s["seconds"], s["txt"]) for s in seen.samples]
+    return [*found, ("Samples", ("key", "seconds", "text"), samples)] if samples else found
+
+
+def _characters(seen: Contents) -> list[PageTable]:
+    """Return the most frequent characters, only for the page, as a browser has the fonts."""
+    from uio_pipes.reports.page import Bar
+
+    top = seen.characters.most_common(CHARACTERS)
+    rows = [(c, f"U+{ord(c):04X}", f"{n:,}", Bar(n / top[0][1])) for c, n in top]
+    return [("Most frequent characters", ("", "", "count", ""), rows)] if rows else []
+
+
+def _histogram(seen: Contents) -> list[tuple[str, str, str]]:
+    from uio_pipes.reports.inspect import BIN
+    from uio_pipes.reports.page import Bar
+
+    last = max(seen.durations)
+    width = max(1, -(-(last + 1) // BINS))
+    sums = [sum(seen.durations[i] for i in range(at, at + width)) for at in range(0, last + 1, width)]
+    longest = max(sums)
+    return [
+        (f"{i * width * BIN:g} to {(i + 1) * width * BIN:g}", f"{n:,}", Bar(n / longest)) for i, n in enumerate(sums)
+    ]
+
+
+def verify(
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="Lists, globs, shards, manifests, Parquet files, texts, folders, URLs."),
+    ],
+    decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
+    crc: Annotated[
+        bool, typer.Option("--crc", help="Demand an index of all data, and compare with its CRC32s.")
+    ] = False,
+    rate: Annotated[int | None, typer.Option(min=1, help="Sample rate in Hz that all audio must have.")] = None,
+    quarantine: Annotated[str | None, typer.Option(help="File to which each finding is appended, once.")] = None,
+    confirm: Annotated[
+        str | None, typer.Option(help="Look only at what this quarantine file names, and report what is still bad.")
+    ] = None,
+    grouping: Annotated[
+        str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")
+    ] = "wenet",
+    text: Annotated[str, typer.Option(help="Suffix of the text, or json:NAME for a field of a JSON member.")] = "txt",
+    fields: Fields = None,
+    indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
+    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
+    json: Json = False,
+) -> None:
+    """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
+    from uio_pipes.prep.checking.shard import WantedChecks
+
+    check_reading(grouping, text)
+    if confirm is not None and quarantine is not None:
+        raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
+    keep_inputs(paths, [quarantine])
+    names = field_names(fields)
+    wanted = WantedChecks(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes, names)
+    if confirm is not None:
+        bad = _confirm(paths, confirm, wanted, jobs, json)
+    else:
+        bad = _verify(paths, wanted, quarantine, jobs, allow_pipes, json)
+    verdict(not bad)
+
+
+def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, allow_pipes: bool, json: bool) -> bool:
+    from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
+    from uio_pipes.prep.verify import verify as run
+
+    reports = run(paths, wanted, jobs=jobs, allow_pipes=allow_pipes)
+    file = None if quarantine is None else Quarantine(quarantine)  # if it cannot be written, it is an error now
+    report = _last(reports)
+    entries = [entry_of(found, "verify") for found in report.findings]
+    if file is not None:
+        for entry in entries:
+            file.add(entry)
+        file.close()
+    if json:
+        counts = {"items": report.items, "utterances": report.utterances, "bytes": report.bytes}
+        print_json({**counts, "reasons": report.reasons, "findings": entries, "notes": report.notes})
+    else:
+        found = ", ".join(f"{count} {reason}" for reason, count in report.reasons.items()) or "nothing is wrong"
+        read = f"{counted(report.utterances, 'utterance')} of {counted(report.items, 'item')}"
+        for line in (f"{read}, {report.bytes / 1e6:.1f} MB: {found}", *report.notes):
+            typer.echo(printable(line))
+        show_problems(report.findings)
+    return bool(report.findings)
+
+
+def _confirm(paths: list[str], path: str, wanted: Any, jobs: int, json: bool) -> bool:
+    from uio_pipes.formats.lists.quarantine import read_quarantine
+    from uio_pipes.prep.verify import confirm
+
+    result = confirm(paths, read_quarantine(path), wanted, jobs=jobs)
+    if json:
+        print_json(vars(result))
+    else:
+        elsewhere = f", {len(result.elsewhere)} of shards on none of the lists" if result.elsewhere else ""
+        typer.echo(f"{_number(result.bad)} still bad, {_number(result.well)} well now{elsewhere}")
+        for entry in result.bad[:20]:
+            where = f"{entry['url']}: {entry.get('key') or entry.get('member')} [{entry['reason']}]"
+            typer.echo(printable(where), err=True)
+    return bool(result.bad)
+
+
+def _number(entries: list[Any]) -> str:
+    return f"{len(entries)} {'is' if len(entries) == 1 else 'are'}"
+
+
+def _last(reports: Iterator[Any]) -> Any:
+    """Return the last report, and show a progress bar until then."""
+    from uio_pipes.prep.common import progress_bar
+
+    last = None
+    with progress_bar() as bar:
+        task = bar.add_task("verifying", total=None)
+        for last in reports:
+            bar.update(task, completed=last.checked, total=last.items)
+    return last
+
+
+T = TypeVar("T")
+
+
+def index(
+    paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset folders; local or URLs.")],
+    into: Annotated[str | None, typer.Option(help="Folder for the indexes, instead of beside the data.")] = None,
+    grouping: Annotated[
+        str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")
+    ] = "wenet",
+    text: Annotated[
+        str, typer.Option(help="Suffix of the text, json:NAME for a field of a JSON member, or '' if there is none.")
+    ] = "txt",
+    manifest: Annotated[
+        bool, typer.Option("--manifest", help="Write the manifest of each list, even if it has one.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Index again what has an index that fits.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
+    json: Json = False,
+) -> None:
+    """Index tar shards by a small file for each; nothing is repacked. Lists without a manifest get one.
+
+    TouchDatasets get checksums of their records, in a small file beside each .bin.
+    """
+    from uio_pipes.prep.index import index_lists
+
+    check_reading(grouping, text)
+    keep_inputs(paths, [into])
+    report = index_lists(
+        paths,
+        into=into,
+        jobs=jobs,
+        grouping=cast(Any, grouping),
+        text=text,
+        force=force,
+        manifests="all" if manifest else "missing",
+        follow=_follow,
+    )
+    if json:
+        print_json(report.as_dict())
+    else:
+        typer.echo(str(report))
+        show_problems(report.problems)
+    verdict(not report.problems)
+
+
+def check_reading(grouping: str, text: str) -> None:
+    """Raises: typer.BadParameter if an option of reading tars is wrong."""
+    from uio_pipes.stages.reading.load_from_tar import LoadFromTar
+
+    if grouping not in ("wenet", "webdataset"):
+        raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
+    if text:
+        parsed("--text", lambda text: LoadFromTar(text=text), text)
+
+
+def _follow(items: Iterable[T], what: str, total: int) -> Iterator[T]:
+    from uio_pipes.prep.common import follow
+
+    return follow(((item, 1) for item in items), what, total)

@@ -1,0 +1,155 @@
+"""Kaldi's mel-frequency cepstral coefficients and Whisper's log mel spectrogram, on the CPU.
+
+Squared magnitudes of a centred short-time Fourier transform (periodic Hann window, reflected edges, last frame left
+out), Slaney's mel bands with unit area, log10, everything more than 8 below the maximum raised to that, (x + 4) / 4.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.dsp.fbank import Fbank, Noise, apply_bank, band_groups
+
+_LIFTER = 22.0  # Kaldi's and torchaudio's default
+
+
+class Mfcc(Fbank):
+    """The first ``num_ceps`` cepstral coefficients of the log mel energies, with C0 and not the energy in its place.
+
+    Parameters and waveforms are as for :class:`Fbank`. The formulas are from Kaldi's feature-mfcc.cc.
+    """
+
+    name: ClassVar[str] = "mfcc"
+
+    def __init__(
+        self,
+        num_mel_bins: int = 23,
+        frame_length: float = 25.0,
+        frame_shift: float = 10.0,
+        dither: float = 0.0,
+        window_type: str = "povey",
+        low_freq: float = 20.0,
+        high_freq: float = 0.0,
+        num_ceps: int = 40,
+    ) -> None:
+        """Raise PipelineError where a value cannot be used."""
+        super().__init__(num_mel_bins, frame_length, frame_shift, dither, window_type, low_freq, high_freq)
+        if not 1 <= num_ceps <= num_mel_bins:
+            raise PipelineError(
+                f"mfcc: num_ceps must be from 1 to num_mel_bins ({num_mel_bins}), not {num_ceps}; give both: "
+                "num_mel_bins=80, num_ceps=40, or Kaldi's usual 23 and 13"
+            )
+        self.num_ceps = num_ceps
+        self._dct, self._lifter = _dct(num_mel_bins, num_ceps), _lifter(num_ceps)
+
+    def _parameters(self) -> tuple[object, ...]:
+        return *super()._parameters(), self.num_ceps
+
+    def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: Noise = ()) -> torch.Tensor:
+        """Compute (S,) or (1, S) float32 in [-1, 1] → (T, num_ceps) float32; otherwise as :class:`Fbank`."""
+        return torch.mm(super().__call__(waveform, sample_rate, noise), self._dct).mul_(self._lifter)
+
+
+def _dct(bins: int, ceps: int) -> torch.Tensor:
+    """Make the orthonormal DCT-II, (bins, ceps), in float32 from the angles on as torchaudio (worth up to 1e-3)."""
+    band = torch.arange(float(bins)).unsqueeze(1)
+    dct = torch.cos(math.pi / bins * (band + 0.5) * torch.arange(float(ceps))) * math.sqrt(2 / bins)
+    dct[:, 0] = math.sqrt(1 / bins)
+    return dct
+
+
+def _lifter(ceps: int) -> torch.Tensor:
+    """Compute 1 + L/2 · sin(π i / L) for each coefficient i: (ceps,)."""
+    return 1.0 + 0.5 * _LIFTER * torch.sin(math.pi * torch.arange(ceps) / _LIFTER)
+
+
+SAMPLE_RATE = 16_000  # Hz: the only one of Whisper's models
+_BLOCK = 256  # frames processed at once: they fit into the cache
+_FLOOR = np.float32(1e-10)  # of a band's energy, before the logarithm
+_RANGE = np.float32(8.0)  # decades below the maximum that are kept
+
+
+class LogMel:
+    """Log mel energies of a waveform at 16 kHz; ``n_fft`` (even), ``hop_length`` and ``padding`` are in samples.
+
+    ``padding`` zeros are appended. With ``pad_or_trim`` each waveform is then padded by zeros, or cut, to
+    ``max_duration`` seconds.
+    """
+
+    def __init__(
+        self, n_fft: int, hop_length: int, num_mel_bins: int, padding: int, pad_or_trim: bool, max_duration: float
+    ) -> None:
+        self.n_fft, self.hop_length, self.padding = n_fft, hop_length, padding
+        self.fixed = round(max_duration * SAMPLE_RATE) if pad_or_trim else None
+        self._window = torch.hann_window(n_fft)
+        self.num_mel_bins = num_mel_bins
+        self._groups = band_groups(torch.from_numpy(slaney_mel_bank(num_mel_bins, n_fft)).float())
+
+    def frames(self, samples: int) -> int:
+        """Return the number of frames; 0 if there are too few samples to reflect at the edges (half a window)."""
+        samples = samples + self.padding if self.fixed is None else self.fixed
+        return samples // self.hop_length if samples > self.n_fft // 2 else 0
+
+    def __call__(self, waveform: torch.Tensor) -> torch.Tensor:
+        """Compute features: (S,) or (1, S) float32 in [-1, 1] → (T, num_mel_bins) float32; T = ``frames(S)`` may be 0.
+
+        Raises: PipelineError for several channels.
+        """
+        if waveform.numel() != waveform.shape[-1]:
+            raise PipelineError(
+                f"log_mel_spectrogram: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
+            )
+        count = self.frames(waveform.shape[-1])
+        features = torch.empty(count, self.num_mel_bins)
+        if not count:
+            return features
+        frames = self._padded(waveform.reshape(-1)).as_strided((count, self.n_fft), (self.hop_length, 1))
+        for start in range(0, count, _BLOCK):
+            spectrum = torch.fft.rfft(frames[start : start + _BLOCK] * self._window)
+            power = torch.view_as_real(spectrum).view(len(spectrum), -1).square_()
+            apply_bank(self._groups, power, features[start : start + _BLOCK])
+        return _compressed(features)
+
+    def _padded(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return the waveform at its final length, with half a window reflected before and after."""
+        half = self.n_fft // 2
+        length = self.fixed if self.fixed is not None else len(samples) + self.padding
+        out = torch.zeros(half + length + half)
+        kept = min(len(samples), length)
+        out[half : half + kept] = samples[:kept]
+        out[:half] = out[half + 1 : 2 * half + 1].flip(0)
+        out[half + length :] = out[length - 1 : half + length - 1].flip(0)
+        return out
+
+
+def _compressed(features: torch.Tensor) -> torch.Tensor:
+    """Apply Whisper's range compression in place."""
+    values = features.numpy()
+    np.maximum(values, _FLOOR, out=values)
+    np.log(values, out=values)  # NumPy's log10 takes several times as long
+    values *= np.float32(1 / math.log(10))
+    np.maximum(values, values.max() - _RANGE, out=values)
+    values += np.float32(4.0)
+    values *= np.float32(0.25)
+    return features
+
+
+def slaney_mel_bank(bands: int, n_fft: int) -> npt.NDArray[np.float64]:
+    """Make triangles of area 1 over Hz, evenly spaced on Slaney's mel scale from 0 to 8 kHz: (bands, bins).
+
+    The scale is linear below 1 kHz (a mel is 200 / 3 Hz) and logarithmic above (27 mels are a factor of 6.4): Slaney's
+    Auditory Toolbox, 1998.
+    """
+    top = 15 + 27 * math.log(SAMPLE_RATE / 2 / 1000, 6.4)
+    mel = np.linspace(0, top, bands + 2)
+    hertz = np.where(mel < 15, mel * 200 / 3, 1000 * 6.4 ** ((mel - 15) / 27))
+    left, centre, right = hertz[:-2, None], hertz[1:-1, None], hertz[2:, None]
+    bins = np.arange(n_fft // 2 + 1) * (SAMPLE_RATE / n_fft)
+    triangles = np.minimum((bins - left) / (centre - left), (right - bins) / (right - centre)).clip(0)
+    return np.asarray(triangles * 2 / (right - left))

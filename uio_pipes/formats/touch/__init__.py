@@ -1,1 +1,0 @@
-"""TouchDatasets: pairs of `.bin` and `.idx` files, their folders and checksums."""

@@ -1,0 +1,353 @@
+"""``fit_budget``: forecasts the memory of all batches from a few measured ones, and proposes batches that fill it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.urls import counted
+from uio_pipes.core.lane import lanes_of
+from uio_pipes.core.lengths import Lengths
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.planning import plan_lanes
+from uio_pipes.stages.batches.buckets import index_of, longest_of, pairs_of
+
+MARGIN = 1.01  # how far a forecast is above the peak that is furthest above the fit: others may be above that one
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def _features(shapes: npt.ArrayLike) -> FloatArray:
+    """Return what the memory of each shape (B, T, U) is made of: a constant, and for each utterance a constant, frames
+    and their square (attention), labels and their square, and frames × labels (a transducer's joint network)."""
+    b, t, u = np.asarray(shapes, np.float64).T
+    return np.stack([np.ones_like(b), b, b * t, b * t * t, b * u, b * u * u, b * t * u], axis=1)
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Bytes of a step as a sum of features, none with a weight below 0: a smaller batch never needs more.
+
+    Attributes:
+        weights: bytes for each feature, so high that no measured peak is above its forecast.
+        error: how much the highest of these forecasts is above its peak, as a share.
+    """
+
+    weights: tuple[float, ...]
+    error: float
+
+    @classmethod
+    def fitted(cls, probes: Iterable[tuple[tuple[int, int, int], int]]) -> MemoryModel:
+        """Fit to shapes and their peaks by non-negative least squares of the relative errors: by the best subset of the
+        features for which least squares give no weight below 0, and of equally good ones the smallest."""
+        shapes, peaks = zip(*probes, strict=True)
+        table = _features(shapes) / np.asarray(peaks, np.float64)[:, None]
+        scale = np.maximum(table.max(axis=0), np.finfo(float).tiny)
+        best, weights = np.inf, np.zeros(len(scale))
+        for some in (list(one) for n in range(1, len(scale) + 1) for one in combinations(range(len(scale)), n)):
+            found = np.linalg.lstsq(table[:, some] / scale[some], np.ones(len(table)), rcond=None)[0] / scale[some]
+            left = float(np.square(table[:, some] @ found - 1).sum())
+            if (found >= 0).all() and left < best - 1e-9:
+                best, weights = left, np.zeros(len(scale))
+                weights[some] = found
+        weights *= MARGIN / (table @ weights).min()
+        return cls(tuple(weights.tolist()), float((table @ weights).max() - 1))
+
+    def bytes(self, shapes: npt.ArrayLike) -> FloatArray:
+        """Return the forecast for each shape (B, T, U)."""
+        forecasts: FloatArray = _features(shapes) @ np.array(self.weights)
+        return forecasts
+
+    def cost(self, frames: int, labels: int) -> float:
+        """Return the bytes that each utterance of a batch takes if it is padded to these lengths."""
+        _, one, t, tt, u, uu, tu = self.weights
+        return one + (t + tt * frames + tu * labels) * frames + (u + uu * labels) * labels
+
+    def __str__(self) -> str:
+        """The cost as a function in Python, rounded up."""
+        names = ("", " * frames", " * frames**2", " * tokens", " * tokens**2", " * frames * tokens")
+        parts = [f"{1.001 * w:.4g}{name}" for w, name in zip(self.weights[1:], names, strict=True) if w]
+        return f"lambda frames, tokens: {' + '.join(parts) or 0}"
+
+
+PROC = Path("/proc/self")
+
+
+class Shape(NamedTuple):
+    """What the memory of a batch depends on: utterances, frames of the longest, labels of the longest."""
+
+    utterances: int
+    frames: int
+    labels: int
+
+    def __str__(self) -> str:
+        return f"{self.utterances:,} × {self.frames:,} frames × {self.labels:,} labels"
+
+
+def on_gpu() -> bool:
+    """Return whether this process uses a GPU, so that the memory of that one counts."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def peak(run: Callable[[], object]) -> int:
+    """Return the most bytes in use while ``run()`` ran: by tensors on the current GPU, or resident in this process.
+
+    What allocators keep of earlier steps is given back first, and the peak forgotten that the kernel knows (proc(5)).
+    """
+    gc.collect()
+    if on_gpu():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        return torch.cuda.max_memory_allocated()
+    if not PROC.exists():
+        raise PipelineError("fit_budget: there is no /proc to measure the memory of this process; use Linux, or a GPU")
+    ctypes.CDLL(None).malloc_trim(0)
+    (PROC / "clear_refs").write_text("5")
+    run()
+    line = next(line for line in (PROC / "status").read_text().splitlines() if line.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
+
+
+def template(loader: Loader) -> Callable[[Shape], dict[str, Any]]:
+    """Return a function that makes batches of any shape, all rows alike: an utterance of the epoch's first batch, over
+    and over. The loader does not move.
+
+    A field with ``NAME_lengths`` (or ``NAME_length``) gets the labels of the shape if it is a target, else the frames.
+
+    Raises: PipelineError if ``pad`` does not make the batches.
+    """
+    place: dict[str, Any] = {"rank": loader.rank, "world_size": loader.world_size, "uneven": "join"}
+    own = Loader(loader.pipeline, seed=loader.seed, lanes=loader.lanes, **place)
+    own.set_epoch(loader.epoch)
+    batch, mover = next(iter(own)), loader._options.mover
+    fields = _lengths(batch) if isinstance(batch, Mapping) else {}
+    count = len(batch["keys"]) if fields and "keys" in batch else 1
+    frames = own.stats().padded // count
+    if not fields or not frames:
+        raise PipelineError("fit_budget: probes are made of padded batches; the pipeline must end with .pad()")
+    batch = batch if mover is None else mover.end(*mover.begin(batch))
+    row = next((i for i in range(count) if all(batch[lengths][i] > 0 for lengths in fields.values())), 0)
+
+    def made(shape: Shape) -> dict[str, Any]:
+        probe = {name: _repeated(value, row, count, shape.utterances) for name, value in batch.items()}
+        for name, lengths in fields.items():
+            value, last = batch[name], max(1, int(batch[lengths][row]))
+            long = shape.labels if "target" in name else round(value.size(1) * shape.frames / frames)
+            whole = value[row, torch.arange(long, device=value.device) % last]
+            probe[name] = whole.expand(shape.utterances, *whole.shape).contiguous()
+            probe[lengths] = torch.full_like(probe[lengths], long)
+        return probe
+
+    return made
+
+
+def _lengths(batch: Mapping[str, Any]) -> dict[str, str]:
+    """Return the padded fields of a batch, with the names of their lengths."""
+    names = {name: of for name in batch for of in (f"{name}_lengths", f"{name}_length") if of in batch}
+    return {name: of for name, of in names.items() if isinstance(batch[name], torch.Tensor)}
+
+
+def _repeated(value: Any, row: int, count: int, times: int) -> Any:
+    """Return one row ``times`` over, if the value has one for each of ``count`` utterances."""
+    if isinstance(value, torch.Tensor) and value.ndim and len(value) == count:
+        return value[row : row + 1].repeat(times, *[1] * (value.ndim - 1))
+    return [value[row]] * times if isinstance(value, list) and len(value) == count else value
+
+
+BUCKETS = ((20, 2), (10, 2), (10, 1), (5, 1), (2, 1))  # to choose from: by frames, and of each of them by labels
+FIRST = 0.3  # share of the utterances that seem to fit, in the first probe after that of one utterance
+FASTEST, ENOUGH = 64, 1.25  # probes grow at most so fast, as noise hides what is less, and end where it would be less
+MOST = 4_096  # utterances of a probe
+
+WholeNumbers = npt.NDArray[np.int64]
+
+
+def labels(lengths: Lengths) -> int:
+    """Return the labels of an utterance; -1 if their tokenizer fails, as it will before the batch is made."""
+    try:
+        return lengths.tokens
+    except DataError:
+        return -1
+
+
+LENGTHS = ("frames", labels)
+
+
+@dataclass(frozen=True)
+class BudgetFit:
+    """What ``fit_budget`` found. Printed, it is a table.
+
+    Attributes:
+        options: arguments of ``bucket_batch``, for batches that fill the memory whatever their length: a budget in
+            bytes, and buckets that suit it.
+        limit: bytes that a batch may take, without the head-room.
+        model: ``model.bytes([(B, T, U)])`` forecasts peaks in bytes; it is never below a measured one.
+        probes: the shapes that were measured, with their peaks in bytes.
+        planned: the shapes (N, 3) of the batches of this rank's epoch as it is.
+    """
+
+    options: dict[str, Any]
+    limit: float
+    model: MemoryModel
+    probes: list[tuple[Shape, int]]
+    planned: WholeNumbers
+
+    def __str__(self) -> str:
+        forecasts = self.model.bytes([shape for shape, _ in self.probes])
+        rows = [
+            f"{_gib(found):>10}  {_gib(forecast):>10}  {shape}"
+            for (shape, found), forecast in zip(self.probes, forecasts, strict=True)
+        ]
+        largest = (
+            f"{counted(len(self.planned), 'planned batch')} take at most {_gib(self.model.bytes(self.planned).max())}"
+        )
+        end = f"{largest} of {_gib(self.limit)}. Batches that fill it: {self.proposal}"
+        return "\n".join([f"{'measured':>10}  {'forecast':>10}  utterances × longest", *rows, end])
+
+    @property
+    def proposal(self) -> str:
+        """The options as they are written in a pipeline."""
+        arguments = self.options | {"cost": self.model}
+        return f".bucket_batch({', '.join(f'{name}={value}' for name, value in arguments.items())})"
+
+
+def fit_budget(
+    step: Callable[[Any], object], loader: Loader, memory: float | None = None, headroom: float = 0.1
+) -> BudgetFit:
+    """Forecast the peak memory of every batch of the epoch, and propose batches that fill the memory.
+
+    It runs some 25 steps on batches made of a real one, from one utterance to as many as fit, and fits a bound to their
+    peaks, by utterances, frames and labels. It plans the batches of this rank's epoch, without decoding, and compares
+    them with the bound, which may be some percent below a batch that is unlike the measured ones: hence the head-room.
+    The loader stays where it is.
+
+    Args:
+        step: a whole training step on a batch: forward, backward, optimizer. It trains the model on nonsense: load the
+            weights, and wrap the model for several ranks, after this.
+        loader: gives padded batches. Which ones does not matter to the proposal: ``.batch(1)`` will do.
+        memory: bytes that a step may use: by tensors on the GPU, or on a CPU by this process (its resident size).
+            Default: None, what the current GPU has free; for a CPU give a number.
+        headroom: share of the memory to leave free, as for gaps between tensors. Default: 0.1.
+
+    Raises:
+        PipelineError: a planned batch would run out of memory, or one utterance does (the message names the longest),
+            the memory of the step does not depend on its batch, an argument breaks a rule, or batches are not padded.
+    """
+    name = "fit_budget"
+    require(isinstance(loader, Loader), name, "loader must be a Loader", loader, "see uio.Loader(pipeline)")
+    ok = memory is None or (is_number(memory) and memory > 0)
+    require(ok, name, "memory must be a number of bytes above 0", memory, "try 8e9")
+    ok = is_number(headroom) and 0 <= headroom < 1
+    require(ok, name, "headroom must be a share of 0 or more, below 1", headroom, "0.1 is the default")
+    progress, steps = loader._progress, loader.steps_per_epoch
+    mine = lanes_of(progress.lanes, loader.rank, loader.world_size)
+    most = None if steps is None else -(-steps // max(1, len(mine)))
+    place = (loader.pipeline, progress.lanes, loader.seed, progress.stream, mine)
+    plans = list(plan_lanes(*place, ranks=progress.ranks, most=most, by=LENGTHS))
+    planned = np.concatenate([np.array([p.counts, *(one.longest for one in p.sizes)], np.int64).T for p in plans])
+    lengths = np.concatenate([np.array([one.lengths for one in p.sizes], np.int64).T for p in plans])
+    labelled = lengths[:, 1] >= 0
+    planned, lengths = planned.clip(min=0), (lengths[labelled] if labelled.any() else lengths.clip(min=0))
+    require(bool(lengths[:, 0].any()), name, "the epoch must have audio", len(lengths), "see uio simulate")
+    places = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)]
+    with torch.random.fork_rng():
+        probes, limit = _measure(step, loader, _corners(lengths), places[planned[:, 1].argmax()][2], memory, headroom)
+    model = MemoryModel.fitted(probes)
+    fit = BudgetFit(_options(lengths, len(plans), model, limit), limit, model, probes, planned)
+    needs = model.bytes(planned)
+    if needs.max() > limit:
+        worst = int(needs.argmax())
+        lane, k, key = places[worst]
+        raise PipelineError(
+            f"{name}: batch {k} of lane {lane} would need {_gib(needs[worst])} of {_gib(limit)}: "
+            f"{Shape(*planned[worst].tolist())}. If its longest utterance, {key}, is too long for any batch, leave it "
+            f"out by .filter(max_frames=…); batches that fit: {fit.proposal}"
+        )
+    return fit
+
+
+def _corners(lengths: WholeNumbers) -> list[tuple[int, int]]:
+    """Return frames and labels to measure: short, usual and long utterances, with few labels and with many, and long
+    ones with the labels of usual ones, without which frames × labels could not be told from labels² where most labels
+    grow with the frames."""
+    rising, least = longest_of(lengths[:, 0], BUCKETS[0][0]), int(lengths[:, 1].min())
+    short, usual, long = rising[0], rising[len(rising) // 2], rising[-1]
+    most = {t: int(lengths[lengths[:, 0] <= t, 1].max()) for t in (short, usual, long)}
+    return sorted({(t, u) for t in most for u in (least, most[t])} | {(long, most[usual])})
+
+
+def _measure(
+    step: Callable[[Any], object],
+    loader: Loader,
+    corners: list[tuple[int, int]],
+    longest: str,
+    memory: float | None,
+    headroom: float,
+) -> tuple[list[tuple[Shape, int]], float]:
+    """Return the peaks of probes, and the limit. ``longest``: the key of the longest utterance."""
+    make, probes = template(loader), list[tuple[Shape, int]]()
+
+    def measured(shape: Shape) -> int:
+        try:
+            return peak(lambda: step(make(shape)))
+        except torch.OutOfMemoryError as error:
+            remedy = f"if the longest utterance, {longest}, is too long, leave it out by .filter(max_frames=…)"
+            if shape.utterances > 1:
+                remedy = f"give less memory than {_gib(limit)}"
+            raise PipelineError(f"fit_budget: out of memory with {shape}: {remedy}") from error
+
+    limit = 0.0
+    measured(Shape(1, *corners[0]))  # takes what stays, such as the optimizer's state, and shows which device counts
+    if memory is None and not on_gpu():
+        raise PipelineError("fit_budget: give the bytes that the step may use on the CPU, as in memory=8e9")
+    limit = (1 - headroom) * (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() if memory is None else memory)
+    base = peak(lambda: None)
+    if base >= limit:
+        raise PipelineError(
+            f"fit_budget: {_gib(base)} are in use without a batch, and {_gib(limit)} are all: give more"
+        )
+    for corner in corners:
+        count, wanted, share = 0, 1, FIRST
+        while count < wanted:
+            count = wanted
+            found = measured(shape := Shape(count, *corner))
+            probes.append((shape, found))
+            # Safe, as what a batch adds grows with it at most: temporaries of the optimizer may hide a small batch.
+            reach = int(count * min(FASTEST, (limit - base) / max(1, found - base)))
+            if reach >= ENOUGH * count:
+                wanted, share = min(MOST, max(count + 1, int(share * reach))), 1.0
+    if max(found for _, found in probes) < base + (limit - base) / FASTEST:
+        raise PipelineError("fit_budget: the memory of the step does not grow with its batch: it must train on that")
+    return probes, limit
+
+
+def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float) -> dict[str, Any]:
+    """Return a budget in bytes, and so many buckets that the lanes need the fewest steps: more leave less padding, but
+    more batches that are not full at the end."""
+    of = {} if lengths[:, 1].any() else {"length": ("frames", "frames")}
+    lengths, most = lengths[:, [0, 0]] if of else lengths, int(limit - model.weights[0])
+    different, counts = np.unique(lengths, axis=0, return_counts=True)
+
+    def steps(pairs: list[tuple[int, int]]) -> float:
+        index, costs = index_of(pairs, True), np.array([model.cost(*pair) for pair in pairs])
+        held = np.bincount([index(tuple(one)) for one in different.tolist()], counts, len(pairs))
+        return float(np.ceil(held / lanes * costs / most).sum())
+
+    boundaries = min((pairs_of(lengths, many) for many in BUCKETS), key=steps)
+    return {"bucket_boundaries": boundaries, "max_cost": most, "cost": model.cost, **of}
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"

@@ -1,0 +1,275 @@
+"""``pipeline.peek()``: passes a few utterances through a pipeline and shows them after every stage.
+
+A tap after every stage passes only a few items, so that buffers do not wait for more, computes the fields that the
+stage deferred, and records fields, planned length and time. If filters leave nothing, more items are passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+
+from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.urls import counted
+from uio_pipes.core.items import File, Item
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.stage import Stage
+from uio_pipes.io.local import Ref
+from uio_pipes.run.lane_runner import one_thread
+
+if TYPE_CHECKING:
+    from uio_pipes.core.graph import Graph
+
+
+MOST = 512  # most items that are tried
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """An item after a stage: the fields of a sample (all computed), a batch, a file or a list item."""
+
+    item: Any
+    origins: tuple[Origin, ...]  # of the utterances in it
+    seconds: float
+    planned: Plan | None = None
+
+
+@dataclass
+class _Run:
+    """The data that the taps of a run share."""
+
+    most: int  # items that each tap passes on
+    records: list[list[StageRecord]]
+    nested: float = 0.0  # seconds spent in earlier taps since the current one asked
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tap(Stage):
+    """A stage whose node, made by ``node``, passes items on as they are and takes note of them."""
+
+    name: ClassVar[str] = "tap"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+
+    node: Callable[[Node], Node]
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return self.node(source)
+
+
+class _RecordingNode(Node):
+    def __init__(self, source: Node, run: _Run, records: list[StageRecord]) -> None:
+        super().__init__(source)
+        self.run, self.records = run, records
+
+    def next(self) -> Any:
+        while len(self.records) < self.run.most:
+            before, self.run.nested = self.run.nested, 0.0
+            entered = time.perf_counter()
+            item = self.source.next()
+            own = time.perf_counter() - entered - self.run.nested
+            record = self._record(item, own)
+            self.run.nested = before + time.perf_counter() - entered
+            if record is not None:
+                self.records.append(record)
+                return item
+        raise StopIteration
+
+    def _record(self, item: Any, seconds: float) -> StageRecord | None:
+        """Return the record of an item with all fields computed, or None if computing them failed."""
+        if not isinstance(item, Sample):
+            return StageRecord(list(item) if isinstance(item, list) else item, _origins(item), seconds)
+        try:
+            planned = item.planned()
+            began = time.perf_counter()
+            item.finish()
+        except DataError as error:
+            self.run.failures.append(str(error))
+            return None
+        return StageRecord(dict(item.fields), (item.origin,), seconds + time.perf_counter() - began, planned)
+
+
+def _origins(item: Any) -> tuple[Origin, ...]:
+    return tuple(i.origin for i in (item if isinstance(item, list) else [item]) if hasattr(i, "origin"))
+
+
+def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
+    """Yield, for each of ``count`` utterances (or batches) that come out, its record after each stage.
+
+    Raises: PipelineError if nothing comes out; it says what was left out and why.
+    """
+    most = count
+    while True:
+        run, ledger = _trial(pipeline, most, count)
+        if len(run.records[-1]) >= count or most >= MOST:
+            break
+        most *= 2
+    if not run.records[-1]:
+        why = [f"{n} left out as {reason}" for reason, n in ledger.skipped.items()]
+        why += [*ledger.reports, *run.failures][-1:]
+        raise PipelineError(
+            f"nothing comes out of the pipeline ({'; '.join(why) or 'its list is empty'}); "
+            "check its filters and its data"
+        )
+    run, _ = _trial(pipeline, most, count)  # once more, for times with tables, kernels and files loaded
+    for last in run.records[-1]:
+        yield _path(run, last)
+
+
+def _trial(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
+    run = _Run(most, [[] for _ in pipeline.stages])
+    stages = [
+        s
+        for i, stage in enumerate(pipeline.stages)
+        for s in (stage, Tap(partial(_RecordingNode, run=run, records=run.records[i])))
+    ]
+    ledger = Ledger(Policy(max_consecutive_failures=MOST))
+    node = type(pipeline)(tuple(stages)).build(Lane(ledger))
+    with one_thread(), contextlib.suppress(StopIteration):
+        node.reset(None)
+        for _ in range(count):
+            node.next()
+    return run, ledger
+
+
+def _path(run: _Run, last: StageRecord) -> list[StageRecord]:
+    """Return for each stage the record of the utterance that ``last`` is, or is made of."""
+    origins = last.origins or _of_key(run, last.item)
+    return [max(records, key=lambda r: _likeness(r, origins)) for records in run.records]
+
+
+def _of_key(run: _Run, batch: Any) -> tuple[Origin, ...]:
+    """Return the origin of the first utterance of a padded batch."""
+    keys = batch.get("keys") if isinstance(batch, dict) else None
+    named = (r.origins for records in run.records for r in records if keys and _key(r.item) == keys[0])
+    return next(named, ())
+
+
+def _key(item: Any) -> object:
+    return item.get("key") if isinstance(item, dict) else None
+
+
+def _likeness(record: StageRecord, origins: tuple[Origin, ...]) -> int:
+    """Return how many leading fields (item, offset, …) of the origins agree."""
+    pairs = [(a, b) for a in record.origins for b in origins[:1]]
+    return max((next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), 9) for a, b in pairs), default=0)
+
+
+WIDE = 40  # most characters of a text that are shown
+
+
+@dataclass(frozen=True)
+class StageView:
+    """The utterance after one stage: the stage, milliseconds spent in it, the planned length, and type and shape of all
+    fields. Only those that the stage changed are printed."""
+
+    stage: str
+    milliseconds: float
+    planned: Plan | None
+    fields: dict[str, str]
+    changed: tuple[str, ...]
+
+    @property
+    def length(self) -> str:
+        """The planned length, as text."""
+        plan = self.planned
+        if plan is None:
+            return ""
+        if plan.frames is not None:
+            return f"{plan.frames} frames"
+        return f"{'≤ ' if plan.sample_rate == TICKS else ''}{plan.samples / plan.sample_rate:.2f} s"
+
+
+@dataclass(frozen=True, repr=False)
+class Peek:
+    """The result of :meth:`Pipeline.peek`. Printed, it is a table."""
+
+    key: str
+    stages: tuple[StageView, ...]
+
+    def __str__(self) -> str:
+        rows = [("stage", "ms", "planned", "what is new or changed")]
+        for seen in self.stages:
+            fields = [f"{name} {seen.fields[name]}" if name else seen.fields[name] for name in seen.changed]
+            rows.append((_short(seen.stage), f"{seen.milliseconds:.2f}", seen.length, fields[0] if fields else ""))
+            rows += [("", "", "", text) for text in fields[1:]]
+        a, b, c = (max(len(row[i]) for row in rows) for i in range(3))
+        lines = [f"{name:{a}}  {ms:>{b}}  {plan:>{c}}  {text}".rstrip() for name, ms, plan, text in rows]
+        return "\n".join([f"utterance {self.key}", *lines])
+
+    __repr__ = __str__
+
+
+def peek(pipeline: Graph) -> Peek:
+    """Pass one utterance through ``pipeline``, in this process, with seed 0 in epoch 0."""
+    (records,) = trace(pipeline, 1)
+    seen, before = [], dict[str, Any]()
+    for stage, record in zip(pipeline.stages, records, strict=True):
+        fields = _fields(record)
+        changed = tuple(name for name, value in fields.items() if not _same(value, before.get(name, _NOTHING)))
+        texts = {name: describe(value) for name, value in fields.items()}
+        seen.append(StageView(stage.describe(), record.seconds * 1000, record.planned, texts, changed))
+        before = fields
+    return Peek(_key_of(records), tuple(seen))
+
+
+_NOTHING = object()
+
+
+def _fields(record: StageRecord) -> dict[str, Any]:
+    """Return the fields by name. Anything but a sample or a padded batch is one field without a name."""
+    if isinstance(record.item, dict):
+        return record.item
+    return {"": record.item}
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, (torch.Tensor, np.ndarray)) and isinstance(b, (torch.Tensor, np.ndarray)):
+        return a is b or (type(a) is type(b) and a.dtype == b.dtype and np.array_equal(np.asarray(a), np.asarray(b)))
+    return a is b or (type(a) is type(b) and not isinstance(a, list) and bool(a == b))
+
+
+def _key_of(records: list[StageRecord]) -> str:
+    keys = [str(r.item["key"]) for r in records if isinstance(r.item, dict) and "key" in r.item]
+    return keys[-1] if keys else ""
+
+
+def describe(value: Any) -> str:
+    """Return type, shape or text of a field in a few words."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    if isinstance(value, (bytes, Ref)):
+        return f"{value.size if isinstance(value, Ref) else len(value):,} bytes"
+    if isinstance(value, (Item, File)):
+        return _place(value)
+    if isinstance(value, (list, tuple)):
+        return _list(value)
+    plain = isinstance(value, (str, int, float)) or value is None
+    return _short(repr(value) if plain else type(value).__name__)
+
+
+def _list(value: list[Any] | tuple[Any, ...]) -> str:
+    if value and isinstance(value[0], Sample):
+        return counted(len(value), "utterance")
+    kinds = {type(v).__name__ for v in value}
+    return f"list of {len(value)} {kinds.pop() if len(kinds) == 1 else 'items'}: {_short(repr(list(value)))}"
+
+
+def _place(item: Item | File) -> str:
+    text = item.text if isinstance(item, Item) else item.url  # its end says more than its beginning
+    return text if len(text) <= WIDE else f"…{text[1 - WIDE :]}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"

@@ -1,1 +1,0 @@
-"""Helpers that all preparation shares: pools, progress bars, suggestions."""

@@ -1,1 +1,0 @@
-"""The example folder of `uio example`."""

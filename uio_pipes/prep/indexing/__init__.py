@@ -1,1 +1,0 @@
-"""Indexing shards and folders of TouchDatasets."""

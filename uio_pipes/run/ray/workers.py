@@ -1,0 +1,124 @@
+"""A worker whose lanes run in a Ray actor, on this machine or another one.
+
+The actor makes a message for each call, or a few, and a number of calls is under way: so it works ahead as far as a
+local worker does. Whoever runs the lanes, their state is here: it moves with the messages that were taken. If the actor
+is lost, another one begins where the last message left the lanes, and the trainer only waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from dataclasses import replace
+from typing import Any
+
+from uio_pipes.run.lane_runner import Message, Position, RunSpec
+from uio_pipes.run.ray.fleet import QUIET, Fleet, Host, Packed, pickled, unpacked
+from uio_pipes.run.state import LaneState
+from uio_pipes.run.workers import checked
+
+GROUP = 4  # most messages of a call: each call costs Ray some milliseconds of CPU time, however large the messages are
+DEATHS = 3  # actors in a row that may die before the same message
+
+
+class RayWorker:
+    """Lanes that run in an actor of the fleet. ``place``: the number of this worker among those of the rank."""
+
+    ahead = True
+
+    def __init__(
+        self, fleet: Fleet, place: int, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int
+    ) -> None:
+        self._fleet, self._place, self._spec, self._pin = fleet, place, spec, pin
+        self._group = max(1, min(GROUP, prefetch // 2))
+        self._most = prefetch // self._group  # calls that are under way, and the one whose messages are being taken
+        self._positions = {lane: Position(replace(state)) for lane, state in states.items()}
+        self._passed: Counter[int] = Counter()  # of each lane, batches since the beginning
+        self._deaths = 0  # since the last message
+        self._pid = os.getpid()
+        self._closed = False
+        self._calls: deque[Any] = deque()
+        self._packed: deque[Packed] = deque()  # received, and not taken yet
+        self.host = fleet.enter(self, place)
+        self._begin(self.host)
+
+    def take(self) -> Message:
+        """Return the next message of these lanes, in their order."""
+        message = checked(unpacked(self._received(), self._pin))
+        self._deaths = 0
+        self._count(message)
+        self._positions[message.lane].advance(message)
+        self._passed[message.lane] += not message.done
+        return message
+
+    def _received(self) -> Packed:
+        """Return the next message, whichever actor makes it."""
+        ray, errors = self._fleet.ray, self._fleet.ray.exceptions
+        while not self._packed:
+            if self._closed:
+                raise RuntimeError("the loader was closed")
+            self._settle()
+            call = self._calls[0]
+            try:
+                if ray.wait([call], timeout=QUIET)[0]:  # get with a timeout would begin to fetch it anew each time
+                    self._packed.extend(ray.get(call))
+                    self._calls.popleft()
+                    break
+            except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
+                self._fleet.lose(self.host, error)
+            self._fleet.check()
+        packed = self._packed.popleft()
+        if not self._packed:
+            self._ask()
+        return packed
+
+    def _settle(self) -> None:
+        """Go on in an actor that suits better by now: one that has started, or the own one again."""
+        host = self._fleet.host(self._place, alone=self._deaths > 1)
+        if host is not self.host and host.started:
+            self._leave()
+            self._begin(host)
+
+    def _begin(self, host: Host) -> None:
+        """Begin the lanes in an actor, where the last message left them."""
+        self.host, self._number = host, next(self._fleet.numbers)
+        left = {lane: max(0, n - self._passed[lane]) for lane, n in self._spec.pass_over.items()}
+        states = {lane: position.saved() for lane, position in self._positions.items()}
+        host.actor.begin.remote(self._number, pickled((replace(self._spec, pass_over=left), states)), os.getcwd())
+        self._packed.clear()
+        self._calls.clear()
+        for _ in range(self._most):
+            self._ask()
+
+    def _ask(self) -> None:
+        self._calls.append(self.host.actor.next.remote(self._number, self._group))
+
+    def moved(self, error: Exception | None) -> None:
+        """Go on in another actor: this one died of ``error``, or does not answer."""
+        self._deaths += error is not None
+        if self._deaths >= DEATHS:
+            raise RuntimeError(
+                f"{self._deaths} Ray actors in a row died before the same batch (out of memory?); load the last state "
+                f"to go on. The last one: {error}"
+            ) from error
+        self._begin(self._fleet.host(self._place, alone=self._deaths > 1))
+
+    def _leave(self) -> None:
+        self.host.actor.end.options(concurrency_group="pulse").remote(self._number)
+
+    def _count(self, message: Message) -> None:
+        node, before = self._fleet.stats(self.host), self._positions[message.lane].state.counts
+        for name in ("utterances", "frames"):
+            setattr(node, name, getattr(node, name) + message.counts.get(name, 0) - before.get(name, 0))
+        node.batches += message.batch is not None
+        node.seconds += message.took
+
+    def close(self) -> None:
+        """Let the actor drop these lanes; it stays for the next epoch."""
+        if self._closed or self._pid != os.getpid() or not self._fleet.ray.is_initialized():
+            return
+        self._closed = True
+        self._fleet.leave(self)
+        if not self.host.lost:
+            self._leave()
+        self._calls.clear()

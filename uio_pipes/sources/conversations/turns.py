@@ -1,0 +1,289 @@
+"""Conversations, one a line, and their turns, in any of the shapes that conversations are written in.
+
+NeMo's ``multimodal_conversation`` has turns of ``from``, ``type`` and ``value``, which is a text or the path of a
+recording. ShareGPT's have no type; tags such as ``<sound>`` in a text of the user's stand for the recordings that the
+line names beside its turns. Hugging Face's ``messages`` have ``role`` and ``content``: a text, which may have such
+tags, or a list of parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from typing import Any, ClassVar, NamedTuple, NoReturn
+
+from uio_pipes.base.errors import DataError, LeftOut
+from uio_pipes.formats.lists.table import key_of
+from uio_pipes.formats.naming import FieldNames
+from uio_pipes.io.access import Access
+from uio_pipes.sources.nemo.table import Manifests, audio_file, cut
+from uio_pipes.sources.nemo.tars import ManifestGroup
+
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+_BESIDE = ("audio", "audios", "sound", "speech", "ori_sound")  # names of a line's recordings; the first one counts
+_OF_PART = ("audio", "audio_url", "path", "url")  # and of a part's
+_TURNS = ("messages", "conversations")
+
+
+class SpokenPart(NamedTuple):
+    """A recording in a turn. ``path``: None for one that is named beside the turns; ``times``: what has ``offset`` and
+    ``duration`` of it, or lists of them by ``number``."""
+
+    path: str | None
+    times: Mapping[str, Any]
+    number: int = 0
+
+    def time(self, name: str) -> Any:
+        value = self.times.get(name)
+        if not isinstance(value, list):
+            return value
+        if len(value) != 1 and self.number >= len(value):
+            message = f"{name} is {value}, and this is recording {self.number + 1}: give one number for each, or one"
+            raise DataError("bad_segment", message)
+        return value[0 if len(value) == 1 else self.number]
+
+
+TurnPart = str | SpokenPart
+ChatMessage = dict[str, Any]
+
+
+class ConversationTurn(NamedTuple):
+    """A turn. ``rest``: what its message says beside role and content, such as ``tool_calls``."""
+
+    role: str
+    parts: list[TurnPart]
+    rest: Mapping[str, Any]
+
+
+def tags_of(tags: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern of what stands for audio in texts."""
+    return re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
+
+
+def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[ChatMessage], list[SpokenPart]]:
+    """Take turns and recordings out of ``line``, and return them: messages of ``role`` and ``content``, and a recording
+    for each part of audio. ``tag``: what stands for audio in texts.
+
+    Raises: DataError ``missing_turns``, ``bad_turn``, ``missing_audio``, ``audio_mismatch``, ``bad_segment``.
+    """
+    name = next((name for name in _TURNS if name in line), "")
+    turns = _turns(_given(line, name), tag)
+    if name == "conversations":
+        turns = [_joined(role, list(some)) for role, some in groupby(turns, lambda turn: turn.role)]
+    turns = _with_recordings(turns, line)
+    messages = [{**turn.rest, "role": turn.role, "content": _content(turn.parts)} for turn in turns]
+    return messages, [part for turn in turns for part in turn.parts if isinstance(part, SpokenPart)]
+
+
+def _given(line: dict[str, Any], name: str) -> list[Any]:
+    if not name:
+        message = f"the line has neither messages nor conversations (its names: {', '.join(line)})"
+        raise DataError("missing_turns", f'{message}: say which it is, as in fields={{"messages": "dialogue"}}')
+    given = line.pop(name)
+    if not isinstance(given, list) or not given:
+        raise DataError("missing_turns", f"{name} must be a list of turns, not {given!r:.40}: correct the line")
+    return given
+
+
+def _turns(given: list[Any], tag: re.Pattern[str]) -> list[ConversationTurn]:
+    typed = any(isinstance(turn, dict) and "value" in turn and "type" in turn for turn in given)
+    turns = []
+    for number, turn in enumerate(given, 1):
+        try:
+            turns.append(_turn(turn, typed, tag))
+        except DataError as error:
+            raise error.within(f"turn {number}") from error
+    return turns
+
+
+def _turn(turn: Any, typed: bool, tag: re.Pattern[str]) -> ConversationTurn:
+    if not isinstance(turn, dict):
+        _bad(f"it must be an object, not {turn!r:.40}: correct the line")
+    role = turn.get("from", turn.get("role"))
+    if not isinstance(role, str) or not role:
+        _bad(f"its role must be a name in `from` or `role`, not {role!r:.40}: correct the line")
+    role = _ROLES.get(role.lower(), role)
+    rest = {name: value for name, value in turn.items() if name not in ("from", "role", "value", "content")}
+    parts = [_of_type(turn, "value")] if typed else _parts(role, turn, rest, tag)
+    return ConversationTurn(role, parts, rest)
+
+
+def _parts(role: str, turn: dict[str, Any], rest: dict[str, Any], tag: re.Pattern[str]) -> list[TurnPart]:
+    content = turn.get("content", turn.get("value"))
+    if content is None and "value" not in turn and any(value is not None for value in rest.values()):
+        content = ""  # as where tools are called
+    if isinstance(content, list):
+        return [_of_part(part) for part in content]
+    if not isinstance(content, str):
+        _bad(f"its text, `value` or `content`, must be a string, not {content!r:.40}: correct the line")
+    return list(_split(content, turn, tag)) if role == "user" else [content]
+
+
+def _of_type(turn: dict[str, Any], name: str) -> TurnPart:
+    """Return what a turn of NeMo's, or a part of text, is."""
+    kind, value = turn.get("type"), turn.get(name)
+    if kind not in ("text", "audio"):
+        _bad(f"its type is {kind!r:.40}, not text or audio: correct the line")
+    if not isinstance(value, str) or (kind == "audio" and not value):
+        what = "text" if kind == "text" else "path"
+        _bad(f"its {what}, `{name}`, must be a string, not {value!r:.40}: correct the line")
+    return value if kind == "text" else SpokenPart(value, turn)
+
+
+def _of_part(part: Any) -> TurnPart:
+    if not isinstance(part, dict):
+        _bad(f"a part of it must be an object, not {part!r:.40}: correct the line")
+    if part.get("type") != "audio":
+        return _of_type(part, "text")
+    name = next((name for name in _OF_PART if part.get(name) is not None), None)
+    return SpokenPart(None, part) if name is None else _of_type(part, name)
+
+
+def _split(text: str, turn: dict[str, Any], tag: re.Pattern[str]) -> Iterator[TurnPart]:
+    """Yield the texts between tags as they are, but no blank ones, and a recording for each tag."""
+    between = tag.split(text)
+    for number, piece in enumerate(between):
+        if number:
+            yield SpokenPart(None, turn)
+        if piece.strip() or len(between) == 1:
+            yield piece
+
+
+def _joined(role: str, turns: list[ConversationTurn]) -> ConversationTurn:
+    """Return several turns of one role as one, with a blank between them, as in NeMo."""
+    first, *others = turns
+    return ConversationTurn(role, [*first.parts, *(part for turn in others for part in (" ", *turn.parts))], {})
+
+
+def _with_recordings(turns: list[ConversationTurn], line: dict[str, Any]) -> list[ConversationTurn]:
+    """Give the places for audio the recordings that the line names beside its turns.
+
+    One recording may have several places, one place takes all of several, and otherwise they must be equally many.
+    """
+    spoken = [part for turn in turns for part in turn.parts if isinstance(part, SpokenPart)]
+    places = sum(part.path is None for part in spoken)
+    if spoken and not places:
+        return turns
+    paths = _beside(line)
+    if places and not paths:
+        message = f"the turns have {places} places for audio, but the line has none ({', '.join(_BESIDE)})"
+        _mismatch(f"{message}: name it, or if it is text, choose another tag with audio_tag=…")
+    if paths and not places:
+        _mismatch(f"the line has {len(paths)} recordings, but no place for them in the turns: choose audio_tag=…")
+    if len(paths) > 1 and places not in (1, len(paths)):
+        _mismatch(f"the line has {len(paths)} recordings and {places} places for them: correct the line")
+    numbers = iter(range(places))
+
+    def of(place: SpokenPart) -> list[TurnPart]:
+        number = 0 if len(paths) == 1 else next(numbers)
+        chosen = range(len(paths)) if places == 1 else [number]
+        return [SpokenPart(paths[at], place.times, at) for at in chosen]
+
+    return [turn._replace(parts=_filled(turn.parts, of)) for turn in turns]
+
+
+def _filled(parts: list[TurnPart], of: Callable[[SpokenPart], list[TurnPart]]) -> list[TurnPart]:
+    filled: list[TurnPart] = []
+    for part in parts:
+        filled += of(part) if isinstance(part, SpokenPart) and part.path is None else [part]
+    return filled
+
+
+def _beside(line: dict[str, Any]) -> list[str]:
+    """Take the paths out of the line."""
+    name = next((name for name in _BESIDE if line.get(name)), None)
+    if name is None:
+        return []
+    given = line.pop(name)
+    paths = given if isinstance(given, list) else [given]
+    if not all(isinstance(path, str) and path for path in paths):
+        message = f"{name} must be a path, or several in a list, not {given!r:.80}: correct the line"
+        raise DataError("missing_audio", message)
+    return paths
+
+
+def _content(parts: list[TurnPart]) -> str | list[dict[str, str]]:
+    content: list[dict[str, str]] = []
+    for part in parts:
+        if isinstance(part, SpokenPart):
+            content.append({"type": "audio"})
+        elif content and content[-1]["type"] == "text":
+            content[-1]["text"] += part
+        else:
+            content.append({"type": "text", "text": part})
+    if any(part["type"] == "audio" for part in content):
+        return content
+    return content[0]["text"] if content else ""
+
+
+def _bad(message: str) -> NoReturn:
+    raise DataError("bad_turn", message)
+
+
+def _mismatch(message: str) -> NoReturn:
+    raise DataError("audio_mismatch", message)
+
+
+TAGS = ("<sound>", "<speech>", "<audio>")
+_TIMES = ("start", "end", "duration")
+
+
+class ConversationTable(Manifests):
+    """The conversations of all manifests, in their order. ``tags``: what stands for audio in texts; ``root``: where
+    relative paths start, by default at the manifest's folder.
+
+    Raises: ListError, as other manifests.
+    """
+
+    wanted: ClassVar[str] = 'a conversation is {"messages": […]} or {"conversations": […]}, one a line'
+
+    def __init__(
+        self,
+        manifests: tuple[ManifestGroup, ...],
+        tars: tuple[ManifestGroup, ...] | None,
+        access: Access,
+        names: FieldNames = (),
+        tags: tuple[str, ...] = TAGS,
+        root: str | None = None,
+    ) -> None:
+        super().__init__(manifests, tars, access, names)
+        self._tag, self._root = tags_of(tags), root
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Return the fields of a conversation, nothing opened. Raises: LeftOut ``skipme``, DataError."""
+        line, place = self.line(number), self.place(number)
+        custom, key = line.get("custom"), key_of(line, place)
+        if isinstance(custom, dict) and custom.get("_skipme"):
+            raise LeftOut("skipme", "the line is marked with _skipme", url=place, member=key)
+        try:
+            messages, spoken = read_turns(line, self._tag)
+            audio = [self.recording(line, str(one.path), number) for one in spoken]
+            times = [_times(one, at) for at, one in enumerate(spoken, 1)]
+        except DataError as error:
+            raise DataError(error.reason, error.message, url=place, member=key) from error
+        line |= {"key": key, "messages": messages, "audio": audio}
+        for name in _TIMES:
+            values = [one.get(name) for one in times]
+            if any(value is not None for value in values) if name != "duration" else values and None not in values:
+                line[f"audio_{name}"] = values
+        return line
+
+    def beside(self, path: str, number: int) -> Any:
+        return super().beside(path, number) if self._root is None else audio_file(path, f"{self._root}/", self.access)
+
+
+def recordings_of(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield each recording of a conversation as the fields of an utterance; nothing of others."""
+    for number, wav in enumerate(fields["audio"] if "messages" in fields else ()):
+        times = {name: fields[f"audio_{name}"][number] for name in _TIMES if f"audio_{name}" in fields}
+        yield {"key": fields["key"], "wav": wav, **times}
+
+
+def _times(spoken: SpokenPart, number: int) -> dict[str, Any]:
+    try:
+        row = {"offset": spoken.time("offset"), "duration": spoken.time("duration")}
+        cut(row)
+    except DataError as error:
+        raise error.within(f"recording {number}") from error
+    return row

@@ -1,0 +1,376 @@
+"""``from_iterable``: utterances from any Python object that yields mappings, which resumes at a number, by its own
+state, or by skipping.
+
+Their own state leaves out what a shuffle buffer holds ("examples from shuffle buffers are lost when resuming", says
+``IterableDataset.state_dict``), and only the inside of the object shows that there is one. What is used of it, and of
+torch's, is pinned by ``tests/interop/test_datasets.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, IterDataPipe
+from torch.utils.data._utils import worker
+from torchdata.nodes import BaseNode
+
+from uio_pipes.audio.length import Plan
+from uio_pipes.audio.waveform import as_waveform
+from uio_pipes.base.checks import require
+from uio_pipes.base.errors import DataError, PipelineError, StateError
+from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.chain import Link
+from uio_pipes.core.items import Loaded
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.schedule import show
+from uio_pipes.core.stage import Stage, names
+from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
+from uio_pipes.formats.naming import UNDECODED, Renames, audio_of, check_rate, check_text, renamed
+from uio_pipes.pipeline import Pipeline
+
+_INSIDE = "_ex_iterable"
+_BUFFER = "BufferShuffledExamplesIterable"
+
+
+def decoded_columns(items: Any) -> list[str]:
+    """Return the columns that a dataset would decode as audio whenever an item is touched."""
+    features = getattr(items, "features", None)
+    columns = features.items() if isinstance(features, Mapping) else ()
+    return [name for name, f in columns if type(f).__name__ == "Audio" and getattr(f, "decode", False)]
+
+
+def unknown_columns(items: Any, fields: Mapping[str, str] | None) -> list[str]:
+    """Return the names in ``fields`` of columns that a dataset, which knows its columns, does not have."""
+    known = getattr(items, "column_names", None)
+    return [theirs for theirs in (fields or {}).values() if theirs not in known] if isinstance(known, list) else []
+
+
+def loses_items(items: Any) -> bool:
+    """Return whether the state of an ``IterableDataset`` leaves items out: it has a shuffle buffer."""
+    inner = getattr(items, _INSIDE, None)
+    return inner is not None and any(type(i).__name__ == _BUFFER and i.buffer_size > 1 for i in _iterables(inner))
+
+
+def way_of_next(items: Any) -> Callable[[Iterator[Any]], Any]:
+    """Return ``next``, and for an ``IterableDataset`` of theirs one that hides that we are in a worker of a DataLoader:
+    there it would yield a share of its items, and shuffle them by other numbers, while lanes share all items out."""
+    return _unshared if hasattr(items, _INSIDE) else next
+
+
+def _unshared(iterator: Iterator[Any]) -> Any:
+    info, worker._worker_info = worker._worker_info, None
+    try:
+        return next(iterator)
+    finally:
+        worker._worker_info = info
+
+
+def _iterables(outer: Any) -> Iterator[Any]:
+    yield outer
+    for inner in (getattr(outer, "ex_iterable", None), *(getattr(outer, "ex_iterables", None) or ())):
+        if inner is not None:
+            yield from _iterables(inner)
+
+
+NUMBERS = ("duration", "start", "end", "sample_rate", "speaker")  # fields that are read as numbers
+
+
+class IterableNode(Node):
+    """State: how many items have been given."""
+
+    state_fields: ClassVar[tuple[str, ...]] = ("position",)
+
+    def __init__(self, items: Any, lane: Lane, names: Renames = None) -> None:
+        super().__init__()
+        self.items, self.lane, self.names = items, lane, names
+        self.loaded = Loaded(lane)
+        self.next_of = way_of_next(items)
+
+    def start(self) -> None:
+        self.position = 0
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole()}
+
+    def item(self) -> Any:
+        """Return the next item. Raises: StopIteration at the end."""
+        raise NotImplementedError
+
+    def fresh(self) -> Any:
+        """Return the object for this lane and epoch, as a copy if it has a state."""
+        items = copy.deepcopy(self.items) if _has_state(self.items) else self.items
+        if hasattr(items, "set_epoch"):  # as Hugging Face's datasets shuffle
+            items.set_epoch(self.lane.epoch + (self.lane.pass_ << 20))
+        return items
+
+    def next(self) -> Sample:
+        while True:
+            item, number = self.item(), self.position
+            self.position += 1
+            try:
+                sample = self._sample(item, number)
+            except DataError as error:
+                self.lane.ledger.fail(error, "from_iterable")
+            else:
+                self.lane.ledger.fine("from_iterable")
+                return sample
+
+    def _sample(self, item: Any, number: int) -> Sample:
+        if not isinstance(item, Mapping):
+            raise PipelineError(
+                f"from_iterable: item {number} must be a mapping with key, wav (or feat) and txt, not "
+                f"{type(item).__name__}; change it by a Dataset around it, Hugging Face's by .with_format(None)"
+            )
+        given = renamed(item, self.names) if self.names else item
+        fields = {name: value for name, value in given.items() if value is not None}
+        fields |= {name: _plain(fields[name]) for name in NUMBERS if name in fields}
+        fields["key"] = str(fields.get("key", f"{number:09d}"))
+        place = f"from_iterable, item {number}"
+        if self.lane.needs_text:
+            check_text(fields, self.names, place)
+        if isinstance(fields.get("wav"), Mapping):
+            fields = _with_audio(fields, place)
+        wav = fields.get("wav")
+        if isinstance(wav, (torch.Tensor, np.ndarray)):
+            check_rate(fields, place)
+        elif not isinstance(wav, (str, bytes, type(None))):
+            if type(wav).__name__ == "AudioDecoder":  # of torchcodec, as datasets decode
+                raise PipelineError(f"from_iterable: {place} is a decoder of audio; {UNDECODED}")
+            message = f"wav must be a path, URL, bytes, array or tensor, not {type(wav).__name__}"
+            raise DataError("bad_audio", message, url=place, member=fields["key"])
+        origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
+        sample = self.loaded.sample(fields, origin, place)
+        if isinstance(wav, (torch.Tensor, np.ndarray)):
+            sample.chain = sample.chain.then(AS_WAVEFORM)
+        return sample
+
+    def skip(self, n: int) -> None:
+        for _ in range(n):
+            self.item()
+            self.position += 1
+
+    def remaining(self) -> tuple[int, int]:
+        return 0, max(0, len(self.items) - self.position) if isinstance(self.items, Sized) else 0
+
+
+class IndexNode(IterableNode):
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole(len(self.items) + self.lane.count)}  # older versions could skip beyond the end
+
+    def item(self) -> Any:
+        if self.position >= len(self.items):
+            raise StopIteration
+        return self.items[self.position]
+
+    def skip(self, n: int) -> None:
+        if self.position + n > len(self.items):
+            self.position = len(self.items)
+            raise StopIteration
+        self.position += n
+
+
+class SkipNode(IterableNode):
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        wanted, self.position = self.position, 0
+        self.iterator = iter(self.fresh())
+        try:
+            for _ in range(wanted):
+                self.next_of(self.iterator)
+        except StopIteration:
+            raise StateError(f"from_iterable ended before item {wanted}, where the state was saved") from None
+        self.position = wanted
+
+    def item(self) -> Any:
+        return self.next_of(self.iterator)
+
+
+class StateNode(IterableNode):
+    """State: the object's own, too, and whether it has ended, because some objects then begin again by themselves."""
+
+    state_fields = ("position", "ended")
+
+    def start(self) -> None:
+        super().start()
+        self.ended = 0
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole(), "ended": FLAG}
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        own = None if initial_state is None else self.read_state(initial_state, "own", SOMETHING)
+        self.keeper = self.fresh()
+        if own is not None:
+            with refused(type(self.keeper).__name__):
+                self._restore(copy.deepcopy(own))
+        elif isinstance(self.keeper, BaseNode):
+            self.keeper.reset(None)
+        self.iterator = iter(self.keeper)
+
+    def _restore(self, own: dict[str, Any]) -> None:
+        if isinstance(self.keeper, BaseNode):
+            self.keeper.reset(own)
+        else:
+            self.keeper.load_state_dict(own)
+
+    def item(self) -> Any:
+        if self.ended:
+            raise StopIteration
+        try:
+            return self.next_of(self.iterator)
+        except StopIteration:
+            self.ended = 1
+            raise
+
+    def get_state(self) -> dict[str, Any]:
+        return {**super().get_state(), "own": copy.deepcopy(self.keeper.state_dict())}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of PyTorch's or NumPy's as Python's, a float by its shortest decimals: 2.06, not 2.0599999."""
+    if isinstance(value, (torch.Tensor, np.ndarray)) and not value.ndim:
+        value = np.asarray(value)[()]
+    if isinstance(value, np.floating):
+        return float(str(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _with_audio(fields: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return the fields with the audio of a dict as ``wav``. Raises: DataError."""
+    try:
+        fields |= audio_of(fields["wav"])
+    except DataError as error:
+        raise DataError(error.reason, error.message, url=place, member=fields["key"]) from error
+    if isinstance(fields["wav"], list):
+        fields["wav"] = np.asarray(fields["wav"], np.float32)
+    return fields
+
+
+class _AsWaveform:
+    """Brings the user's audio samples into the form that audio stages take: float32 (C, S)."""
+
+    name = "as_waveform"
+    of = ""
+    reads = writes = frozenset(["wav"])
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return plan
+
+    def apply(self, sample: Sample) -> None:
+        sample.fields["wav"] = as_waveform(sample.fields["wav"], None)
+
+
+AS_WAVEFORM: Link = _AsWaveform()
+
+
+def _has_state(items: Any) -> bool:
+    return isinstance(items, IterDataPipe) or hasattr(items, "state_dict") or hasattr(items, "set_epoch")
+
+
+@dataclass(frozen=True)
+class FromIterable(Stage):
+    """The utterances of a Python object; see :func:`uio_pipes.from_iterable`."""
+
+    name: ClassVar[str] = "from_iterable"
+    takes: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = "sample"
+
+    items: Any
+    fields: Mapping[str, str] | None = names()
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        return {
+            "index": "resumes at its number",
+            "state": "resumes by its own state_dict",
+            "skip": "resumes by skipping what was delivered",
+        }[self.way]
+
+    @property
+    def way(self) -> str:
+        """The way to resume it: "index", "state" or "skip"."""
+        if is_indexed(self.items):
+            return "index"
+        return "state" if hasattr(self.items, "state_dict") and not loses_items(self.items) else "skip"
+
+    def describe(self, *, stable: bool = False) -> str:
+        count = f"{len(self.items)} items" if isinstance(self.items, Sized) else ""
+        named = f"fields={show(self.fields, stable=stable)}" if self.fields else ""
+        what = ", ".join(filter(None, [type(self.items).__qualname__, "" if stable else count, named]))
+        return f"{self.name}({what})"
+
+    def content(self) -> list[tuple[int, str]]:
+        """Return the number of items, and a hash of it and not of the items, which are not read."""
+        count = len(self.items) if isinstance(self.items, Sized) else 0
+        return [(count, f"{stable_hash(self.way, count):016x}")]
+
+    def uncountable_reason(self, kind: str) -> str:
+        if isinstance(self.items, (list, tuple)):
+            return ""
+        return f"what a {type(self.items).__name__} yields shows only when it is iterated"
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        return {"index": IndexNode, "state": StateNode, "skip": SkipNode}[self.way](self.items, lane, self.fields)
+
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        return [len(self.items)] * len(counts) if isinstance(self.items, Sized) else None
+
+
+def is_indexed(items: Any) -> bool:
+    by_number = isinstance(items, Sized) and hasattr(items, "__getitem__")
+    return by_number and not isinstance(items, (Mapping, IterableDataset))
+
+
+def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, str] | None = None) -> Pipeline:
+    """Start a pipeline from any Python object that yields utterances: a list, a ``Dataset``, an ``IterDataPipe``, a
+    node.
+
+    For several workers or ranks add ``.sharding_filter()``. ``print(pipeline)`` says how the object is resumed: a
+    list, a map-style ``Dataset`` or another object with ``len`` and indexing at its number; one with ``state_dict``
+    and ``load_state_dict`` (of the state between two items), or a ``torchdata.nodes.BaseNode``, by its own state;
+    any other by skipping what was delivered, and so is an ``IterableDataset`` of Hugging Face's with a shuffle
+    buffer, which its own state leaves out.
+
+    Args:
+        items: the object. It yields mappings with ``key`` (if missing, the number of the utterance), ``txt``, and
+            ``wav`` or ``feat``: ``wav`` is a path or URL, the bytes of an audio file, ``{"bytes", "path"}`` as Hugging
+            Face's datasets yield of an undecoded ``Audio`` feature, or samples as a tensor or array with
+            ``sample_rate`` in Hz (or ``{"array", "sampling_rate"}``); ``feat`` (T, F) is a tensor, an array or a
+            .npy file. It must yield
+            the same in the same order each time; if it has ``set_epoch``, it may change with the epoch.
+        fields: our names of fields whose names in the mappings are others, as in ``{"wav": "audio", "txt":
+            "text"}``. Default: None, all have ours.
+
+    Raises:
+        PipelineError: ``items`` can be iterated only once, or not at all, or is a dataset that decodes its audio, has
+            all its splits, or lacks a column that ``fields`` names.
+    """
+    if isinstance(items, Mapping) and hasattr(items, "column_names"):  # a DatasetDict
+        rule = "items must be one split of a data set, not a dict of them"
+        raise PipelineError(
+            f"{FromIterable.name}: {rule}; choose one of {', '.join(items)}: data[{next(iter(items), 'train')!r}]"
+        )
+    remedy = "pass a list, a Dataset, an IterDataPipe or an object with __iter__"
+    if isinstance(items, Mapping):
+        remedy = f"choose one of its values, such as data[{next(iter(items), 'train')!r}]"
+    ok = not isinstance(items, (str, bytes, Mapping, Pipeline)) and (isinstance(items, Iterable) or is_indexed(items))
+    require(ok, FromIterable.name, "the argument must yield utterances (mappings)", items, remedy)
+    once = isinstance(items, Iterator) and not isinstance(items, BaseNode)
+    rule = "a generator or iterator can be iterated only once, but epochs and resuming need it again"
+    require(not once, FromIterable.name, rule, items, f"{remedy} that makes it")
+    decoded = decoded_columns(items)
+    rule = "a dataset must leave its audio undecoded, or all of it is decoded whenever an item is touched"
+    require(not decoded, FromIterable.name, rule, decoded, UNDECODED)
+    stage = FromIterable(items, fields)
+    if unknown := unknown_columns(items, fields):
+        there = ", ".join(items.column_names)  # type: ignore[attr-defined]
+        raise PipelineError(f"{stage.name}: the data set has no column {unknown[0]!r}, only {there}: correct fields=")
+    return Pipeline((stage,))

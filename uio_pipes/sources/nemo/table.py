@@ -1,0 +1,227 @@
+"""The utterances of NeMo's manifests and the audio that they name: all lanes of a process share one table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, ClassVar
+
+from uio_pipes.base.checks import is_number
+from uio_pipes.base.errors import DataError, LeftOut
+from uio_pipes.base.urls import folder_of, inside, name_of, unsigned
+from uio_pipes.formats.lists.lines import Lines
+from uio_pipes.formats.lists.table import JsonRecords, as_seconds, check_segment, numbers_as_text
+from uio_pipes.formats.naming import FieldNames, check_text
+from uio_pipes.formats.tar.checks import AT_ONCE
+from uio_pipes.formats.tar.directory import MemberRef, TarDirectory
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import LocalFile, RandomFile, Ref
+from uio_pipes.io.lookahead import Whole
+from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.sources.nemo.tars import ManifestGroup, Tars, data_sets, findings
+
+
+def audio_file(path: str, manifest: str, access: Access) -> Any:
+    """Return a path, or a reference for what is relative or remote. Nothing is opened or looked for."""
+    if "://" in path:
+        local = is_local(path)
+        return local if local is not None else Whole(open_file(path, access))
+    if path.startswith("~"):
+        return os.path.expanduser(path)
+    if path.startswith("/"):
+        return path
+    folder = is_local(manifest)
+    if folder is None:
+        return Whole(open_file(inside(folder_of(manifest), path), access))
+    return Nearby(os.path.dirname(folder), path)
+
+
+class _Named(LocalFile):
+    """A file whose error says how rows name files."""
+
+    __slots__ = ()
+
+    def _opened(self) -> Any:
+        try:
+            return super()._opened()
+        except DataError as error:
+            if error.reason != "missing_file":
+                raise
+            message = (
+                "no such file, neither from the manifest's folder nor from the working directory: correct the row, "
+                "fetch the file or, if it is in a tar, give tarred_audio=…"
+            )
+            raise DataError("missing_file", message, url=self.path) from error
+
+
+class Nearby(Ref):
+    """A file that is named relative to ``folder``, or else to the working directory: looked for when it is read."""
+
+    __slots__ = ("_file", "folder", "path")
+
+    def __init__(self, folder: str, path: str) -> None:
+        self.folder, self.path = folder, path
+        self.offset, self.head, self.info, self.crc = 0, b"", None, None
+        self._file: LocalFile | None = None
+
+    @property
+    def file(self) -> RandomFile:  # type: ignore[override]
+        if self._file is None:
+            beside = os.path.join(self.folder, self.path)
+            there = os.path.exists(beside) or not os.path.exists(self.path)
+            self._file = _Named(beside if there else self.path)
+        return self._file
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.file.size
+
+    def __repr__(self) -> str:
+        return f"Nearby({self.folder!r}, {self.path!r})"
+
+
+_AUDIO = ("audio_filepath", "audio_filename", "audio_file")  # NeMo takes each of them
+
+
+class Manifests(JsonRecords):
+    """The rows of all manifests, in their order. ``tars``: None if the rows name files.
+
+    Raises: ListError if a manifest is missing, empty or of another kind, or manifests and tars do not pair.
+    """
+
+    def __init__(
+        self,
+        manifests: tuple[ManifestGroup, ...],
+        tars: tuple[ManifestGroup, ...] | None,
+        access: Access,
+        names: FieldNames = (),
+    ) -> None:
+        sets = data_sets(manifests, tars, access)
+        super().__init__(tuple(chain.from_iterable(each.manifests for each in sets)), access, names)
+        self._tars: dict[str, Tars | None] = {}  # by manifest
+        for each in sets:
+            self._tars |= dict.fromkeys(each.manifests, None if each.tars is None else Tars(each, access))
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all rows, and of the tars' names and sizes."""
+        tars = (tars for tars in dict.fromkeys(self._tars.values()) if tars is not None)
+        directories = list(chain.from_iterable(each.directories for each in tars))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            sizes = list(pool.map(TarDirectory.known_size, directories))
+        names = [os.path.basename(unsigned(each.url)) for each in directories]
+        return blake2b(repr((self.lines.digest, names, sizes)).encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def skips(self) -> bool:
+        """True if rows may be marked to be left out."""
+        return any("_skipme" in text for file in self.lines.files for text in file.texts())
+
+    def beside(self, path: str, number: int) -> Any:
+        """Return the file that a row names, which is not looked for yet."""
+        return audio_file(path, self._manifest(number), self.access)
+
+    def recording(self, row: dict[str, Any], path: str, number: int) -> Any:
+        """Return the file or the member that a row names, which is not looked for yet. Raises: DataError."""
+        manifest = self._manifest(number)
+        tars = self._tars.get(manifest)
+        return self.beside(path, number) if tars is None else tars.member(row, path, manifest)
+
+    def _manifest(self, number: int) -> str:
+        manifest, _ = self.lines.find(number)
+        assert isinstance(manifest, Lines)
+        return manifest.name
+
+
+class NemoTable(Manifests):
+    """The rows of NeMo's manifests, an utterance each."""
+
+    wanted: ClassVar[str] = 'a manifest has {"audio_filepath": …, "duration": …, "text": …} a line'
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Return the fields of a row, nothing opened. Raises: LeftOut ``skipme``, DataError."""
+        row = self.line(number)
+        if row.pop("_skipme", False):
+            raise LeftOut("skipme", "the row is marked with _skipme", url=self.place(number))
+        try:
+            path = _path(row)
+            cut(row)
+            row["key"] = _key(row, path)
+            check_text(row, self._names)
+            row["wav"] = self.recording(row, path, number)
+        except DataError as error:
+            key = str(row.get("key", ""))
+            raise DataError(error.reason, error.message, url=self.place(number), member=key) from error
+        numbers_as_text(row, "text")
+        if "txt" not in row and isinstance(row.get("text"), str):
+            row["txt"] = row.pop("text")
+        for name in row.keys() & {
+            *(ours for ours, theirs in self._names if _is_other(theirs)),
+            *filter(_is_other, row),
+        }:
+            if isinstance(row[name], str) and row[name]:
+                row[name] = self.beside(row[name], number)
+        return row
+
+    def findings(self) -> Iterator[DataError]:
+        """Yield the damage of the tars, and notes on members that no row names. All rows and headers are read."""
+        yield from findings(self._members())
+
+    def _members(self) -> Iterator[MemberRef]:
+        for number in range(len(self)):
+            try:
+                wav = self.fields(number)["wav"]
+            except DataError:
+                continue
+            if isinstance(wav, MemberRef):
+                yield wav
+
+
+def _path(row: dict[str, Any]) -> str:
+    path = row.pop("wav", None)
+    for name in _AUDIO:
+        found = row.pop(name, None)
+        path = path if path is not None else found
+    if isinstance(path, str) and path:
+        return path
+    what = "several files as its audio, which are not joined" if isinstance(path, list) else "no audio_filepath"
+    raise DataError("missing_audio", f"the row has {what}: name one file, or its name with fields={{'wav': …}}")
+
+
+def _key(row: dict[str, Any], path: str) -> str:
+    """Return ``key`` or ``id``; or the file's name without its suffix and, as in NeMo, offset and duration."""
+    key = row.get("key", row.get("id"))
+    if key is not None:
+        return str(key)
+    stem = os.path.splitext(name_of(path))[0]
+    start, end = row.get("start"), row.get("end")
+    if start is None:
+        return stem
+    return "-".join(
+        [stem, f"{round(start * 100):06d}", *([] if end is None else [f"{round((end - start) * 100):06d}"])]
+    )
+
+
+def _is_other(name: str) -> bool:
+    """Return whether a row names a file beside its audio so, as ``context_audio_filepath``."""
+    return name.endswith("_audio_filepath")
+
+
+def cut(row: dict[str, Any]) -> None:
+    """Replace ``offset`` by ``start`` and ``end``. Raises: DataError ``bad_segment``."""
+    offset, duration = as_seconds(row.pop("offset", None)), as_seconds(row.pop("duration", None))
+    if duration is not None:
+        row["duration"] = duration
+    if offset is not None:
+        row["start"] = offset
+    if offset is not None and duration is not None:
+        if not (is_number(offset) and is_number(duration)):
+            message = f"offset and duration must be seconds, not {offset!r} and {duration!r}: correct the row"
+            raise DataError("bad_segment", message)
+        row["end"] = offset + duration
+    if "start" in row or "end" in row:
+        check_segment(row, "", "")

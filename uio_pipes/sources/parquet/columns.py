@@ -1,0 +1,275 @@
+"""Parquet files: their footers, their row groups, and the columns that become fields.
+
+Format: https://parquet.apache.org/docs/file-format (the footer is the last thing in a file: its length, then ``PAR1``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import redact
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import RandomFile, os_failure
+from uio_pipes.io.opening import is_local, open_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+USUAL = {"wav": "audio", "txt": "text", "key": "id"}  # Hugging Face's names for ours
+_KEPT = ("wav", "feat", "txt", "key", "duration", "start", "end", "sample_rate")  # columns= is about all others
+_INTERNAL = "__index_level_"  # pandas' row numbers
+PAYLOADS = ("wav", "feat")
+LAZY = ("bytes", "file")  # kinds of columns that are read when they are touched
+
+
+class ParquetColumn(NamedTuple):
+    """A column that becomes the field ``field``.
+
+    ``kind``: "bytes", "file" (``{bytes, path}``), "files" (a list of these), "path", "decoded" (``{array,
+    sampling_rate}``), "list", or "value".
+    ``reads``: what is read of it; ``needed``: whether it is a text that was asked for, so that each row needs one.
+    """
+
+    field: str
+    name: str
+    kind: str
+    reads: tuple[str, ...]
+    needed: bool = False
+
+    @property
+    def heavy(self) -> bool:
+        """True if it is read by itself."""
+        return self.kind in (*LAZY, "files", "decoded", "list")
+
+
+def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[str, ...] | None) -> list[ParquetColumn]:
+    """Return the columns to read. ``fields``: our names with theirs; ``wanted``: other columns, None for all.
+
+    Raises: ListError if a column is not there, or cannot be audio.
+    """
+    names: list[str] = schema.names
+    for own, theirs in fields.items():
+        if theirs not in names:
+            raise ListError(f"{url} has no column {theirs!r} for {own}, only {', '.join(names)}: correct fields=")
+    for name in wanted or ():
+        if name not in names:
+            raise ListError(f"{url} has no column {name!r}, only {', '.join(names)}: correct columns=")
+    usual = USUAL["wav"]  # which is a stream of its own if it has several recordings in each row
+    several = usual in names and _kind(schema.field(usual).type) in ("files", "paths")
+    ours = _with_usual(fields, [name for name in names if not several or name != usual])
+    taken = set(ours.values())
+    others = [n for n in names if n not in taken and n not in ours and not n.startswith(_INTERNAL)]
+    rest = {name: name for name in others if wanted is None or name in wanted or name in _KEPT}
+    found = [_column(field, name, schema.field(name).type, url) for field, name in {**ours, **rest}.items()]
+    asked = {fields.get("txt"), *(wanted or ())}
+    found = [column._replace(needed=column.field == "txt" and column.name in asked) for column in found]
+    if not several and not {"wav", "feat", "txt", "messages"} & {column.field for column in found}:
+        raise ListError(
+            f'{url} has no column of audio or text among {", ".join(names)}: name it, fields={{"wav": "COLUMN", …}}'
+        )
+    return found
+
+
+def _with_usual(fields: Mapping[str, str], names: list[str]) -> dict[str, str]:
+    """Return our names with theirs, also those of the columns that have Hugging Face's usual names."""
+    given = dict(fields)
+    for ours, usual in USUAL.items():
+        if ours not in given and ours not in names and usual in names and usual not in given.values():
+            given[ours] = usual
+    return given
+
+
+def check_same(first: list[ParquetColumn], now: list[ParquetColumn], url: str, first_url: str) -> None:
+    """Raises: ListError if a file has other columns than the first one, or of another kind."""
+    for a in first:
+        b = next((column for column in now if column.field == a.field), None)
+        if b is None or (a.kind, a.name) != (b.kind, b.name):
+            is_ = "no such column" if b is None else f"{b.name} ({b.kind})"
+            raise ListError(
+                f"{url}: the column for {a.field} is {a.name} ({a.kind}) in {first_url}, and {is_} here: read these "
+                "files by pipelines of their own, or name the columns that all of them have (fields=, columns=)"
+            )
+    if extra := sorted({column.field for column in now} - {column.field for column in first}):
+        raise ListError(
+            f"{url} has columns that {first_url} has not ({', '.join(extra)}): name those that all files have, columns="
+        )
+
+
+def _column(field: str, name: str, type_: Any, url: str) -> ParquetColumn:
+    kind = _kind(type_)
+    parts = {"file": ("bytes", "path"), "decoded": ("array", "sampling_rate")}.get(kind)
+    reads = tuple(f"{name}.{part}" for part in parts if type_.get_field_index(part) >= 0) if parts else (name,)
+    if field == "wav" and kind == "text":
+        return ParquetColumn(field, name, "path", reads)
+    if field in PAYLOADS and kind in ("value", "text", "files", "paths"):
+        raise ListError(
+            f"{url}: the column {name} for {field} is {type_}, but must be bytes of audio files, their paths, "
+            "{bytes, path}, or lists of samples: name another one by fields="
+        )
+    if field in ("txt", "key") and kind not in ("text", "value"):
+        raise ListError(
+            f"{url}: the column {name} for {field} is {type_}, but must be text or numbers: name another one by fields="
+        )
+    if kind not in (*LAZY, "files") and field not in PAYLOADS:
+        kind, reads = "value", (name,)
+    return ParquetColumn(field, name, kind, reads)
+
+
+def _kind(type_: Any) -> str:
+    import pyarrow as pa
+
+    is_ = pa.types
+    if is_.is_dictionary(type_):
+        type_ = type_.value_type
+    if is_.is_struct(type_):
+        has = {type_.field(i).name for i in range(type_.num_fields)}
+        if "array" in has and "sampling_rate" in has:
+            return "decoded"
+        return "file" if "bytes" in has or has == {"path"} else "value"
+    if is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_):
+        of = _kind(type_.value_type)
+        return {"file": "files", "text": "paths"}.get(of, "list")
+    if str(type_) in ("string", "large_string", "string_view"):
+        return "text"
+    return "bytes" if str(type_) in ("binary", "large_binary", "binary_view") else "value"
+
+
+TAIL = 1 << 16  # bytes of the first read: most footers are shorter
+_END = 8  # bytes: the footer's length and PAR1
+_ONE_BY_ONE = 1  # rows of a batch where a page is damaged, so that all rows before it are saved
+
+
+class ParquetFile:
+    """A file of which the footer has been read. Raises: ListError if that is damaged or missing.
+
+    Attributes:
+        rows: of each row group, the number of its rows.
+        schema: the columns with their Arrow types.
+        digest: a hash of the footer, which holds the places and sizes of all columns, of the file's size, and of its
+            ETag if it has one.
+    """
+
+    def __init__(self, url: str, access: Access) -> None:
+        self.url, self.name, self.access = url, redact(url), access
+        self.file: RandomFile = open_file(url, access)
+        try:
+            size = self.file.size
+            self._identity = _identity(url)
+            footer = self._footer(size)
+        except DataError as error:
+            raise ListError(f"{self.name}: {error.message}") from error
+        self._metadata = self._parsed(footer)
+        self.schema: Any = self._metadata.schema.to_arrow_schema()
+        self.rows = [self._metadata.row_group(i).num_rows for i in range(self._metadata.num_row_groups)]
+        if min(self.rows, default=0) < 0 or sum(self.rows) != self._metadata.num_rows:
+            raise self._damaged(f"it says {self._metadata.num_rows} rows, its row groups {sum(self.rows)}")
+        etag = stamp.encode() if (stamp := self.file.stamp).startswith("etag:") else b""
+        self.digest = blake2b(footer + size.to_bytes(8, "little") + etag, digest_size=16).digest()
+
+    def _footer(self, size: int) -> bytes:
+        tail = self.file.read(max(0, size - TAIL), min(size, TAIL))
+        if tail[-4:] != b"PAR1":
+            what = "it is empty" if not size else "it does not end in PAR1"
+            raise ListError(f"{self.name} is no Parquet file, or not all of it is there ({what}): fetch it again")
+        length = int.from_bytes(tail[-_END:-4], "little") + _END
+        if length > size:
+            raise self._damaged("it would be longer than the file")
+        return tail[-length:] if length <= len(tail) else self.file.read(size - length, length)
+
+    def _parsed(self, footer: bytes) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, what: str) -> ListError:
+        return ListError(
+            f"{self.name}: the footer is damaged ({' '.join(what.split())}): fetch the file again, or leave it out"
+        )
+
+    def read(self, group: int, columns: list[str]) -> tuple[pa.Table, str]:
+        """Return columns (names, with dots for parts of structs) of a row group, and "" or what is wrong with them.
+
+        Where something is wrong, the table has the rows before the damaged page only.
+        """
+        import pyarrow as pa
+
+        self._check_same()
+        known = (OSError, ValueError, pa.ArrowException)
+        try:
+            table = self._open().read_row_group(group, columns, use_threads=False)
+        except DataError:
+            raise
+        except known as error:
+            return self._before(group, columns, known), " ".join(str(error).split())
+        if table.num_rows != self.rows[group]:
+            return table, f"it has {table.num_rows} rows, and {self.rows[group]} by the footer"
+        return table, ""
+
+    def _before(self, group: int, columns: list[str], known: tuple[type[Exception], ...]) -> pa.Table:
+        """Return the rows before the damaged page."""
+        import pyarrow as pa
+
+        found: list[Any] = []
+        with contextlib.suppress(*known):  # what came before the error stays
+            found.extend(self._open().iter_batches(_ONE_BY_ONE, [group], columns, use_threads=False))
+        return pa.Table.from_batches(found) if found else pa.table({})
+
+    def _check_same(self) -> None:
+        """Raises: DataError ``changed_file`` if the file is not the one whose footer was read."""
+        if (now := _identity(self.url)) != self._identity:
+            message = f"the file changed while in use (size, mtime_ns, inode {self._identity} -> {now}): start again"
+            raise DataError("changed_file", message, url=self.name)
+
+    def _open(self) -> Any:
+        import pyarrow.parquet as pq
+
+        # pre_buffer: neighbouring columns come by one read
+        options = {"metadata": self._metadata, "pre_buffer": True, "page_checksum_verification": True}
+        return pq.ParquetFile(_Positioned(self.file), **options)
+
+
+def _identity(url: str) -> tuple[int, int, int] | None:
+    """Return size, mtime_ns and inode of a local file; None of a remote one, which is compared by its ETag."""
+    if (path := is_local(url)) is None:
+        return None
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise os_failure(error, path) from error
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+class _Positioned(io.RawIOBase):
+    """A file object that pyarrow reads from; each read is one of ``file``, at a position."""
+
+    def __init__(self, file: RandomFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read_upto(self._at, self._file.size - self._at if size < 0 else size)
+        self._at += len(data)
+        return data

@@ -1,0 +1,1 @@
+"""TouchDatasets: folders of pairs of `.bin` and `.idx` files."""

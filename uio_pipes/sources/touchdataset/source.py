@@ -1,0 +1,218 @@
+"""``from_indexed``: the utterances of TouchDatasets, in any order."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.checks import check_names, require
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.hashing import Lru
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import added, names
+from uio_pipes.formats.naming import Renames, names_of
+from uio_pipes.formats.touchdataset import IndexedFile
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.opening import is_local
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.touchdataset.folder import DEFAULT, FolderEntry, IndexedFolder, folders
+from uio_pipes.stages.reading.listing import RecordListing
+
+_TEXTS = 256 << 20  # bytes of remote metadata and tokens that stay in memory
+_OPENING = 16  # remote folders opened at a time
+
+
+class IndexedTable:
+    """All utterances of the given folders, in their order.
+
+    Raises: ListError naming the folder, or the list's line.
+    """
+
+    def __init__(
+        self,
+        entries: tuple[str, ...],
+        metainfo: str | None,
+        access: Access,
+        verify: bool = False,
+        indexes: str | None = None,
+        texts: tuple[str, ...] = DEFAULT,
+        names: Renames = None,
+    ) -> None:
+        one = partial(_open_one, access, verify, indexes, texts, names)
+        self._folders = _open(list(folders(entries, metainfo, access)), one)
+        self._firsts = [0, *accumulate(map(len, self._folders))]
+        if not self._firsts[-1]:
+            raise ListError(f"nothing in {', '.join(entries[:3])}: the folders have no utterance")
+        self._texts = Lru(_TEXTS)
+        parts = [tuple(file.digest for file in folder.files) for folder in self._folders]
+        self.digest = blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    @property
+    def weights(self) -> npt.NDArray[np.int64]:
+        """Samples of each utterance, 0 without audio; if none has audio, its tokens or the bytes of its metadata."""
+        audible = any(folder.audio is not None for folder in self._folders)
+        sizes = [_sizes(folder, audible) for folder in self._folders]
+        return np.concatenate(sizes, dtype=np.int64)
+
+    @property
+    def files(self) -> list[IndexedFile]:
+        """All pairs of files."""
+        return [file for folder in self._folders for file in folder.files]
+
+    def place(self, number: int) -> str:
+        folder, local = self._locate(number)
+        return f"{folder.name}, utterance {local}"
+
+    def key(self, number: int) -> str:
+        try:
+            return str(self.fields(number)["key"])
+        except DataError:
+            return self.place(number)
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Return ``key``, ``txt`` and the other fields of the metadata; what else is there as ``wav`` (a
+        :class:`~uio_pipes.sources.touchdataset.folder.Pcm`), ``label``, and under the names of other modalities."""
+        folder, local = self._locate(number)
+        return folder.fields(local, self._fetch if folder.far else None)
+
+    def _fetch(self, file: IndexedFile) -> bytes:
+        data = file.data
+        return self._texts.get(data.path, lambda: data.read(0, data.size), len)
+
+    def _locate(self, number: int) -> tuple[IndexedFolder, int]:
+        at = bisect_right(self._firsts, number) - 1
+        return self._folders[at], number - self._firsts[at]
+
+
+def _sizes(folder: IndexedFolder, audible: bool) -> npt.NDArray[np.int32]:
+    if audible and folder.audio is None:
+        return np.zeros(len(folder), np.int32)
+    return (folder.audio or folder.tokens or folder.files[0]).lengths
+
+
+def _open(found: list[FolderEntry], one: Callable[[FolderEntry], IndexedFolder]) -> list[IndexedFolder]:
+    if all(is_local(entry.folder) is not None for entry in found):
+        return [one(entry) for entry in found]
+    with ThreadPoolExecutor(_OPENING) as pool:
+        return list(pool.map(one, found))
+
+
+def _open_one(
+    access: Access, verify: bool, indexes: str | None, texts: tuple[str, ...], names: Renames, entry: FolderEntry
+) -> IndexedFolder:
+    folder = IndexedFolder(entry, access, texts, names)
+    for file in folder.files if verify else ():
+        file.compare(indexes)
+    return folder
+
+
+@dataclass(frozen=True)
+class ListIndexed(RecordListing):
+    """Utterances of TouchDatasets, none read yet. ``shuffle``: in another random order in each epoch."""
+
+    name: ClassVar[str] = "list_indexed"
+
+    dirs: tuple[str, ...]
+    shuffle: bool = False
+    metainfo: str | None = None
+    verify: Literal["crc"] | None = None
+    indexes: str | None = None
+    texts: tuple[str, ...] | None = added(DEFAULT)
+    access: Access = field(default=PLAIN, repr=False)
+    fields: Mapping[str, str] | None = names()
+
+    def __post_init__(self) -> None:
+        ok = self.metainfo is None or (isinstance(self.metainfo, str) and self.metainfo and "/" not in self.metainfo)
+        rule = "metainfo must be the name of a pair of files without .bin or .idx"
+        require(bool(ok), "from_indexed", rule, self.metainfo, 'try "metainfo_v2"')
+        ok = self.verify in (None, "crc")
+        require(ok, "from_indexed", "verify must be 'crc' or None", self.verify, "leave it out")
+        ok = isinstance(self.shuffle, bool)
+        require(ok, "from_indexed", "shuffle must be True or False", self.shuffle, "choose one")
+        given = dict(names_of("from_indexed", self.fields))
+        rule = "fields are names in the metadata, and audio is in audio.bin, not there"
+        require(given.keys().isdisjoint(["wav", "feat"]), "from_indexed", rule, given, "leave wav and feat out")
+
+    @property
+    def textless(self) -> bool:  # type: ignore[override]
+        return self.texts is None
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        stage = self if lane.needs_text else replace(self, texts=())
+        return super(ListIndexed, stage).build(source, lane, site)
+
+    def table(self) -> IndexedTable:
+        verify, texts = self.verify == "crc", self.texts or ()
+        return IndexedTable(self.dirs, self.metainfo, self.access, verify, self.indexes, texts, self.fields)
+
+
+def from_indexed(
+    dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    shuffle: bool = False,
+    metainfo: str | None = None,
+    verify: Literal["crc"] | None = None,
+    indexes: str | os.PathLike[str] | None = None,
+    texts: Sequence[str] | None = ("txt",),
+    fields: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_size: int | str = CACHE_SIZE,
+) -> Pipeline:
+    """Start a pipeline from TouchDatasets: folders with ``audio.bin``, ``audio.idx``, ``metainfo.bin``,
+    ``metainfo.idx``.
+
+    Utterances have the fields ``key``, ``txt``, ``wav``, ``sample_rate``, and whatever else the metadata holds
+    (``speaker``, ``info``, …). Audio is read when the batch is made; of a segment (``start``, ``end``) only its own
+    bytes. A data list may name other pairs of files: of ``FOLDER audio+video+metainfo`` each utterance has the bytes
+    of its record as ``video``, read when touched; ``FOLDER metainfo`` gives texts without audio, ``FOLDER texttoken``
+    the ids of tokens as ``label``. An entry without audio needs no ``key``: it then gets ``FOLDER:NUMBER``.
+
+    Args:
+        dirs: folder(s), data list(s) with ``FOLDER audio+metainfo`` per line, or such lines themselves, globs, braces,
+            URLs (one that ends in .list, .lst or .txt is a data list, any other one a folder).
+        shuffle: whether to deal the utterances in another order in each epoch: a random order of all, without a
+            buffer. Default: False.
+        metainfo: name of the metadata to read, such as "metainfo_v2". Default: None, the name that the data list
+            says, or else "metainfo".
+        verify: "crc" compares audio and metadata of each utterance with the CRC32s that the command ``uio index`` wrote
+            (``bad_crc``). A recording is then read as a whole, once, before its first segment. Default: None, no
+            comparison.
+        indexes: folder that ``uio index --into`` wrote the checksums to. Default: None, they are beside the data.
+        texts: names of the metadata's transcripts, such as ("txt", "whisper"), of which an utterance must have at least
+            one; ``choose_text`` chooses among them. Dots lead into nested fields. Utterances with tokens need none, and
+            with None no utterance does, as for pre-training. Default: ("txt",).
+        fields: our names of fields whose names in the metadata, or of files, are others, as in ``{"txt": "text",
+            "clip": "video"}``. Default: None, all have ours.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+        ListError: when the pipeline runs, if a folder or list is missing, damaged or of another kind.
+    """
+    given: list[Any] = [dirs] if isinstance(dirs, (str, os.PathLike)) else list(dirs)
+    ok = bool(given) and all(isinstance(d, (str, os.PathLike)) and os.fspath(d).strip() for d in given)
+    require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
+    access = Access.of("from_indexed", storage_options, cache, cache_size)
+    into = None if indexes is None else os.fspath(indexes)
+    if texts is not None:
+        check_names("from_indexed", "texts", texts)
+    dirs_, said = tuple(os.fspath(d) for d in given), None if texts is None else tuple(texts)
+    stage = ListIndexed(dirs_, shuffle, metainfo, verify, into, said, access, fields)
+    return Pipeline((stage,)).sharding_filter().load_records()

@@ -1,0 +1,202 @@
+"""``decode_audio``, ``decode_video`` and ``mono``: the waveform of an audio file, the frames of a video, one channel of
+several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from uio_pipes.audio.bounds import LONGEST, check_channel, decoding_at_most
+from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.audio.recording import decoded
+from uio_pipes.audio.video import ReadBytes, decode_video
+from uio_pipes.audio.waveform import as_waveform
+from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.per_utterance import OfStream, PerUtterance, sees_all
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, added
+from uio_pipes.formats.touchdataset import StoredRecord
+from uio_pipes.io.local import Ref
+from uio_pipes.io.opening import open_file
+
+
+@dataclass(frozen=True)
+class DecodeAudio(OfStream):
+    """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
+
+    Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
+    recognized by their first bytes. If the utterance has ``start`` and ``end`` (seconds), that segment is cut out.
+    The planned length comes from the header, so that nothing is decoded before the batch is made; mp3, m4a, aac and
+    wma have no reliable length there and are decoded when it is first needed. Samples that are arrays or tensors
+    already, of shape (S,) or (C, S), are only converted; integers are taken as PCM of their width.
+
+    Failures: ``bad_audio``, ``truncated_audio``, ``empty_audio``, ``nan_audio``, ``bad_segment``, ``no_such_channel``,
+    ``missing_codec``, ``too_long_to_decode``.
+
+    Args:
+        channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+        longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
+            failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default:
+            3600.0.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+    """
+
+    name: ClassVar[str] = "decode_audio"
+    note: ClassVar[str] = "when the batch is made (mp3, m4a, aac, wma: when its length is needed)"
+    reads: ClassVar[frozenset[str]] = frozenset(["wav", "start", "end"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+
+    channel: int | None = 0
+    longest: float | None = added(LONGEST)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.channel is None or (isinstance(self.channel, int) and self.channel >= 0)
+        bounded = self.longest is None or self.longest > 0
+        require(bounded, self.name, "longest must be above 0 seconds, or None for no bound", self.longest, "try 7200")
+        require(ok, self.name, "channel must be 0 or more, or None for all", self.channel, "WeNet keeps channel 0")
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is not None or "wav" not in sample.fields:
+            return plan
+        sample.compute_now(self.name, self.of)
+        wav = sample.fields["wav"]
+        return Plan(int(wav.shape[-1]), sample.fields["sample_rate"])
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        fields = sample.fields
+        wav = fields.get("wav")
+        if wav is None:
+            instead = ", but features: leave out what makes them from audio" if "feat" in fields else ""
+            there = ", ".join(map(str, fields))
+            raise DataError("missing_audio", f"the utterance has no audio to decode{instead} (its fields: {there})")
+        if isinstance(wav, (torch.Tensor, np.ndarray)):
+            fields["wav"] = as_waveform(wav, self.channel)
+            return
+        with decoding_at_most(self.longest):
+            waveform, rate = decoded(wav, self.channel, fields.get("start"), fields.get("end"))
+        _check_rate(wav, fields.get("sample_rate"), rate)
+        fields["wav"], fields["sample_rate"] = waveform, rate
+
+
+def _check_rate(wav: Any, stated: Any, rate: int) -> None:
+    """Raises: DataError if the list or the index states a sample rate that the audio does not have."""
+    info = wav.info if isinstance(wav, Ref) else None
+    for what, known in (("its entry", stated), ("the index", info.sample_rate if info is not None else None)):
+        if isinstance(known, (int, float)) and known > 0 and known not in (rate, TICKS):  # which are seconds
+            raise DataError("wrong_rate", f"{what} says {known} Hz, the audio has {rate}: correct one of them")
+
+
+@dataclass(frozen=True)
+class DecodeVideo(PerUtterance):
+    """Decode a video to RGB frames, uint8 of shape (T, C, H, W), when the batch is made.
+
+    The video is the bytes of a file (mp4, mkv, webm, …: what FFmpeg reads) in a TouchDataset's record, a shard's
+    member, or a path or URL. If the utterance has ``start`` and ``end`` (seconds), only the frames of that span are
+    decoded, from the last key frame before it on, and only the bytes that this takes are read. Lengths are planned by
+    the audio alone. ``pad`` delivers the frames if it is told to: ``pad(keep=["video"])``. Needs
+    ``pip install 'uio_pipes[video]'``.
+
+    Failures: ``missing_video``, ``bad_video``, ``truncated_video``, ``bad_segment``, ``missing_codec``.
+
+    Args:
+        fps: frames per second; each is the one that is shown at its time, so that a span has as many as its length
+            says. Default: None, all frames that begin within the span.
+        size: (height, width) in pixels, to which frames are scaled. Default: None, their own size.
+        field: name of the field with the video, in whose place the frames come. Default: "video".
+    """
+
+    name: ClassVar[str] = "decode_video"
+
+    fps: float | None = None
+    size: Sequence[int] | None = None
+    field: str = "video"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.fps is None or self.fps > 0, self.name, "fps must be above 0", self.fps, "try 25")
+        pair = self.size is None or (len(self.size) == 2 and all(is_whole(n) and n > 0 for n in self.size))
+        require(pair, self.name, "size must be (height, width) in pixels, above 0", self.size, "try (96, 96)")
+        object.__setattr__(self, "size", None if self.size is None else tuple(self.size))
+        require(bool(self.field), self.name, "field must name a field", self.field, 'try "video"')
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset([self.field, "start", "end"])
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset([self.field])
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        fields = sample.fields
+        video: Any = fields.get(self.field)
+        if isinstance(video, str):
+            file = open_file(video)
+            video = Ref(file, 0, file.size)
+        if isinstance(video, StoredRecord):
+            video.compare()
+        if not isinstance(video, (Ref, bytes)):
+            what = "no" if video is None else f"{type(video).__name__} for"
+            raise DataError("missing_video", f"the utterance has {what} {self.field} to decode: name its field")
+        read, size = (video.read_at, video.size) if isinstance(video, Ref) else (_slices(video), len(video))
+        shape = None if self.size is None else (self.size[0], self.size[1])
+        frames = decode_video(read, size, fields.get("start"), fields.get("end"), self.fps, shape)
+        fields[self.field] = torch.from_numpy(frames)
+
+
+def _slices(data: bytes) -> ReadBytes:
+    return lambda offset, count: data[offset : offset + count]
+
+
+@dataclass(frozen=True)
+class Mono(OfStream):
+    """Reduce ``wav`` from (C, S) to one channel, (1, S).
+
+    This is for recordings decoded by ``decode_audio(channel=None)``. To keep one channel from the start,
+    ``decode_audio(channel=0)``, which is its default, costs less. A channel that does not exist is the failure
+    ``no_such_channel``.
+
+    Args:
+        channel: number of the channel to keep, counted from 0; None takes the average of all. Default: None.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+    """
+
+    name: ClassVar[str] = "mono"
+    reads: ClassVar[frozenset[str]] = frozenset(["wav"])
+    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+
+    channel: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.channel is None or self.channel >= 0
+        require(ok, self.name, "channel must be 0 or more, or None for the average", self.channel, "count from 0")
+
+    def check(self, before: Sequence[Stage]) -> None:
+        super().check(before)
+        kept = next(
+            (stage.channel for stage in reversed(before) if isinstance(stage, DecodeAudio) and stage.of == self.of),
+            None,
+        )
+        if kept is not None and sees_all(before):
+            raise PipelineError(
+                f"mono: decode_audio keeps only channel {kept} already; leave mono out, or let it choose with "
+                "decode_audio(channel=None)"
+            )
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        wav = torch.as_tensor(sample.fields["wav"])
+        wav = wav if wav.ndim == 2 else wav.reshape(1, -1)
+        if self.channel is not None:
+            check_channel(self.channel, len(wav))
+            wav = wav[self.channel : self.channel + 1]
+        elif len(wav) > 1:
+            wav = wav.mean(dim=0, keepdim=True)
+        sample.fields["wav"] = wav

@@ -1,0 +1,174 @@
+"""``add_noise`` and ``reverberate``: noise or other voices under the speech, and the speech as heard in a room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from uio_pipes.audio.waveform import in_floats
+from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import added, within
+from uio_pipes.dsp.fbank import noise
+from uio_pipes.dsp.noise import REACH, add_noise, reverberate, room_response
+from uio_pipes.stages.audio.noise_clips import Clips, ClipStage
+
+
+@dataclass(frozen=True)
+class AddNoise(ClipStage):
+    """Add noise from other recordings to ``wav``, at a random signal-to-noise ratio.
+
+    The noise, the part of it that is used, and the ratio belong to the utterance: they are the same on 1 worker and
+    on 64. From a longer noise a random segment is taken (if it is longer than 30 s and its header gives the length,
+    only that segment is decoded); a shorter one is repeated, beginning at a random place. Noise is resampled to the
+    utterance's rate, and its first channel is added to every channel of the utterance. Nothing is added to silence,
+    silent noise adds nothing, and the result is not clipped.
+
+    With ``part``, the noise is under a part of the utterance only, at a random place. With recordings of speech as
+    noises that is overlapped speech (Chen et al., "WavLM", 2022). With ``clips``, several noises are added. With
+    recordings of speech that is babble.
+
+    A noise that cannot be read makes its utterance the failure ``bad_noise``, and the message names the noise.
+    Remote files are read whole. Remote or compressed shards are kept as long as they take up to half the cache; a
+    larger one is read again for each of its members.
+
+    Args:
+        noises: list file(s) whose lines are paths or URLs of audio files, ``key path`` pairs (Kaldi), JSON objects
+            with ``wav`` (and ``start``, ``end`` in seconds), or tar shards of audio files; or the audio files and
+            shards themselves, by name, glob or braces. Each line has equal chances, and so has each audio file of
+            its shard.
+        snr: (lowest, highest) signal-to-noise ratio in dB, of the powers (mean squares) over the whole utterance;
+            one is drawn evenly from between. Both within ±100. Default: (5.0, 20.0).
+        probability: how likely an utterance gets noise, from 0 to 1. Default: 1.0.
+        cache_mb: MiB of decoded noise that each process keeps in memory, for all its lanes. Default: 256.
+        clips: (fewest, most) noises that an utterance gets, if it gets any; each number in between has equal chances.
+            Each noise has its own part, ratio and place. Default: (1, 1).
+        part: (smallest, largest) share of the utterance's length that has the noise, within 0 and 1; one is drawn
+            evenly from between. Its place is random. A shorter noise is not repeated. The ratio is that of the whole
+            utterance to this part of the noise. None: the noise is under the whole utterance. Default: None.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+
+    Raises:
+        ListError: when the loader starts, if the list is missing or cannot be used.
+    """
+
+    name: ClassVar[str] = "add_noise"
+    lists: ClassVar[str] = "noises"
+    bad: ClassVar[str] = "bad_noise"
+
+    noises: str | Sequence[str]
+    snr: Sequence[float] = field(default=(5.0, 20.0), metadata=within(-100, 100, "dB"))
+    probability: float = 1.0
+    cache_mb: int = 256
+    clips: Sequence[int] = added((1, 1))
+    part: Sequence[float] | None = added(None, metadata=within(0, 1))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = self.clips if isinstance(self.clips, (list, tuple)) else ()
+        ok = len(counts) == 2 and all(map(is_whole, counts)) and 1 <= counts[0] <= counts[1] <= 100
+        require(ok, self.name, "clips must be (fewest, most), whole numbers from 1 to 100", self.clips, "try (3, 7)")
+        object.__setattr__(self, "clips", tuple(counts))
+
+    def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
+        wanted, snr, choice = draws.uniform() < self.probability, draws.uniform(*self.snr), clips.choose(draws)
+        if not wanted:
+            return
+        speech, rate = torch.as_tensor(sample.fields["wav"]), sample.fields["sample_rate"]
+        noisy, (fewest, most) = speech, self.clips
+        for i in range(fewest + draws.below(most - fewest + 1)):
+            if i:
+                snr, choice = draws.uniform(*self.snr), clips.choose(draws)
+            length = self._length(speech.shape[-1], draws)
+            noise = clips.segment(choice, rate, length, once=self.part is not None)
+            first = draws.below(speech.shape[-1] - len(noise) + 1)
+            noisy = add_noise(noisy, noise, snr, first, speech)
+        sample.fields["wav"] = noisy
+
+    def _length(self, samples: int, draws: Draws) -> int:
+        if self.part is None:
+            return samples
+        return min(samples, max(1, round(samples * draws.uniform(*self.part))))
+
+
+_ROOM = (3.0, 10.0)  # metres
+_HEIGHT = (2.5, 4.0)  # metres of a room
+_INSIDE = (0.1, 0.9)  # of each dimension: where source and microphone can be
+
+
+@dataclass(frozen=True)
+class Reverberate(ClipStage):
+    """Convolve ``wav`` with a room impulse response; length, timing and power stay as they were.
+
+    The responses are recordings, ``reverberate("rooms.list")``, or are computed for a room of its own for each
+    utterance, ``reverberate(rt60=(0.1, 0.8))``. The direct sound (a recorded response's highest peak) is put at time
+    0, and the result is scaled to the power of the input, like Kaldi's ``wav-reverberate --shift-output
+    --normalize-output``. Which response is used belongs to the utterance: it is the same on 1 worker and on 64.
+
+    A recorded response is resampled to the utterance's rate, and its first channel is used. One that cannot be read,
+    or is silent, makes its utterance the failure ``bad_impulse_response``, and the message names it.
+
+    A computed one is that of a box whose walls reflect alike, with a height of 2.5 to 4 m, and source and microphone
+    anywhere but in the outer tenths of its length, width and height: image sources for the first 50 ms, decaying noise
+    after (Lehmann and Johansson, "Diffuse reverberation model for efficient image-source simulation of room impulse
+    responses", 2010).
+
+    Args:
+        impulse_responses: list file(s), audio files or tar shards of them, as for ``add_noise``. Default: None.
+        probability: how likely an utterance is reverberated, from 0 to 1. Default: 1.0.
+        cache_mb: MiB of decoded responses that each process keeps in memory, for all its lanes. Default: 256.
+        rt60: (lowest, highest) reverberation time of computed rooms, the seconds in which sound decays by 60 dB, within
+            0.05 and 10; one is drawn evenly from between. In place of ``impulse_responses``. Default: None.
+        room_size: (lowest, highest) length and width of computed rooms in metres, within 1 and 100; each is drawn
+            evenly from between. Large rooms with a short reverberation time are almost dry. Default: (3.0, 10.0).
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+
+    Raises:
+        PipelineError: neither ``impulse_responses`` nor ``rt60`` is given, or both, or an argument breaks a rule.
+        ListError: when the loader starts, if the list is missing or cannot be used.
+    """
+
+    name: ClassVar[str] = "reverberate"
+    lists: ClassVar[str] = "impulse_responses"
+    optional: ClassVar[bool] = True
+    bad: ClassVar[str] = "bad_impulse_response"
+
+    impulse_responses: str | Sequence[str] | None = None
+    probability: float = 1.0
+    cache_mb: int = 256
+    rt60: Sequence[float] | None = added(None, metadata=within(0.05, 10, "s"))
+    room_size: Sequence[float] = added(_ROOM, metadata=within(1, 100, "m"))
+
+    def __post_init__(self) -> None:
+        rule = "give either impulse_responses, recorded ones, or rt60, for computed rooms"
+        given = (self.impulse_responses, self.rt60)
+        require(given.count(None) == 1, self.name, rule, given, "try rt60=(0.1, 0.8)")
+        super().__post_init__()
+        rule = "room_size is that of computed rooms, but impulse_responses are recorded"
+        fits = self.rt60 is not None or self.room_size == _ROOM
+        require(fits, self.name, rule, self.room_size, "leave one of them out")
+
+    def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
+        wanted, choice = draws.uniform() < self.probability, clips.choose(draws)
+        if wanted:
+            wav = torch.as_tensor(sample.fields["wav"])
+            response = clips.whole(choice, sample.fields["sample_rate"])
+            sample.fields["wav"] = reverberate(wav, response)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        """Reverberate in a computed room."""
+        fields = sample.fields
+        wav = fields["wav"] = in_floats(fields["wav"])
+        if draws.uniform() < self.probability and wav.numel():
+            fields["wav"] = reverberate(wav, self._room(fields["sample_rate"], draws), REACH)
+
+    def _room(self, sample_rate: int, draws: Draws) -> torch.Tensor:
+        rt60 = draws.uniform(*self.rt60 or ())
+        size = [draws.uniform(*bounds) for bounds in (self.room_size, self.room_size, _HEIGHT)]
+        source, microphone = ([length * draws.uniform(*_INSIDE) for length in size] for _ in range(2))
+        one, other = noise(round(rt60 * sample_rate), draws)
+        return room_response(sample_rate, rt60, size, source, microphone, one + other)

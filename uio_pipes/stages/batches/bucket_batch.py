@@ -1,0 +1,342 @@
+"""``bucket_batch``: batches of utterances of about the same length."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lengths import FRAMES_AND_TOKENS, Length, Pair, names_of
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import added
+from uio_pipes.core.state_kinds import Kind, listed, whole
+from uio_pipes.stages.batches.buckets import (
+    RISING,
+    Buckets,
+    WindowNode,
+    as_tuple,
+    count_of,
+    even_boundaries,
+    holds,
+    index_of,
+    is_pair,
+    pairs_of,
+    read_boundaries,
+    rising,
+)
+from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PairBudget
+
+LOOK = 1000  # utterances by which boundaries are found
+
+
+@dataclass(frozen=True)
+class BucketBatch(BudgetStage):
+    """Collect utterances in buckets of similar planned length; each full bucket is a batch.
+
+    With ``window`` there are no buckets: that many utterances are held, sorted by length, and a batch is a run of
+    neighbours from anywhere among them, as many as the budget allows. This leaves the least padding, and every
+    batch is full. Give either ``bucket_batch_sizes`` or one of the budgets ``max_frames``, ``max_samples``,
+    ``max_tokens`` and ``max_cost``.
+
+    Buckets can go by two lengths, such as frames and tokens, where both are padded: boundaries are then pairs, the
+    most frames and the most tokens of a bucket. An utterance goes to the first bucket that holds it by both. One that
+    is longer than all goes to the last one, within the budget; without a budget it is the failure ``over_budget``.
+    ``max_frames`` bounds the longest first length × the number of utterances, ``max_tokens`` that of the second.
+
+    Args:
+        bucket_boundaries: rising lengths in frames; bucket i takes lengths below boundary i, and the last bucket
+            the rest. Or rising pairs, such as ``[(500, 20), (500, 60), (1_000, 50)]``, the longest that each bucket
+            takes; or the file that ``uio buckets`` wrote. Default: None, which finds boundaries from the first 1,000
+            utterances of the lane: so that each bucket gets equally many frames, or pairs that leave little padding.
+        bucket_batch_sizes: how many utterances fill each bucket, one number more than there are boundaries (WeNet's
+            way), or one for each pair. Default: None.
+        max_frames: a budget in padded frames: the longest utterance × the number of utterances is never more.
+            Default: None.
+        num_buckets: how many buckets to make if boundaries are found automatically; a pair such as ``(10, 3)`` makes
+            10 by frames, and of each of them 3 by tokens. Default: 10.
+        max_wait: a bucket whose oldest utterance has waited while this many others came is given although it is not
+            full. Default: 10,000.
+        max_samples: a budget in padded audio samples, at the utterances' own rate; for waveforms only. Default:
+            None.
+        quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
+            costs the square of their length, come in smaller batches. A length in the unit of the budget (Lhotse's
+            ``quadratic_duration``). Default: None, count n.
+        drop_last: whether to leave out, at the end of a lane, the utterances of buckets that are not full; they are
+            then counted as ``drop_last``. Default: False.
+        min_batch_size: fewest utterances of a batch. A bucket that has waited and holds fewer takes some from its
+            neighbours; if fewer remain at the end of a lane, they join the last batch if its budget allows it, and
+            otherwise are counted as ``min_batch_size``. An utterance of which this many copies exceed the budget is
+            the failure ``over_budget``. Those of two lengths that do not fit into one batch, as one is long in the
+            first and another in the second, are counted as ``min_batch_size``, too. Default: 1.
+        window: how many utterances to hold and choose neighbours from; 1,500 is usual. Needs a budget, and excludes
+            the options of buckets. Default: None, use buckets.
+        sync: let all lanes take their batches from the same part of their windows at each step, by a draw that they
+            share without communication; ranks that step together then work on utterances of similar length. Needs
+            ``window``. Default: False.
+        max_tokens: a budget in padded tokens instead; an utterance has as many as it has labels, or ``length`` says.
+            Default: None.
+        length: another length to go by, such as "tokens", "prompt.frames", or a function of all planned lengths, as
+            in ``lambda n: n.frames // 4 + n.tokens``; or two of these for pairs. Default: None, planned frames, or
+            ``("frames", "tokens")`` for pairs.
+        max_cost: a budget in what ``cost`` counts: ``cost(longest, longest)`` × the number of utterances is never
+            more. For pairs only. Default: None.
+        cost: a function of two lengths, the cost of an utterance that is padded to them, which does not fall where
+            one rises: ``lambda frames, tokens: frames // 4 * (tokens + 1)`` is what a transducer's joint network
+            computes. Default: None.
+    """
+
+    name: ClassVar[str] = "bucket_batch"
+    in_buckets: ClassVar[bool] = True
+
+    bucket_boundaries: Sequence[int] | Sequence[tuple[int, int]] | str | os.PathLike[str] | None = None
+    bucket_batch_sizes: Sequence[int] | None = None
+    max_frames: int | None = None
+    num_buckets: int | tuple[int, int] = 10
+    max_wait: int = 10_000
+    max_samples: int | None = None
+    quadratic: int | None = None
+    drop_last: bool = False
+    min_batch_size: int = 1
+    window: int | None = None
+    sync: bool = False
+    max_tokens: int | None = added(None)
+    length: Length | Pair | None = added(None)
+    max_cost: int | None = added(None)
+    cost: Callable[[int, int], float] | None = added(None)
+
+    def __post_init__(self) -> None:
+        path: Any = self.bucket_boundaries
+        of = self._read_boundaries()
+        for name in ("bucket_boundaries", "num_buckets", "length"):
+            object.__setattr__(self, name, as_tuple(getattr(self, name)))
+        self._check_boundaries()
+        super().__post_init__()
+        names = names_of(self.sized_by)
+        rule, remedy = f"the buckets of {path} must be by {' and '.join(names)}", "make the file again by uio buckets"
+        require(of in ((), names), self.name, rule, " and ".join(of), f"{remedy}, or give length")
+        if self.bucket_batch_sizes is not None:
+            object.__setattr__(self, "bucket_batch_sizes", tuple(self.bucket_batch_sizes))
+        require(self.max_wait >= 1, self.name, "max_wait must be 1 or more", self.max_wait, "see the docstring")
+        self._check_pairs()
+        sizes = self.bucket_batch_sizes
+        one = (sizes is None) != (self.budget is None)
+        given = (sizes, self.max_frames, self.max_samples, self.max_tokens, self.max_cost)
+        rule = "give either bucket_batch_sizes or max_frames or max_samples or max_tokens or max_cost"
+        require(one, self.name, rule, given, "choose one")
+        self._check_window()
+        if sizes is not None:
+            self._check_sizes(sizes)
+
+    def _read_boundaries(self) -> tuple[str, ...]:
+        """Put the boundaries of a file in its place, and return the names of their lengths; () without a file."""
+        of: tuple[str, ...] = ()
+        if isinstance(self.bucket_boundaries, (str, os.PathLike)):
+            found, of = read_boundaries(self.bucket_boundaries, self.name)
+            object.__setattr__(self, "bucket_boundaries", found)
+        return of
+
+    def _check_boundaries(self) -> None:
+        bounds: Any = self.bucket_boundaries
+        remedy = "give frames, shortest first, or the file that uio buckets wrote"
+        require(bounds is None or rising(bounds), self.name, RISING, bounds, remedy)
+        number: Any = self.num_buckets
+        ok = is_pair(number, 1) or (is_whole(number) and number >= 1)
+        remedy = "10, or (10, 3) for frames and tokens"
+        require(ok, self.name, "num_buckets must be 1 or more, or a pair of such", number, remedy)
+
+    def _check_window(self) -> None:
+        if self.window is None:
+            require(not self.sync, self.name, "sync needs a window to choose from", self.window, "give window=1_500")
+            return
+        require(self.window >= 1, self.name, "window must be 1 or more", self.window, "1,500 is usual")
+        given = [n for n in ("bucket_boundaries", "bucket_batch_sizes") if getattr(self, n) is not None]
+        given += ["drop_last"] * self.drop_last + ["min_batch_size"] * (self.min_batch_size > 1)
+        given += ["num_buckets"] * self.in_pairs
+        require(not given, self.name, "a window has no buckets", given, "leave out these, or the window")
+
+    def _check_pairs(self) -> None:
+        together = (self.max_cost is None) == (self.cost is None) and (self.cost is None or callable(self.cost))
+        rule = "max_cost and cost go together, a number and a function of two lengths"
+        require(together, self.name, rule, (self.max_cost, self.cost), "give both")
+        rule, remedy = "cost is of two lengths, with pairs of boundaries", "of one, length and quadratic are"
+        require(self.cost is None or self.in_pairs, self.name, rule, self.bucket_boundaries, remedy)
+        rule, remedy = "cost counts what utterances cost", "leave quadratic out"
+        require(self.cost is None or self.quadratic is None, self.name, rule, self.quadratic, remedy)
+        ok = self.max_samples is None or not self.in_pairs
+        require(ok, self.name, "max_samples is for one length", self.max_samples, "give max_frames or max_cost")
+
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        bounds: Any = self.bucket_boundaries
+        least = self.min_batch_size
+        ok = bounds is not None or not self.in_pairs
+        require(ok, self.name, "sizes of buckets by two lengths need bucket_boundaries", bounds, "or give a budget")
+        count: Any = self.num_buckets if bounds is None else count_of(bounds, self.in_pairs)
+        rule = f"bucket_batch_sizes must be {count} numbers above {least - 1}"
+        remedy = "one more than boundaries (one for each pair), none below min_batch_size"
+        require(len(sizes) == count and min(sizes) >= least, self.name, rule, sizes, remedy)
+
+    @cached_property
+    def in_pairs(self) -> bool:
+        bounds: Any = self.bucket_boundaries
+        return isinstance(bounds[0] if bounds else self.num_buckets if bounds is None else None, tuple)
+
+    @property
+    def sized_by(self) -> Length | Pair | None:
+        return (self.length or FRAMES_AND_TOKENS) if self.in_pairs else super().sized_by
+
+    @cached_property
+    def budget(self) -> Budget | None:
+        most = {"frames": self.max_frames, "samples": self.max_samples, "tokens": self.max_tokens}
+        if not self.in_pairs:
+            one: Budget | None = Budget.of(self.name, most, self.quadratic, self.min_batch_size)
+            return one
+        most["cost"] = self.max_cost
+        pair = {"function": self.cost, "names": names_of(self.sized_by)}
+        two: Budget | None = PairBudget.of(self.name, most, self.quadratic, self.min_batch_size, **pair)
+        return two
+
+    def fill_ratio(self, bucket: int, count: int, longest: Any) -> float | None:
+        sizes = self.bucket_batch_sizes
+        if self.budget is not None:
+            return self.budget.fill_ratio(count, longest)
+        return None if sizes is None else count / sizes[bucket]
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        if self.window is None or self.budget is None:
+            return _BucketNode(source, lane, self, site)
+        return WindowNode(source, lane, site, self, self.budget, self.window, self.max_wait, self.sync)
+
+
+def _as_lists(boundaries: Sequence[Any]) -> list[Any]:
+    """Return boundaries as they are in a state, which is JSON."""
+    return [list(one) if isinstance(one, tuple) else one for one in boundaries]
+
+
+class _BucketNode(BudgetBuffer):
+    state_fields = ("boundaries", "waiting")
+
+    def __init__(self, source: Node, lane: Lane, stage: BucketBatch, site: Site) -> None:
+        super().__init__(source, lane, site, stage, stage.budget)
+        self.stage = stage
+        given: Any = stage.bucket_boundaries
+        self.given: list[Any] | None = None if given is None else _as_lists(given)
+
+    def start(self) -> None:
+        self.boundaries = self.given
+        self.waiting = 0  # utterances that are in no bucket yet, the last ones of the order
+
+    def state_kinds(self) -> dict[str, Kind]:
+        held, given = self.bounds()[0], self.given
+        if given is None:
+            many: Any = self.stage.num_buckets
+            rule = f"{many - 1} lengths" if is_whole(many) else f"{many[0] * many[1]} pairs of lengths at most"
+            rule += ", none below the one before, or null"
+            return {"boundaries": Kind(rule, self._can_be_found), "waiting": whole(held + 1)}
+        same = Kind(f"{given} as in the graph", lambda value: value == given)
+        return {"boundaries": same, "waiting": whole(held + 1)}
+
+    def _can_be_found(self, value: Any) -> bool:
+        pairs, many = self.stage.in_pairs, self.stage.num_buckets
+        if value is None or not listed(listed(whole()) if pairs else whole()).fits(value):
+            return value is None
+        if isinstance(many, int):
+            return len(value) == many - 1 and value == sorted(value)
+        return len(value) <= many[0] * many[1] and all(len(one) == 2 for one in value) and value == sorted(value)
+
+    def bounds(self) -> tuple[int, int]:
+        wait = self.stage.max_wait + LOOK + self.stage.min_batch_size
+        return wait, wait
+
+    def order(self) -> list[int]:
+        return [n for bucket in self.buckets.all for n in bucket.numbers] + list(self.unsorted)
+
+    def rebuild(self, order: list[int]) -> None:
+        sorted_ones = len(order) - self.waiting
+        latest = sorted_ones >= 0 and sorted(order)[sorted_ones:] == order[sorted_ones:]
+        if not latest or (self.boundaries is None and order):
+            raise self.damaged(f"waiting is {self.waiting}, but those are not the last of the {len(order)} held")
+        stage, bounds = self.stage, self.boundaries or []
+        self.index = index_of(bounds, stage.in_pairs)
+        count, sizes = count_of(bounds, stage.in_pairs), stage.bucket_batch_sizes or ()
+        self.buckets = Buckets(count, self.budget, sizes, stage.min_batch_size)
+        self.unsorted = deque(order[sorted_ones:])
+        for number in order[:sorted_ones]:
+            self.buckets.put(self._bucket(number), number, self.cost(number))
+
+    def next(self) -> list[Sample]:
+        if self.boundaries is None:
+            self._find_boundaries()
+        while len(batch := self._batch()) < self.stage.min_batch_size:
+            self.leave_out(batch, "min_batch_size")  # they do not fit together, by two lengths
+        return self.give(batch)
+
+    def _batch(self) -> list[int]:
+        while not self._overdue():
+            arrived = self._arrival()
+            if arrived is None:
+                return self._last()
+            number, cost = arrived
+            if batch := self.buckets.add(self._bucket(number), number, cost):
+                return batch
+        return self.buckets.take_whole(self._bucket(self.oldest))
+
+    def _arrival(self) -> tuple[int, Any] | None:
+        """Return number and cost of the next utterance for the buckets; None at the end."""
+        if self.unsorted:
+            self.waiting -= 1
+            number = self.unsorted.popleft()
+            return number, self.cost(number)
+        return self.arrival()
+
+    def _find_boundaries(self) -> None:
+        """Find boundaries by the lengths of the first utterances, which are held."""
+        arrived: list[int] = []
+        while len(arrived) < LOOK and (found := self.arrival()) is not None:
+            arrived.append(found[0])
+        lengths, many = [self._length(n) for n in arrived], self.stage.num_buckets
+        if isinstance(many, int):
+            self.boundaries = even_boundaries(lengths, many)
+        else:
+            self.boundaries = _as_lists(pairs_of(np.array(lengths, np.int64).reshape(-1, 2), many))
+        self.waiting = len(arrived)
+        self.rebuild(arrived)
+
+    def _length(self, number: int) -> Any:
+        return self.length_of(self.held[number])
+
+    def _bucket(self, number: int) -> int:
+        return self.index(self._length(number))
+
+    def unbounded(self, item: Sample, length: Any) -> int | None:
+        if not self.stage.in_pairs or holds(self.given or [], length):
+            return 0
+        lengths = " and ".join(f"{n} {name}" for n, name in zip(length, names_of(self.stage.sized_by), strict=True))
+        message = f"{lengths} fit into no bucket: give a larger one more, or put .filter(…) before"
+        self.lane.ledger.handle(item.failure(DataError("over_budget", message), self.name), self.name)
+        return None
+
+    def _overdue(self) -> bool:
+        """True if the oldest utterance in a bucket has waited long enough, and there are enough for a batch."""
+        oldest = self.arrived - self.age()
+        waited = (self.unsorted[0] if self.unsorted else self.arrived) - oldest
+        return waited > self.stage.max_wait and self.buckets.held >= self.stage.min_batch_size
+
+    def _last(self) -> list[int]:
+        """Return a batch of what is left at the lane's end, shortest first. Raises: StopIteration after the last."""
+        buckets = self.buckets
+        for at in buckets.filled():
+            if self.stage.drop_last and not buckets.full(at):
+                self.leave_out(buckets.take(at, len(buckets.all[at].numbers)), "drop_last")
+        if buckets.held < self.stage.min_batch_size:
+            self.leave_out(buckets.take_all(), "min_batch_size")
+            raise StopIteration
+        return buckets.take_last()

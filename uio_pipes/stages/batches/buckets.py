@@ -1,0 +1,304 @@
+"""The buckets of ``bucket_batch``: partial batches by length, by two lengths, or of neighbours in a sorted window."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hashing import pick
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.state_kinds import Kind, whole
+from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PairBudget, PartialBatch, PartialPairs
+
+CANDIDATES = 400  # lengths at which a bucket may end
+OUTLIERS = 100  # of so many utterances, one that is too long by its second length for the buckets of its first
+
+Boundaries = Sequence[int] | Sequence[tuple[int, int]]
+
+
+class Buckets:
+    """``count`` buckets. A batch is bounded by the ``budget``, or else by the ``sizes`` of the buckets.
+
+    Every batch has at least ``least`` utterances, unless those of two lengths do not fit together.
+    """
+
+    def __init__(self, count: int, budget: Budget | None, sizes: Sequence[int], least: int) -> None:
+        self.budget, self.sizes, self.least = budget, sizes, least
+        kind = PartialPairs if isinstance(budget, PairBudget) else PartialBatch
+        self.all = [kind() for _ in range(count)]
+        self.held = 0
+
+    def room(self, at: int, cost: Any) -> int:
+        """Return how many utterances a batch of bucket ``at`` may have if the costliest one costs ``cost``."""
+        return self.sizes[at] if self.budget is None else self.budget.room(cost)
+
+    def put(self, at: int, number: int, cost: Any) -> None:
+        self.held += 1
+        self.all[at].add(number, cost)
+
+    def add(self, at: int, number: int, cost: Any) -> list[int]:
+        """Put a number into bucket ``at``, and return the batch that is full then, or []."""
+        bucket = self.all[at]
+        batch: list[int] = []
+        if bucket.numbers and self.room(at, bucket.larger(bucket.worst, cost)) <= len(bucket.numbers):
+            batch = self.take(at, len(bucket.numbers))
+        self.put(at, number, cost)
+        return batch or (self.take(at, len(bucket.numbers)) if self.full(at) else [])
+
+    def full(self, at: int) -> bool:
+        bucket = self.all[at]
+        return len(bucket.numbers) >= self.room(at, bucket.worst)
+
+    def filled(self) -> list[int]:
+        """Return the buckets that hold something, shortest first."""
+        return [at for at, bucket in enumerate(self.all) if bucket.numbers]
+
+    def take(self, at: int, count: int) -> list[int]:
+        """Take ``count`` numbers from bucket ``at``; if it has too few, take others from the nearest buckets, if they
+        fit."""
+        taken = self.all[at].take(count)
+        if len(taken.numbers) < count:
+            for near in sorted(range(len(self.all)), key=lambda other: abs(other - at)):
+                self._move(near, taken, count)
+        self.held -= len(taken.numbers)
+        return taken.numbers
+
+    def _move(self, at: int, batch: PartialBatch, count: int) -> None:
+        """Move numbers from bucket ``at`` to ``batch``, up to ``count`` in all, and no further than the budget."""
+        bucket = self.all[at]
+        for cost in bucket.costs[: count - len(batch.numbers)]:
+            worst = batch.larger(batch.worst, cost)
+            if self.budget is not None and self.budget.room(worst) <= len(batch.numbers):
+                return
+            batch.add(bucket.take(1).numbers[0], cost)
+
+    def take_all(self) -> list[int]:
+        self.held = 0
+        return [number for bucket in self.all for number in bucket.take(len(bucket.numbers)).numbers]
+
+    def take_whole(self, at: int) -> list[int]:
+        """Take all of bucket ``at``, and at least ``least`` numbers if as many fit together."""
+        return self.take(at, max(self.least, len(self.all[at].numbers)))
+
+    def take_last(self) -> list[int]:
+        """Take a batch of the numbers left, at least ``least``, so that as few as possible are left over in the end."""
+        filled = self.filled()
+        count = max(self.least, len(self.all[filled[0]].numbers))
+        if 0 < self.held - count < self.least:
+            larger = self.all[0].larger
+            worst = reduce(larger, (self.all[at].worst for at in filled))
+            together = self.room(filled[-1], worst) >= self.held
+            count = self.held if together else max(self.least, self.held - self.least)
+        return self.take(filled[0], count)
+
+
+def index_of(boundaries: Boundaries, in_pairs: bool) -> Callable[[Any], int]:
+    """Return the function that gives the bucket of a length, or of a pair of lengths."""
+    if not in_pairs:
+        return partial(bisect_right, boundaries)
+    pairs: list[Any] = [tuple(pair) for pair in boundaries]  # type: ignore[arg-type]
+    last = max(0, len(pairs) - 1)
+    return lambda lengths: min(_holding(pairs, lengths), last)
+
+
+def _holding(pairs: list[tuple[int, int]], lengths: tuple[int, int]) -> int:
+    """Return the first of ``pairs`` that is as long as ``lengths`` in both; the number of them if none is."""
+    at = bisect_left(pairs, lengths)
+    while at < len(pairs) and pairs[at][1] < lengths[1]:
+        at += 1
+    return at
+
+
+def holds(boundaries: Sequence[tuple[int, int]], lengths: tuple[int, int]) -> bool:
+    """True if there is a bucket for these lengths."""
+    return any(first >= lengths[0] and second >= lengths[1] for first, second in boundaries)
+
+
+def count_of(boundaries: Sequence[Any], in_pairs: bool) -> int:
+    """Return the number of buckets."""
+    return max(1, len(boundaries)) if in_pairs else len(boundaries) + 1
+
+
+# Finding boundaries
+
+
+def even_boundaries(lengths: Sequence[int], buckets: int) -> list[int]:
+    """Return boundaries for so many buckets that each gets about equally many frames of ``lengths``."""
+    total, seen = sum(lengths), 0
+    found: list[int] = []
+    for length in sorted(lengths):
+        seen += length
+        if seen * buckets >= total * (len(found) + 1) and len(found) < buckets - 1:
+            found.append(length + 1)
+    return found + [found[-1] + 1 if found else 1] * (buckets - 1 - len(found))
+
+
+def longest_of(lengths: npt.NDArray[np.int64], buckets: int) -> list[int]:
+    """Return the longest length of each bucket, of so many at most that leave the least padding of ``lengths``.
+
+    Padding is that to the longest of a bucket. This is exact if there are no more different lengths than
+    ``CANDIDATES``; of more, those at even steps may be the longest of a bucket.
+    """
+    values, counts = np.unique(lengths, return_counts=True)
+    if len(values) > CANDIDATES:
+        steps = np.arange(1, CANDIDATES + 1) * len(values) // CANDIDATES - 1
+        counts, values = np.diff(np.cumsum(counts)[steps], prepend=0), values[steps]
+    ends = np.cumsum(counts)
+    # padded[i, j]: the length of a bucket of the values from i to j, padding included
+    padded = values * (ends - (ends - counts)[:, None]).astype(np.float64)
+    padded[np.tri(len(values), k=-1, dtype=bool)] = np.inf
+    best, before = padded[0], list[Any]()
+    for _ in range(min(buckets, len(values)) - 1):
+        ways = best[:-1, None] + padded[1:]
+        before.append(ways.argmin(axis=0))
+        best = ways.min(axis=0)
+    at = len(values) - 1
+    found = [int(values[at])]
+    for choice in reversed(before):
+        at = int(choice[at])
+        found.append(int(values[at]))
+    return found[::-1]
+
+
+def pairs_of(lengths: npt.NDArray[np.int64], buckets: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return pairs of longest lengths for these (N, 2) ``lengths``: by the first, and within each by the second.
+
+    Those that are longest by the second, one of a hundred, are left to buckets of a longer first length.
+    """
+    found: list[tuple[int, int]] = []
+    shorter, firsts = 0, longest_of(lengths[:, 0], buckets[0]) if len(lengths) else []
+    for longest in firsts:
+        within = np.sort(lengths[(lengths[:, 0] > shorter) & (lengths[:, 0] <= longest), 1])
+        kept = len(within) if longest == firsts[-1] else len(within) - len(within) // OUTLIERS
+        found += [(longest, second) for second in longest_of(within[:kept], buckets[1])]
+        shorter = longest
+    return found
+
+
+# Boundaries that are given
+
+
+RISING = "bucket_boundaries must be a list of whole numbers, or of pairs of them, that rise and are above 0"
+
+
+def rising(bounds: Any) -> bool:
+    """True if ``bounds`` is a tuple that keeps the rule ``RISING``."""
+    return (
+        isinstance(bounds, tuple)
+        and (all(is_whole(b) and b > 0 for b in bounds) or all(is_pair(b, 0) and b[0] > 0 for b in bounds))
+        and all(a < b for a, b in pairwise(bounds))
+    )
+
+
+def is_pair(value: Any, least: int) -> bool:
+    """True if it is a tuple of two whole numbers, ``least`` or more."""
+    return isinstance(value, tuple) and len(value) == 2 and all(is_whole(n) and n >= least for n in value)
+
+
+def as_tuple(value: Any) -> Any:
+    """Return lists and arrays, and those in them, as tuples; NumPy's whole numbers as ints."""
+    if isinstance(value, (np.ndarray, np.integer)):
+        value = value.tolist()
+    return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
+
+
+def read_boundaries(path: Any, stage: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the boundaries in a file of ``uio buckets``, and the names of their lengths. Raises: PipelineError."""
+    again = "make the file again by uio buckets"
+    try:
+        with open(path, encoding="utf-8") as file:
+            read = parse_json(file.read())
+    except OSError as error:
+        raise PipelineError(f"{stage}: {path}: {error.strerror}; uio buckets writes such a file") from error
+    except ValueError as error:
+        raise PipelineError(f"{stage}: {path} is not JSON ({error}); {again}") from error
+    require(isinstance(read, dict), stage, f"{path} must have bucket_boundaries and their lengths", read, again)
+    bounds, of = as_tuple(read.get("bucket_boundaries")), as_tuple(read.get("lengths"))
+    require(rising(bounds), stage, f"{path}: {RISING}", bounds, again)
+    count = 2 if bounds and isinstance(bounds[0], tuple) else 1
+    ok = isinstance(of, tuple) and len(of) == count and all(isinstance(name, str) for name in of)
+    rule = f"{path}: lengths must be a list of names, one for each number of a boundary"
+    require(ok, stage, rule, of, again)
+    return bounds, of
+
+
+class WindowNode(BudgetBuffer):
+    """Holds ``window`` utterances sorted by cost. They divide into batches as full as the budget allows, the costliest
+    first. A random one of these batches goes out, and as many utterances come in.
+
+    With ``sync`` the n-th draw is the same in all lanes. Their windows are samples of one distribution, so the batches
+    drawn are of similar length in all lanes, and ranks need not communicate.
+    """
+
+    state_fields = ("given",)
+
+    def __init__(
+        self,
+        source: Node,
+        lane: Lane,
+        site: Site,
+        stage: BudgetStage,
+        budget: Budget,
+        window: int,
+        max_wait: int,
+        sync: bool,
+    ) -> None:
+        super().__init__(source, lane, site, stage, budget)
+        self.room, self.window, self.max_wait = budget.room, window, max_wait
+        self.key = lane.order_key(site) if sync else lane.key(site)
+
+    def start(self) -> None:
+        self.given = 0  # batches that went out
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"given": whole()}
+
+    def bounds(self) -> tuple[int, int]:
+        return self.window, self.max_wait + self.window**2  # each batch may let as many in as the window holds
+
+    def order(self) -> list[int]:
+        return [number for _, number in self.sorted]
+
+    def rebuild(self, order: list[int]) -> None:
+        self.sorted = [(self.cost(number), number) for number in order]
+        if self.sorted != sorted(self.sorted):
+            raise self.damaged("held is not sorted by length")
+
+    def next(self) -> list[Sample]:
+        while len(self.sorted) < self.window and (arrived := self.arrival()) is not None:
+            number, cost = arrived
+            insort(self.sorted, (cost, number))
+        if not self.sorted:
+            raise StopIteration
+        slots = self._slots()
+        at = self._slot_of_oldest(slots) if self.age() > self.max_wait else pick(self.key, self.given, len(slots))
+        first, last = slots[at]
+        self.given += 1
+        taken, self.sorted[first:last] = self.sorted[first:last], []
+        return self.give([number for _, number in taken])
+
+    def _slots(self) -> list[tuple[int, int]]:
+        """Return the ranges of the batches that the window divides into, the costliest first."""
+        slots, first = [], len(self.sorted)
+        while first > 0:
+            last, first = first, max(0, first - self.room(self.sorted[first - 1][0]))
+            slots.append((first, last))
+        while last < len(self.sorted) and self.room(self.sorted[last][0]) > last:
+            last += 1  # the cheapest ones make a full batch, too, which overlaps with the one before
+        slots[-1] = (0, last)
+        return slots
+
+    def _slot_of_oldest(self, slots: list[tuple[int, int]]) -> int:
+        place = bisect_left(self.sorted, (self.cost(self.oldest), self.oldest))
+        return next(at for at, (first, last) in enumerate(slots) if first <= place < last)

@@ -1,0 +1,221 @@
+"""``pack``: rows of a fixed number of tokens, made of whole utterances, for attention that knows where each begins."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar
+
+from uio_pipes.base.checks import check_names, require
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.buffer import Buffer
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lengths import Length, check_measure, measure_of
+from uio_pipes.core.node import Node, name_node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage
+from uio_pipes.stages.batches.pack_batch import LAYOUTS, MADE, PackedRows, RowsNode
+from uio_pipes.stages.utterances.flat_map import Expanding
+
+OVERFLOWS = ("drop", "split", "alone")
+
+
+@dataclass(frozen=True)
+class Pack(Stage):
+    """Make rows of exactly ``max_tokens`` tokens of whole utterances, with hardly any padding. It makes the batch.
+
+    A row begins with the utterance that has waited longest. The next ones follow as they came until less than a
+    quarter of the row is left; then come those that fill it best, of all in the window. A dict of ``keys`` (list of
+    str, in the order of the parts); ``tokens`` and ``labels`` (R, ``max_tokens``) int64; ``position_ids``, which
+    begin at 0 in each part, and ``segment_ids``, the number of the part in its row from 1 on, 0 for padding, both of
+    the same shape; and for variable-length attention over the rows one after the other ``cu_seqlens`` (int32, from 0
+    on; the padding at a row's end is a segment of its own) and ``max_seqlen`` (int). ``labels`` are the tokens, not
+    shifted, with ``ignore`` where no loss is; an utterance with a field ``labels`` of its own has these.
+
+    If ``length`` counts more than tokens, such as frames of audio, the places of a part that its tokens do not fill
+    come first, for what the model puts there; ``feats`` (ΣT, F) has the features of all parts one after the other,
+    ``feats_lengths`` (N,) int32 how many frames each has, and ``feats_places`` (N, 2) int64 where they belong: the
+    first place of the part in the rows one after the other, and how many there are. Without features it is ``pcm``.
+    Streams (``of="prompt"``) come one after the other in the same way, as ``prompt_feats``, ``prompt_pcm`` or
+    ``prompt_target`` with their lengths. Where utterances say at which of their tokens a recording belongs, as those of
+    ``chat`` do (``wav_places``, ``prompt_places``: the first place and how many there are), there is
+    ``prompt_feats_places``, too. The audio of a batch has one rate, as with ``pad``.
+
+    An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
+
+    Args:
+        max_tokens: tokens of a row.
+        rows: how many rows are a batch; the last one of a lane may have fewer. Default: 1.
+        window: how many utterances to hold and choose from. Default: 1,000.
+        overflow: "drop": leave out utterances that are longer than a row, counted as ``overflow``; "split": cut
+            tokens into parts; "alone": make a batch of such an utterance, whose only row is as long as it is. Default:
+            None.
+        length: what counts: another length than "tokens", or a function of all planned lengths, as in
+            ``lambda n: n.frames // 4 + n.tokens``. Default: None, tokens.
+        keep: names of other fields: numbers become a tensor (N,), arrays are put one after the other and have
+            ``NAME_lengths``, everything else is a list. Default: (), none.
+        pad: the token of padding and of places that are not tokens. Default: 0.
+        ignore: the label there. Default: -100, torch's.
+        layout: "touchnet" gives ``input_ids``, ``labels``, ``position_ids`` and ``sentence_lens`` (the length of
+            the part that a place belongs to) instead of the above. Default: "segments".
+    """
+
+    name: ClassVar[str] = "pack"
+    gives: ClassVar[str] = "padded batch"
+    note: ClassVar[str] = "by the plan; makes the batch"
+    reasons: ClassVar[frozenset[str]] = frozenset(["overflow"])
+    one_rate: ClassVar[bool] = True
+
+    max_tokens: int
+    rows: int = 1
+    window: int = 1_000
+    overflow: str | None = None
+    length: Length | None = None
+    keep: Sequence[str] = ()
+    pad: int = 0
+    ignore: int = -100
+    layout: str = LAYOUTS[0]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("max_tokens", "rows", "window"):
+            require(getattr(self, name) >= 1, self.name, f"{name} must be 1 or more", getattr(self, name), "try 4_096")
+        ok = self.overflow in (None, *OVERFLOWS)
+        require(
+            ok, self.name, f"overflow must be one of {OVERFLOWS}, or None", self.overflow, "None makes it a failure"
+        )
+        require(self.layout in LAYOUTS, self.name, f"layout must be one of {LAYOUTS}", self.layout, "see help")
+        check_measure(self.name, self.length)
+        if self.keep != ():
+            check_names(self.name, "keep", self.keep)
+        rule = "keep must name other fields than those that the batch has anyway"
+        require(MADE.isdisjoint(self.keep), self.name, rule, self.keep, 'try ["txt"]')
+        object.__setattr__(self, "keep", tuple(self.keep))
+
+    @property
+    def sized_by(self) -> Length:
+        return self.length or "tokens"
+
+    def padded(self, lengths: Sequence[int], batch: Any) -> int:
+        return len(batch.ends) * max(self.max_tokens, *lengths) if lengths else 0
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        if self.overflow == "split":
+            source = name_node(SplitNode(source, lane, site, self.max_tokens, self.sized_by), lane, site)
+        return RowsNode(name_node(_PackNode(source, lane, self, site), lane, site), lane, self)
+
+
+class _PackNode(Buffer):
+    def __init__(self, source: Node, lane: Lane, stage: Pack, site: Site) -> None:
+        super().__init__(source, lane, site.name, stage.sized_by)
+        self.stage = stage
+
+    def bounds(self) -> tuple[int, int]:
+        """The oldest one begins the next row, so that each waits for as many rows as the window holds, at most."""
+        return self.stage.window, self.stage.window * (self.stage.rows * self.stage.max_tokens + 1)
+
+    def order(self) -> list[int]:
+        return sorted(self.held)
+
+    def rebuild(self, order: list[int]) -> None:
+        if order != sorted(order):
+            raise self.damaged("held is not in the order of arrival")
+        self.sizes, self.alone = dict[int, int](), deque[int]()
+        self.fitting, self.waiting = list[tuple[int, int]](), deque[int]()
+        for number in order:
+            self._put(number, self.length_of(self.held[number]))
+
+    def _put(self, number: int, size: int) -> None:
+        if size > self.stage.max_tokens:
+            self.alone.append(number)
+            return
+        self.sizes[number] = size
+        insort(self.fitting, (size, number))
+        self.waiting.append(number)
+
+    def next(self) -> PackedRows:
+        while len(self.held) < self.stage.window and self._arrival():
+            pass
+        if self.alone and not (self.waiting and self.waiting[0] < self.alone[0]):
+            return PackedRows([[self.release(self.alone.popleft())]])
+        rows: list[list[Sample]] = []
+        while self.fitting and len(rows) < self.stage.rows:
+            rows.append(self._row())
+        if not rows:
+            raise StopIteration
+        return PackedRows(rows)
+
+    def _arrival(self) -> bool:
+        """Hold the next utterance, if there is one."""
+        try:
+            number, item = self.pull()
+        except StopIteration:
+            return False
+        size = self.length(item)
+        if size is None or (size > self.stage.max_tokens and self._left_out(item, size)):
+            return True
+        self.hold(number, item)
+        self._put(number, size)
+        return True
+
+    def _left_out(self, item: Sample, size: int) -> bool:
+        if self.stage.overflow == "alone":
+            return False
+        if self.stage.overflow == "drop":
+            self.lane.ledger.count("overflow")
+        else:
+            rule = f"{size} tokens are more than a row has ({self.stage.max_tokens})"
+            remedy = 'raise max_tokens, or choose what is to become of it: overflow="drop", "split" or "alone"'
+            self.lane.ledger.handle(item.failure(DataError("over_budget", f"{rule}; {remedy}"), self.name), self.name)
+        return True
+
+    def _row(self) -> list[Sample]:
+        row: list[Sample] = []
+        space = self.stage.max_tokens
+        while (number := self._choice(space)) is not None:
+            size = self.sizes.pop(number)
+            del self.fitting[bisect_left(self.fitting, (size, number))]
+            row.append(self.release(number))
+            space -= size
+            while self.waiting and self.waiting[0] not in self.sizes:
+                self.waiting.popleft()
+        return row
+
+    def _choice(self, space: int) -> int | None:
+        """Return the utterance to go on with: the oldest while there is much space, and then the longest that fits."""
+        if self.waiting and 4 * space >= self.stage.max_tokens and self.sizes[self.waiting[0]] <= space:
+            return self.waiting[0]
+        at = bisect_right(self.fitting, (space, inf))
+        return self.fitting[at - 1][1] if at else None
+
+
+_CUT = ("label", "labels", "tokens")
+
+
+class SplitNode(Expanding):
+    """Gives an utterance that is longer than ``most`` in parts of that many tokens; other ones pass as they are."""
+
+    def __init__(self, source: Node, lane: Lane, site: Site, most: int, length: Length) -> None:
+        super().__init__(source, lane, site)
+        self.most, self.measured = most, measure_of(length)
+
+    def expand(self) -> Iterator[Sample]:
+        sample: Sample = self.item
+        if self.measured(sample) <= self.most:
+            yield sample
+            return
+        tokens = sample["label"]
+        heard = not sample.text_only or any(sample.recordings(of) for of in sample.chain.streams)
+        if self.measured(sample) > len(tokens) or heard:
+            message = 'it is longer than a row, and only tokens can be split: leave it out by overflow="drop"'
+            raise DataError("over_budget", message)
+        for first in range(0, len(tokens), self.most):
+            part = sample.copy()
+            for name in _CUT:
+                value: Any = part.fields.get(name)
+                if hasattr(value, "__len__") and len(value) == len(tokens):
+                    part.fields[name] = value[first : first + self.most]
+            yield part

@@ -1,0 +1,307 @@
+"""``pad``: makes the tensors of a batch. Here everything deferred is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from uio_pipes.base.checks import check_names, is_whole, require
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core.chain import audio_names, recordings
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.realize import realize
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, added
+from uio_pipes.stages.batches.rows import LAYOUTS, PADDED, PaddedRows, check_kept, odd_ones, together
+
+IGNORE = -1  # WeNet's padding of targets
+NO_LOSS = -100  # torch's, in the field ``labels`` of conversations
+_OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
+_MADE = frozenset([*_OF_BATCH, "wav", "feat", "label", "speaker"])  # names that ``keep`` cannot have
+
+Collate = Callable[[list[Sample]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Pad(Stage):
+    """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
+
+    A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
+    there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
+    ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
+    ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker`` (B,) int32 and the
+    lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
+    comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have
+    several recordings there (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each
+    has.
+
+    The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
+    lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have
+    no rate.
+
+    Args:
+        pcm: whether to have the waveforms as ``pcm`` although there are features. Default: False.
+        keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
+            (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
+            by -1, ``labels`` by -100) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an
+            utterance without such a field. Default: (), none.
+        layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
+        collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
+            first. Default: None.
+    """
+
+    name: ClassVar[str] = "pad"
+    takes: ClassVar[tuple[str, ...]] = ("batch",)
+    gives: ClassVar[str] = "padded batch"
+    note: ClassVar[str] = "makes the batch: decoding and features happen here"
+    one_to_one: ClassVar[bool] = True
+    on_tensors: ClassVar[bool] = True
+    one_rate: ClassVar[bool] = True
+
+    pcm: bool = False
+    keep: Sequence[str] = added(())
+    layout: str = added(PADDED)
+    collate: Collate | None = added(None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep != ():
+            check_names(self.name, "keep", self.keep)
+        rule = "keep must name other fields than those that the batch has anyway"
+        require(_MADE.isdisjoint(self.keep), self.name, rule, self.keep, 'try ["txt"]')
+        require(self.layout in LAYOUTS, self.name, f"layout must be one of {LAYOUTS}", self.layout, "see help")
+        ok = self.collate is None or callable(self.collate)
+        require(ok, self.name, "collate must be a function of a list of utterances", self.collate, "give a function")
+        others = (self.pcm, self.keep, self.layout) != (False, (), PADDED)
+        rule = "collate makes the whole batch, so that pcm, keep and layout do nothing"
+        require(self.collate is None or not others, self.name, rule, self.collate, "leave these out")
+        object.__setattr__(self, "keep", tuple(self.keep))
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _PadNode(source, lane, self)
+
+
+class _PadNode(Node):
+    def __init__(self, source: Node, lane: Lane, stage: Pad) -> None:
+        super().__init__(source)
+        self.lane, self.stage = lane, stage
+
+    def next(self) -> Any:
+        samples: list[Sample] = self.source.next()
+        if self.lane.mode.skimming:
+            return samples
+        collate = self.stage.collate
+        chains = {id(sample.chain): sample.chain for sample in samples}.values()  # of the sources of a mix
+        batch = _Batch(len(samples), self.stage, list(dict.fromkeys(of for chain in chains for of in chain.named)))
+        # Copies, because a node of the user's may give the same samples again.
+        copies = [sample.copy() for sample in sorted(samples, key=_planned, reverse=True)]
+        made: list[tuple[Sample, int]] = []
+        labels: list[int] = []
+        for sample, length in realize(copies, self.lane, whole=collate is not None, read=self.stage.keep):
+            labels.append(sample.labels)
+            if collate is None:
+                sample.fields = batch.add(sample.fields)  # frees memory for the next one, which is still in the cache
+            made.append((sample, length))
+        audible = collate is not None or batch.audible
+        odd = odd_ones([sample for sample, _ in made], self.lane, Pad.name) if audible else frozenset[int]()
+        kept = [i for i in range(len(made)) if i not in odd]
+        self.lane.ledger.delivered([made[i][1] for i in kept], [labels[i] for i in kept])
+        if collate is None:
+            return batch.made(odd)
+        return _collated(collate, [made[i][0] for i in kept])
+
+
+def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
+    batch = collate(samples) if samples else {}
+    if not isinstance(batch, dict):
+        raise PipelineError(f"pad: the function given as collate must return a dict, not {type(batch).__name__}")
+    return batch
+
+
+def _planned(sample: Sample) -> float:
+    try:
+        plan = sample.planned()
+    except DataError:  # reported when the sample is realized
+        return 0
+    return plan.duration_frames if plan is not None else 0
+
+
+class _Column:
+    """One field of a batch: of these utterances' ``field``, under ``name``, with its lengths under ``lengths``."""
+
+    def __init__(self, of: str, field: str, name: str, rows: PaddedRows) -> None:
+        prefix = f"{of}_" if of else ""
+        self.of, self.field, self.rows = of, of if of and field == "wav" else prefix + field, rows
+        self.name = prefix + name
+        self.lengths = f"{self.name}_length{'' if name == 'pcm' else 's'}"
+
+
+def _columns(most: int, of: str) -> tuple[_Column, _Column, _Column]:
+    return (
+        _Column(of, "feat", "feats", PaddedRows(most, 2, 0.0, torch.float32)),
+        _Column(of, "wav", "pcm", PaddedRows(most, 1, 0.0, torch.float32)),
+        _Column(of, "label", "target", PaddedRows(most, 1, IGNORE, torch.int64)),
+    )
+
+
+class _Batch:
+    """A batch to which utterances are added one by one, the longest first if plans are right."""
+
+    def __init__(self, most: int, stage: Pad, streams: Sequence[str] = ()) -> None:
+        self.stage = stage
+        self.fields: list[dict[str, Any]] = []  # without audio, features and labels
+        self.sizes: list[int] = []
+        self.streams = [_columns(most, of) for of in ("", *streams)]
+        self.several: dict[str, list[list[torch.Tensor]]] = {}  # by stream: of each utterance, all recordings
+        taken = {column.field for columns in self.streams for column in columns}
+        self._check_keep(taken - {*streams})
+        self.taken = taken - {*stage.keep}
+
+    def _check_keep(self, taken: set[str]) -> None:
+        """Raises: PipelineError if one of these fields is to be kept. A stream that is a text or codes may be."""
+        keep, rule = self.stage.keep, "keep must name other fields than the streams that stages work on"
+        require(taken.isdisjoint(keep), self.stage.name, rule, keep, "their tensors are in the batch anyway")
+
+    @property
+    def audible(self) -> bool:
+        """True if it holds audio or features."""
+        return any(map(any, self.several.values())) or any(
+            feats.rows.lengths or waves.rows.lengths for feats, waves, _ in self.streams
+        )
+
+    def add(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Add an utterance and return its other fields. Raises: PipelineError if it does not fit the others."""
+        if "key" not in fields:
+            raise PipelineError("pad: an utterance has no key; the function given to .map(…) must keep it")
+        for feats, waves, labels in self.streams:
+            feat = fields.get(feats.field)
+            if feats.of:
+                several = _listed(fields, feats.of)
+                self.several.setdefault(feats.of, []).append(several or [])
+                if several is not None:
+                    continue
+            self._put(feats, fields, None if feat is None else torch.as_tensor(feat))
+            self._put(labels, fields, _labels(fields, labels.field))
+            audio = waves.field in fields and (not waves.of or f"{waves.of}_sample_rate" in fields)
+            if audio and waves.field not in self.taken:
+                self._check_keep({waves.field})
+            alone = audio and (self.stage.pcm or feat is None)
+            self._put(waves, fields, _mono(fields, fields[waves.field], waves.of) if alone else None)
+        lengths = (column.rows.lengths for columns in self.streams for column in columns)
+        self.sizes.append(next((found[-1] for found in lengths if found), 0))
+        rest = {name: value for name, value in fields.items() if name not in self.taken or _is_class(name, value)}
+        self.fields.append(rest)
+        return rest
+
+    def made(self, without: frozenset[int] = frozenset()) -> dict[str, Any]:
+        """Return the batch (see :class:`Pad`) ``without`` the utterances of these numbers; ``{}`` if it is empty."""
+        if not self.fields:
+            return {}
+        order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__, reverse=True)
+        order = [i for i in order if i not in without] if without else order
+        fields = [self.fields[i] for i in order]
+        batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
+        for column in (column for columns in self.streams for column in columns):
+            if column.rows.lengths:
+                batch[column.name], batch[column.lengths] = column.rows.made(order, self.stage.layout)
+        for of, found in self.several.items():
+            if any(found):
+                batch |= self._several(of, [found[i] for i in order])
+        if fields and all("label" in f for f in fields):
+            batch["label"] = torch.tensor([int(f["label"]) for f in fields])
+        if all(isinstance(f.get("speaker"), int) for f in fields):
+            batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
+        for name, field in (("langs", "lang"), ("tasks", "task")):
+            if all(field in f for f in fields):
+                batch[name] = [f[field] for f in fields]
+        for name in self.stage.keep:
+            padding = NO_LOSS if name == "labels" else IGNORE
+            kept = together(name, [f.get(name) for f in fields], self.stage.layout, padding)
+            check_kept(self.stage.name, name, batch, kept)
+            batch |= kept
+        return batch
+
+    def _several(self, of: str, found: list[list[torch.Tensor]]) -> dict[str, Any]:
+        """Return the rows of all recordings in a stream one after the other, and how many each utterance has."""
+        rows = [row for one in found for row in one]
+        name = f"{of}_{'feats' if rows[0].ndim > 1 else 'pcm'}"
+        if any(column.rows.lengths for columns in self.streams for column in columns if column.of == of):
+            raise PipelineError(
+                f"pad: some utterances have one recording in {of!r}, others a list; make all of them lists"
+            )
+        made = together(name, rows, self.stage.layout, IGNORE)
+        return made | {f"{of}_counts": torch.tensor([len(one) for one in found], dtype=torch.int32)}
+
+    def _put(self, column: _Column, fields: dict[str, Any], row: torch.Tensor | None) -> None:
+        """Add the utterance's ``row``. Raises: PipelineError unless it is like that of the first utterance."""
+        rows, name = column.rows, column.field
+        if self.fields and (row is None) == bool(rows.lengths):
+            has, lacks = (self.fields[0], fields) if row is None else (fields, self.fields[0])
+            none = "one number there" if name in lacks else "none"
+            raise PipelineError(f"pad: {has['key']} has a {name}, {lacks['key']} has {none}; they cannot share a batch")
+        if row is None:
+            return
+        if row.ndim < rows.ndim:
+            shape = tuple(row.shape)
+            raise PipelineError(f"pad: the {name} of {fields['key']} has the shape {shape}: a dimension is missing")
+        if rows.lengths and row.shape[1:] != rows.tail:
+            one, other = ("×".join(map(str, tail)) or "no" for tail in (rows.tail, row.shape[1:]))
+            widths = f"{self._first} has a {name} of {one} bins, {fields['key']} one of {other}"
+            raise PipelineError(f"pad: {widths}; they cannot share a batch")
+        rows.add(row)
+
+    @property
+    def _first(self) -> str:
+        return str(self.fields[0]["key"])
+
+
+def _listed(fields: dict[str, Any], of: str) -> list[torch.Tensor] | None:
+    """Return the features or waveforms of all recordings in a stream; None if it is no list of them. Arrays without a
+    rate are none, but codes."""
+    names = audio_names(of)
+    feats = fields.get(names["feat"])
+    if recordings(fields, names) is None or (feats is None and names["sample_rate"] not in fields):
+        return None
+    return [torch.as_tensor(feat) for feat in feats or [_mono(fields, wav, of) for wav in fields[of]]]
+
+
+def _is_class(name: str, value: Any) -> bool:
+    """Return whether it is a label that is one whole number, not those of tokens."""
+    return name == "label" and (is_whole(value) or (np.ndim(value) == 0 and str(getattr(value, "dtype", "")) in _WHOLE))
+
+
+_WHOLE = frozenset(
+    f"{package}{kind}{bits}" for package in ("", "torch.") for kind in ("int", "uint") for bits in (8, 16, 32, 64)
+)
+
+
+def _labels(fields: dict[str, Any], name: str) -> torch.Tensor | None:
+    """Return the labels of an utterance, None if it has none, or a class instead."""
+    if name not in fields or _is_class(name, fields[name]):
+        return None
+    if isinstance(fields[name], str):
+        remedy = (
+            f"if it is a class, make a number of it with .map(…), as in sample[{name!r}] = CLASSES[sample[{name!r}]]"
+        )
+        raise PipelineError(f"pad: the {name} of {fields['key']} is not a list of integers, but a text; {remedy}")
+    try:
+        return torch.as_tensor(fields[name], dtype=torch.int64)
+    except (TypeError, ValueError) as error:
+        raise PipelineError(f"pad: the {name} of {fields['key']} is not a list of integers: {error}") from error
+
+
+def _mono(fields: dict[str, Any], audio: Any, of: str) -> torch.Tensor:
+    if not isinstance(audio, (torch.Tensor, np.ndarray)):
+        stage = f".decode_audio({f'of={of!r}' if of else ''})"
+        raise PipelineError(f"pad: the audio of {fields['key']} is not decoded; put {stage} before batching")
+    wav = torch.as_tensor(audio)
+    if wav.ndim == 2 and wav.shape[0] != 1:
+        raise PipelineError(
+            f"pad: {fields['key']} has {wav.shape[0]} channels; choose one with .decode_audio(channel=…)"
+        )
+    return wav.reshape(-1)

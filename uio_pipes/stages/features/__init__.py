@@ -1,0 +1,1 @@
+"""Stages that make features, or work on them."""

@@ -1,0 +1,158 @@
+"""``global_cmvn``, ``deltas``, ``stack``: features normalized, with differences, neighbouring frames as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+import torch
+
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.checks import require
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.per_utterance import OfStream
+from uio_pipes.core.sample import Sample
+from uio_pipes.dsp.features import Cmvn, append_deltas, cmvn_of, read_cmvn
+
+
+@dataclass(frozen=True)
+class GlobalCmvn(OfStream):
+    """Normalize ``feat`` by the mean and standard deviation of each bin over the whole corpus.
+
+    Args:
+        stats: path or URL of WeNet's ``global_cmvn`` (JSON) or of Kaldi's statistics (binary or text), which is
+            read when a loader starts; or a dict with the content of WeNet's JSON. The command ``uio cmvn`` computes
+            them.
+        norm_var: whether to divide by the standard deviation; False only subtracts the mean. Default: True.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+
+    Raises:
+        ListError: when the loader starts, if the file cannot be used.
+        PipelineError: while running, if ``feat`` has another number of bins.
+    """
+
+    name: ClassVar[str] = "global_cmvn"
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    stats: str | os.PathLike[str] | Mapping[str, Any]
+    norm_var: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = isinstance(self.stats, (str, os.PathLike, Mapping))
+        require(ok, self.name, "stats must be a path or a dict", self.stats, 'as in .global_cmvn("data/global_cmvn")')
+        if isinstance(self.stats, Mapping):
+            self.cmvn  # noqa: B018  wrong numbers fail now
+
+    @cached_property
+    def cmvn(self) -> Cmvn:
+        return cmvn_of(self.stats) if isinstance(self.stats, Mapping) else read_cmvn(self.stats)
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        self.cmvn  # noqa: B018  a bad file fails before the first utterance
+        return super().build(source, lane, site)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        feat = torch.as_tensor(sample.fields["feat"])
+        mean, istd = map(torch.from_numpy, self.cmvn)
+        if feat.shape[1] != len(mean):
+            raise PipelineError(
+                f"global_cmvn: the statistics are of {len(mean)} bins, the features of {sample.key} have "
+                f"{feat.shape[1]}; compute statistics of these features, or features with as many bins"
+            )
+        centred = feat - mean
+        sample.fields["feat"] = centred.mul_(istd) if self.norm_var else centred
+
+    def describe(self, *, stable: bool = False) -> str:
+        """As for every stage; fingerprints have a hash of the numbers instead of their path."""
+        if not stable:
+            return super().describe()
+        digest = blake2b(self.cmvn.mean.tobytes() + self.cmvn.istd.tobytes(), digest_size=8).hexdigest()
+        of = f", of={self.of!r}" if self.of else ""
+        return f"{self.name}(stats={digest}, norm_var={self.norm_var}{of})"
+
+
+@dataclass(frozen=True)
+class Deltas(OfStream):
+    """Append to ``feat`` (T, F) its differences over time: (T, F · (order + 1)).
+
+    Each order is the linear regression, over a few frames, of the order before, with frames at the edges repeated,
+    equal to ``torchaudio.functional.compute_deltas``. Order 2 after ``mfcc`` gives Kaldi's usual MFCC + Δ + ΔΔ.
+
+    Args:
+        order: 1 appends Δ, 2 appends Δ and ΔΔ, and so on. Default: 2.
+        win_length: frames of the regression, an odd number. Default: 5.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+    """
+
+    name: ClassVar[str] = "deltas"
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    order: int = 2
+    win_length: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.order >= 1, self.name, "order must be 1 or more", self.order, "2 is usual")
+        ok = self.win_length >= 3 and self.win_length % 2 == 1
+        require(ok, self.name, "win_length must be an odd number of frames, 3 or more", self.win_length, "5 is usual")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        sample.fields["feat"] = append_deltas(torch.as_tensor(sample.fields["feat"]), self.order, self.win_length)
+
+
+@dataclass(frozen=True)
+class Stack(OfStream):
+    """Put neighbouring frames of ``feat`` together to one wider frame, at a lower frame rate.
+
+    (T, F) becomes (⌈T / stride⌉, frames × F). Frame i has those around frame i × stride: (frames - 1) // 2 before it,
+    the others after it; beyond the ends the first and the last frame are repeated. This is the low frame rate of
+    FunASR (``apply_lfr`` with its ``lfr_m`` and ``lfr_n``).
+
+    Args:
+        frames: how many frames to put together, 1 or more. Default: 7.
+        stride: how many frames to go on for the next one, 1 or more. Default: 6.
+        of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+    """
+
+    name: ClassVar[str] = "stack"
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    frames: int = 7
+    stride: int = 6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("frames", "stride"):
+            value = getattr(self, name)
+            require(value >= 1, self.name, f"{name} must be 1 or more", value, "Paraformer has frames=7, stride=6")
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        if plan is None:
+            return None
+        if plan.frames is None:
+            raise PipelineError("stack works on features: put .fbank(…) before it")
+        return plan._replace(frames=-(-plan.frames // self.stride))
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        feat = torch.as_tensor(sample.fields["feat"])
+        if feat.ndim == 1:  # codes of one codebook
+            feat = feat.unsqueeze(1)
+        count, before = -(-len(feat) // self.stride), (self.frames - 1) // 2
+        after = max(0, (count - 1) * self.stride + self.frames - before - len(feat))
+        if not count:
+            sample.fields["feat"] = feat.new_zeros((0, self.frames * feat.shape[1]))
+            return
+        padded = torch.cat([feat[:1].expand(before, -1), feat, feat[-1:].expand(after, -1)])
+        windows = padded.unfold(0, self.frames, self.stride)[:count]  # (count, F, frames)
+        sample.fields["feat"] = windows.transpose(1, 2).reshape(count, -1)

@@ -1,0 +1,1 @@
+"""Stages that order, repeat and mix what flows."""

@@ -1,0 +1,226 @@
+"""``take``, ``skip`` and ``repeat``: only the first items, all but the first, or all several times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torchdata.nodes import BaseNode
+
+from uio_pipes.base.checks import require
+from uio_pipes.core.lane import DEALS, ROUNDS, Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import Stage, Upstream
+from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
+
+
+@dataclass(frozen=True)
+class Take(Stage):
+    """Keep only the first items, and end there.
+
+    Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane.
+
+    Args:
+        number: how many to keep, of whatever passes this stage: list items, utterances or batches. At least 1.
+    """
+
+    name: ClassVar[str] = "take"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+    bounds_stream: ClassVar[bool] = True
+
+    number: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.number >= 1, self.name, "number must be 1 or more", self.number, "leave the stage out to take all")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _TakeNode(source, self.number)
+
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        return [min(n, self.number) for n in counts]
+
+
+class CountdownNode(Node):
+    """Counts the first items: ``left`` are still to come."""
+
+    state_fields = ("left",)
+
+    def __init__(self, source: Node, count: int) -> None:
+        super().__init__(source)
+        self.count = count
+
+    def start(self) -> None:
+        self.left = self.count
+
+
+class _TakeNode(CountdownNode):
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"left": whole(self.count + 1)}
+
+    def next(self) -> Any:
+        if not self.left:
+            raise StopIteration
+        item = self.source.next()
+        self.left -= 1
+        return item
+
+    def remaining(self) -> tuple[int, int]:
+        return super().remaining() if self.left else (0, 0)
+
+
+@dataclass(frozen=True)
+class Skip(Stage):
+    """Leave out the first items.
+
+    Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane. To skip
+    some batches once, after a loss spike, call :meth:`Loader.skip` instead.
+
+    Args:
+        number: how many to leave out, of whatever passes this stage: list items, utterances or batches. 0 or more.
+    """
+
+    name: ClassVar[str] = "skip"
+    silent: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+
+    number: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.number >= 0, self.name, "number must be 0 or more", self.number, "how many to leave out")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _SkipNode(source, lane, self.number)
+
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        return [max(0, n - self.number) for n in counts]
+
+
+class _SkipNode(CountdownNode):
+    def __init__(self, source: Node, lane: Lane, count: int) -> None:
+        super().__init__(source, count)
+        self.lane = lane
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"left": Kind(f"0 or {self.count}", lambda value: type(value) is int and value in (0, self.count))}
+
+    def next(self) -> Any:
+        if self.left:
+            left, self.left = self.left, 0
+            for _ in range(left):
+                self.source.skip(1)
+                self.lane.pulse.arrived += 1  # they came this far
+        return self.source.next()
+
+
+@dataclass(frozen=True)
+class Repeat(Stage):
+    """Repeat everything before this stage, a number of times or for ever (WeNet's ``cycle``).
+
+    Each round is shuffled and augmented anew. Directly after ``list_files`` the whole list is repeated, after
+    ``sharding_filter`` each lane's share. An endless stream is cut into epochs by ``Loader(steps_per_epoch=…)``. It
+    ends all the same after a whole round of which later stages leave nothing.
+
+    Args:
+        times: number of rounds, at least 1; None or -1 repeats for ever. Default: None.
+    """
+
+    name: ClassVar[str] = "repeat"
+    takes: ClassVar[tuple[str, ...]] = ("any",)
+
+    times: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.times is None or self.times == -1 or self.times >= 1
+        require(ok, self.name, "times must be 1 or more, or None (for ever)", self.times, "None repeats for ever")
+
+    @property
+    def note(self) -> str:  # type: ignore[override]
+        return "endless: cut into epochs by Loader(steps_per_epoch=…)" if self.rounds is None else ""
+
+    @property
+    def endless(self) -> bool:
+        return self.rounds is None
+
+    @property
+    def rounds(self) -> int | None:
+        """The number of rounds; None for ever."""
+        return None if self.times == -1 else self.times
+
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        return _RepeatNode(upstream, lane, self.rounds)
+
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        return None if self.rounds is None else [n * self.rounds for n in counts]
+
+
+class _RepeatNode(Node):
+    """State: the round, whether anything of it has come through yet, the state of its source, and if it is over."""
+
+    state_fields = ("round", "given")
+
+    def __init__(self, upstream: Upstream, lane: Lane, rounds: int | None) -> None:
+        super().__init__()
+        self.upstream, self.lane, self.rounds, self.pulse = upstream, lane, rounds, lane.pulse
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        BaseNode.reset(self, initial_state)
+        self.round, self.given, self.over = 0, 0, False
+        self.fruitless = 0  # rounds in a row from which nothing came through
+        if initial_state is None:
+            self._begin(0, None)
+            return
+        own = self.read_fields(initial_state)
+        self._begin(own["round"], self.read_state(initial_state, "source", OBJECT))
+        self.given = own["given"]
+        self.over = bool(self.read_state({"over": 0, **initial_state}, "over", FLAG))
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"round": whole(self.rounds or ROUNDS), "given": FLAG}
+
+    def _begin(self, number: int, state: dict[str, Any] | None) -> None:
+        self.round, self.given = number, 0
+        self.source = self.upstream(self.lane.again(number))
+        self.source.reset(state)
+        self.before, self.arrived = self.pulse.arrived, 0
+
+    def get_state(self) -> dict[str, Any]:
+        self._look()
+        state = super().get_state()
+        return state | {"over": 1} if self.over else state
+
+    def _look(self) -> None:
+        """Note if the last item has come through."""
+        if self.pulse.arrived > self.before:
+            self.given, self.arrived = 1, self.arrived + self.pulse.arrived - self.before
+            self.before = self.pulse.arrived
+
+    def next(self) -> Any:
+        self._look()
+        while not self.over:
+            try:
+                item = self.source.next()
+            except StopIteration:
+                self.over = self.round + 1 == self.rounds or self._rests()
+                if not self.over:
+                    self._begin(self.round + 1, None)
+            else:
+                if self.rounds is not None:
+                    self.given = 1
+                self.before = self.pulse.arrived
+                return item
+        raise StopIteration
+
+    def _rests(self) -> bool:
+        """True if another round is useless, because nothing came of this one."""
+        if self.rounds is not None:
+            return not self.given
+        self.fruitless = 0 if self.given else self.fruitless + 1
+        # If rounds are dealt to lanes afterwards, one may have nothing for this lane.
+        patience = 1 if self.lane.dealt == 1 else DEALS * self.lane.dealt
+        if self.fruitless < patience and not self.pulse.stalled(self.arrived):
+            return False
+        self.pulse.starved_stage = Repeat.name
+        return True

@@ -1,0 +1,150 @@
+"""``shuffle`` and ``sort``: another order, or neighbours of similar length, by a buffer."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from uio_pipes.base.checks import require
+from uio_pipes.base.hashing import pick
+from uio_pipes.core.buffer import Buffer
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.lengths import Length, check_measure
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import Stage, added
+from uio_pipes.core.state_kinds import Kind, whole
+
+LAG = 3  # a sample leaves at the latest after so many times the buffer's size
+
+
+@dataclass(frozen=True)
+class Shuffle(Stage):
+    """Shuffle within a buffer: hold a number of utterances, and for each new one let a random one of them go.
+
+    After ``list_files`` or ``open_files`` it shuffles lines or files. An utterance that has been held while 3 ×
+    ``shuffle_size`` others passed is let go next; this bounds how many headers a resumed run has to read again.
+
+    Args:
+        shuffle_size: how many utterances to hold, at least 1. Default: 1,500.
+    """
+
+    name: ClassVar[str] = "shuffle"
+    one_to_one: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
+
+    shuffle_size: int = 1500
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = isinstance(self.shuffle_size, int) and self.shuffle_size >= 1
+        require(ok, self.name, "shuffle_size must be a whole number above 0", self.shuffle_size, "WeNet uses 1500")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _ShuffleNode(source, lane, self, site)
+
+
+class _ShuffleNode(Buffer):
+    state_fields = ("position",)
+
+    def __init__(self, source: Node, lane: Lane, stage: Shuffle, site: Site) -> None:
+        super().__init__(source, lane, site.name)
+        self.size, self.key = stage.shuffle_size, lane.key(site)
+
+    def start(self) -> None:
+        self.position = 0
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole()}
+
+    def bounds(self) -> tuple[int, int]:
+        return self.size, (LAG + 1) * self.size
+
+    def order(self) -> list[int]:
+        return self.slots
+
+    def rebuild(self, order: list[int]) -> None:
+        self.slots = order
+
+    def next(self) -> Any:
+        while len(self.slots) < self.size:
+            try:
+                number, item = self.pull()
+            except StopIteration:
+                break
+            self.hold(number, item)
+            self.slots.append(number)
+        if not self.slots:
+            raise StopIteration
+        late = self.age() > LAG * self.size
+        at = self.slots.index(self.oldest) if late else pick(self.key, self.position, len(self.slots))
+        self.position += 1
+        number = self.slots[at]
+        self.slots[at] = self.slots[-1]
+        self.slots.pop()
+        return self.release(number)
+
+
+@dataclass(frozen=True)
+class Sort(Stage):
+    """Sort by planned length within a buffer: collect utterances, give them shortest first, and begin again.
+
+    Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of
+    ``shuffle``.
+
+    Args:
+        sort_size: how many utterances to collect, at least 1. Default: 500.
+        length: another length to sort by, such as "tokens", "prompt.frames", or a function of all lengths. Default:
+            None, the planned frames.
+    """
+
+    name: ClassVar[str] = "sort"
+    one_to_one: ClassVar[bool] = True
+    note: ClassVar[str] = "by the plan: nothing is decoded"
+
+    sort_size: int = 500
+    length: Length | None = added(None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = isinstance(self.sort_size, int) and self.sort_size >= 1
+        require(ok, self.name, "sort_size must be a whole number above 0", self.sort_size, "WeNet uses 500")
+        check_measure(self.name, self.length)
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _SortNode(source, lane, self, site)
+
+
+class _SortNode(Buffer):
+    def __init__(self, source: Node, lane: Lane, stage: Sort, site: Site) -> None:
+        super().__init__(source, lane, site.name, stage.length)
+        self.size = stage.sort_size
+
+    def bounds(self) -> tuple[int, int]:
+        return self.size, self.size
+
+    def order(self) -> deque[int]:
+        return self.ready
+
+    def rebuild(self, order: list[int]) -> None:
+        self.ready = deque(order)
+
+    def next(self) -> Any:
+        if not self.ready:
+            self._fill()
+        if not self.ready:
+            raise StopIteration
+        return self.release(self.ready.popleft())
+
+    def _fill(self) -> None:
+        lengths: list[tuple[int, int]] = []
+        try:
+            while len(lengths) < self.size:
+                number, item = self.pull()
+                length = self.length(item)
+                if length is not None:
+                    self.hold(number, item)
+                    lengths.append((length, number))
+        except StopIteration:
+            pass
+        self.ready = deque(number for _, number in sorted(lengths))

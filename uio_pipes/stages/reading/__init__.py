@@ -1,0 +1,1 @@
+"""How every pipeline begins: items are listed, dealt to lanes, opened and loaded."""

@@ -1,0 +1,267 @@
+"""``load_from_tar``: the utterances of tar shards, one after the other, none silently lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from uio_pipes.base.checks import require
+from uio_pipes.base.errors import DataError, StateError
+from uio_pipes.base.urls import redact
+from uio_pipes.core.buffer import OR_RESTART, reopening, taken
+from uio_pipes.core.items import File, Loaded
+from uio_pipes.core.lane import Lane, Site, Taken
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.stage import Stage, names
+from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
+from uio_pipes.formats.naming import transcript
+from uio_pipes.formats.tar.checks import NO_UTTERANCE, Checks, against_manifest, listed_in, miscounted
+from uio_pipes.formats.tar.fields import as_fields, check_members, payloads_under, text_of
+from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER
+from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance, suspects, unchecked
+from uio_pipes.io.opening import known_size, stamp
+from uio_pipes.io.stream import open_source
+from uio_pipes.stages.reading.open_files import Far, Interleaved, NextFiles, begin
+
+_AT = Kind(
+    "[offset (a multiple of 512, unless damaged), 0 or 1 (damaged), a name]",
+    lambda v: (
+        isinstance(v, list)
+        and len(v) == 3
+        and whole(1 << 60).fits(v[0])
+        and FLAG.fits(v[1])
+        and TEXT.fits(v[2])
+        and (v[1] or v[0] % BLOCK == 0)
+    ),
+)
+_TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
+
+
+@dataclass(frozen=True)
+class LoadFromTar(Stage):
+    """Read the utterances of tar shards: consecutive members with one key are an utterance.
+
+    Shards may be .tar, .tar.gz, .tar.zst, .tar.bz2 or .tar.xz. An utterance has the fields ``key``, ``txt``,
+    ``wav`` (the bytes of the audio file, whatever its format) or ``feat`` ((T, F), from ``KEY.npy``). Its other
+    members are fields named by their suffix: ``speaker``, ``spk``, ``gender``, ``age``, ``lang``, ``language``,
+    ``dialect``, ``accent``, ``task``, ``domain``, ``emotion``, ``text`` and the like as text, others as bytes. Where
+    the list has a manifest, a shard with another number of utterances or bytes than it says is reported.
+
+    Args:
+        grouping: where a member's name is cut into key and suffix: "wenet" cuts at the last dot of the whole path,
+            "webdataset" at the first dot of the base name. Default: "wenet".
+        text: suffix of the member that holds the transcript, or "json:NAME" if it is the field NAME of the member
+            ``KEY.json``; None if utterances need none: ``txt`` is then there where a shard has it. Default: "txt".
+        verify: "crc" compares each member with its CRC32 in the shard's index (``uio index``). Default: None, trusted.
+        max_member: bytes; a larger member is skipped and counted as a failure. Default: 1,073,741,824 (1 GiB).
+        fields: our names of fields with their members' suffixes, or with ``SUFFIX:NAME`` for a field of a member's
+            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``. Default: None, ours.
+    """
+
+    name: ClassVar[str] = "load_from_tar"
+    takes: ClassVar[tuple[str, ...]] = ("file",)
+    gives: ClassVar[str] = "sample"
+
+    grouping: Literal["wenet", "webdataset"] = "wenet"
+    text: str | None = "txt"
+    verify: Literal["crc"] | None = None
+    max_member: int = MAX_MEMBER
+    fields: Mapping[str, str] | None = names(members=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = self.grouping in ("wenet", "webdataset")
+        require(known, self.name, "grouping must be 'wenet' or 'webdataset'", self.grouping, "choose one")
+        rule = "text must be a suffix (txt), a suffix and a field of its JSON (json:text), or None"
+        ok = isinstance(self.text, str | None) and bool(_TEXT.fullmatch(self.transcript))
+        require(ok, self.name, rule, self.text, "look at it with tar -tf")
+        require(self.verify in (None, "crc"), self.name, "verify must be 'crc' or None", self.verify, "leave it out")
+        require(self.max_member >= 1, self.name, "max_member must be 1 byte or more", self.max_member, "try 1 << 30")
+        check_members(self.name, self.fields, self.grouping)
+
+    @property
+    def textless(self) -> bool:  # type: ignore[override]
+        return self.text is None
+
+    @property
+    def transcript(self) -> str:
+        """The suffix of the transcript's member, or ``SUFFIX:NAME``."""
+        return transcript(self.name, self.text, self.fields)
+
+    def check(self, before: Sequence[Stage]) -> None:
+        several = any(stage.files_at_once > 1 for stage in before[:-1])
+        rule = "open_files(interleave=…) must stand directly before load_from_tar"
+        require(not several, self.name, rule, before[-1].name if before else "", "put nothing between them")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        count = getattr(source, "at_once", 1)
+        if count == 1:
+            return _TarNode(source, lane, self, NextFiles(source))
+        return Interleaved(source, count, lambda files: _TarNode(source, lane, self, files))
+
+
+class _TarNode(Node):
+    """State: the source's from before the current shard, and where in the shard the next utterance begins."""
+
+    def __init__(self, source: Node, lane: Lane, stage: LoadFromTar, files: NextFiles) -> None:
+        super().__init__(source)
+        self.lane, self.stage, self.files = lane, stage, files
+        self.loaded = Loaded(lane)
+        self.needs_text = lane.needs_text and not stage.textless
+        self.reader: TarReader | None = None
+
+    def start(self) -> None:
+        self.file: File | None = None
+        self.far: Far | None = None  # reads the file, if it is remote
+        self.reader = None
+        self.before: dict[str, Any] = {}
+        self.taken = Taken(self.lane.pulse)
+        self.stamp = ""
+        self.seen = 0  # utterances of the current shard, including failed ones
+        self.checks: Checks | None = None
+
+    def next(self) -> Sample:
+        while True:
+            try:
+                if self.reader is None:
+                    self._open_next()
+                assert self.reader is not None
+                self.files.prepare(self.far)
+                sample = self._sample(self.reader.next())
+            except StopIteration:
+                if self.reader is None:
+                    raise
+                self._end()
+            except DataError as error:
+                self._failed(error)
+            else:
+                self.seen += 1
+                self.lane.ledger.fine(self.stage.name)
+                return sample
+
+    def _failed(self, error: DataError) -> None:
+        if self.file is not None:
+            error.item = self.file.origin.item
+            if error.reason == "unclear_end" and self.file.expected is not None:
+                return  # its manifest says more
+        out_of_reach = self.reader is None or error.reason in UNREADABLE
+        if self.reader is not None:
+            self.seen += error.reason not in NO_UTTERANCE and not out_of_reach
+        self.lane.ledger.fail(error, self.stage.name)
+        if out_of_reach:
+            self._end()
+
+    def _end(self) -> None:
+        """Close the shard, which was read as far as possible, and report what only its end shows."""
+        found = list(self._at_end()) if self.file is not None else []
+        for error in found:
+            error.item = self.file.origin.item if self.file is not None else None
+        if self.reader is not None:
+            self._close()
+        for error in found:
+            self.lane.ledger.fail(error, self.stage.name)
+
+    def _at_end(self) -> Iterator[DataError]:
+        """Yield what is wrong with the shard as a whole: suspicious utterances of a damaged stream, and differences
+        from its manifest or index."""
+        assert self.file is not None
+        reader, url, expected = self.reader, self.file.url, self.file.expected
+        if reader is not None and self.checks is None and not self.lane.ledger.quiet:
+            if reader.sound is not None:
+                yield from suspects(lambda: self._reader(None), reader.sound, url)
+            if reader.unchecked:
+                yield unchecked(url)
+        if expected is not None:
+            bad = against_manifest(url, expected, self.seen, known_size(url, self.far) if reader else None)
+            yield from [bad] if bad is not None else []
+        elif self.checks is not None and self.checks.utterances != self.seen:
+            yield miscounted(url, self.checks.utterances, self.seen, "index")
+
+    def _open_next(self) -> None:
+        self.before, self.file, self.far = self.files.next()
+        self.taken = Taken(self.lane.pulse)
+        self.seen = 0
+        self._open(0)
+
+    def _open(self, offset: int, damaged: bool = False, last: str = "") -> None:
+        assert self.file is not None
+        try:
+            self.far = self.far or begin(self.file, offset)
+            self.reader = self._reader(self.far, offset, damaged, last)
+            if self.stage.verify is not None:
+                self.checks = Checks(self.file.url, self.file.access)
+        except DataError as error:
+            raise listed_in(error, self.file.url, self.file.place) from error
+
+    def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
+        assert self.file is not None
+        stream = open_source(self.file.url, self.file.access, far)
+        if offset and far is None and not stream.read_upto(offset - 1, 1):
+            stream.close()
+            raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
+        stage = self.stage
+        text = stage.transcript.partition(":")[0] if self.needs_text else ""
+        limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
+        return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
+
+    def _close(self) -> None:
+        assert self.reader is not None
+        self.reader.close()
+        self.reader, self.file, self.far, self.stamp, self.checks = None, None, None, "", None
+
+    def _sample(self, utterance: TarUtterance) -> Sample:
+        assert self.file is not None
+        if self.checks is not None:
+            self.checks.apply(utterance)
+        stage, url = self.stage, self.file.url
+        text = text_of(utterance, url, stage.transcript) if self.needs_text else None
+        fields = as_fields(utterance, url, text, stage.fields)
+        item, _, sub, pass_, source = self.file.origin
+        origin = Origin(item, utterance.offset, sub, pass_, source)
+        return self.loaded.sample(fields, origin, self.file.url)
+
+    def get_state(self) -> dict[str, Any]:
+        if self.reader is None or self.file is None:
+            return {"source": self.files.get_state()}
+        self.stamp = self.stamp or self._stamp(self.file)
+        offset, damaged, last = self.reader.tell()
+        state = {"source": self.before, "at": [offset, int(damaged), last], "seen": self.seen, "stamp": self.stamp}
+        return {**state, "url": redact(self.file.url), **self.taken.saved()}
+
+    def _stamp(self, file: File) -> str:
+        return stamp(file.url) if self.far is None else self.far.stamp
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = super().remaining()
+        return held, items + len(self.files)
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        if self.reader is not None:  # a node may be reset in the middle of a shard
+            self._close()
+        self.files.clear()
+        source = None if initial_state is None else self.read_state(initial_state, "source", OBJECT)
+        begun = initial_state is not None and len(initial_state) > 1
+        if begun:
+            offset, damaged, last = self.read_state(initial_state, "at", _AT)
+            seen, old = self.read_state(initial_state, "seen", whole()), self.read_state(initial_state, "stamp", TEXT)
+        super().reset(source)
+        if begun:
+            self.seen = seen
+            self._reopen((offset, bool(damaged), last), old)
+            self.taken = Taken(self.lane.pulse, initial_state)
+
+    def _reopen(self, at: tuple[int, bool, str], old: str) -> None:
+        self.before = self.source.get_state()
+        self.file = taken(self.source, self.stage.name)
+        assert self.file is not None
+        with reopening():
+            self.far = begin(self.file, at[0])
+            new = self._stamp(self.file)
+            if new != old:
+                rule = f"{self.file.url} changed since the state was saved: {old} then, {new} now"
+                raise StateError(f"{rule}. Restore the shard, {OR_RESTART}")
+            self._open(*at)
+        self.stamp = old

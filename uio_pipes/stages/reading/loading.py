@@ -1,0 +1,147 @@
+"""Stages that load one utterance of each item, ``load_from_raw`` and ``load_records``, and their node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+from uio_pipes.base.checks import require
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.core.items import Item, Loaded, Record, Upcoming
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, added, names
+from uio_pipes.formats.lists.table import parse
+from uio_pipes.formats.naming import names_of, transcript
+from uio_pipes.io.lookahead import Whole
+from uio_pipes.io.opening import is_local, open_file
+
+
+class Loading(Stage):
+    """A stage that makes one utterance of each item. Items have an ``origin`` and a ``place``, for messages."""
+
+    gives: ClassVar[str] = "sample"
+    refers: ClassVar[bool] = True
+    one_to_one: ClassVar[bool] = True
+
+    def load(self, item: Any) -> dict[str, Any]:
+        """Return the fields of ``item``. Raises: DataError."""
+        raise NotImplementedError
+
+    def loader(self, lane: Lane) -> Callable[[Any], dict[str, Any]]:
+        """Return what loads the items of one lane."""
+        return self.load
+
+    def key(self, item: Any, error: DataError) -> str:
+        """Return the name of the utterance that failed with ``error``, as far as it is known."""
+        raise NotImplementedError
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _LoadingNode(source, lane, self)
+
+
+class _LoadingNode(Node):
+    def __init__(self, source: Node, lane: Lane, stage: Loading) -> None:
+        super().__init__(source)
+        self.lane, self.stage = lane, stage
+        self.loaded = Loaded(lane)
+        self.upcoming: Upcoming[Any] = Upcoming(source, stage.loader(lane), lane)
+
+    def next(self) -> Sample:
+        while True:
+            item, fields = self.upcoming.next()
+            if isinstance(fields, DataError):
+                fields.key, fields.item = self.stage.key(item, fields), item.origin.item
+                self.lane.ledger.fail(fields, self.stage.name)
+            else:
+                self.lane.ledger.fine(self.stage.name)
+                return self.loaded.sample(fields, item.origin, item.place)
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        self.upcoming.clear()
+        super().reset(initial_state)
+
+    def get_state(self) -> dict[str, Any]:
+        return self.upcoming.get_state()
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = super().remaining()
+        return held, items + len(self.upcoming)
+
+
+@dataclass(frozen=True)
+class LoadFromRaw(Loading):
+    """Read the utterances of a raw list: one JSON object per line, ``{"key": …, "wav": path or URL, "txt": …}``.
+
+    A line may also have ``start`` and ``end`` (seconds: the utterance is that segment of the recording),
+    ``duration`` (seconds: the audio's header is then not read to plan), ``speaker``, ``feat`` (path of a .npy array
+    (T, F), instead of ``wav``), and any other name: all are kept as fields.
+
+    Args:
+        fields: our names of fields whose names in the lines are others, as in ``{"wav": "audio", "txt": "text"}``.
+            Default: None, all have ours.
+        text: name that holds the transcript; None if utterances need none: ``txt`` is then there where a line has it.
+            Default: "txt".
+    """
+
+    name: ClassVar[str] = "load_from_raw"
+    takes: ClassVar[tuple[str, ...]] = ("item",)
+
+    fields: Mapping[str, str] | None = names()
+    text: str | None = added("txt")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.text is None or (isinstance(self.text, str) and bool(self.text))
+        require(ok, self.name, "text must be the name of the transcript, or None", self.text, 'as in text="sentence"')
+        names_of(self.name, self._names)
+
+    @property
+    def textless(self) -> bool:  # type: ignore[override]
+        return self.text is None
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Our names of fields, with those in the lines."""
+        theirs = transcript(self.name, self.text, self.fields)
+        return {**(self.fields or {}), **({} if theirs == "txt" else {"txt": theirs})}
+
+    def loader(self, lane: Lane) -> Callable[[Item], dict[str, Any]]:
+        return partial(self.load, needs_text=lane.needs_text)
+
+    def load(self, item: Item, needs_text: bool = True) -> dict[str, Any]:
+        try:
+            fields = parse(item.text, item.place, self._names, needs_text and not self.textless)
+        except ListError as error:
+            if not item.origin.item:  # the first line: a list of another kind
+                raise
+            raise DataError("bad_line", f"not a JSON object: {item.text[:80]!r}", url=item.place) from error
+        for name in ("wav", "feat"):
+            value = fields.get(name)
+            if isinstance(value, str) and is_local(value) is None:
+                fields[name] = Whole(open_file(value, item.access))
+        return fields
+
+    def key(self, item: Item, error: DataError) -> str:
+        return error.member
+
+
+@dataclass(frozen=True)
+class LoadRecords(Loading):
+    """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables, manifests.
+
+    ``uio.from_tar_index``, ``uio.from_indexed``, ``uio.from_kaldi``, ``uio.from_nemo`` and others end with this stage.
+    Audio is read when the batch is made.
+    """
+
+    name: ClassVar[str] = "load_records"
+    takes: ClassVar[tuple[str, ...]] = ("record",)
+
+    def load(self, item: Record) -> dict[str, Any]:
+        return item.records.fields(item.number)
+
+    def key(self, item: Record, error: DataError) -> str:
+        return error.key or item.key

@@ -1,0 +1,205 @@
+"""``open_files``: each line of the list as a file, opened through fsspec when it is read, the next one early."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+from torchdata.nodes import BaseNode
+
+from uio_pipes.base.checks import require
+from uio_pipes.base.errors import StateError, UioError
+from uio_pipes.core.items import File, Item
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.stage import FileList, Stage, added
+from uio_pipes.core.state_kinds import DAMAGED, OBJECT, listed, whole
+from uio_pipes.formats.tar.checks import no_raw_line
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.opening import CachedFile, is_local, open_ahead
+from uio_pipes.io.ranged import RemoteFile
+from uio_pipes.io.readahead import ReadAhead
+
+Far = ReadAhead | CachedFile
+
+
+class _Next(NamedTuple):
+    before: dict[str, Any]  # the source's state
+    file: File | Exception  # or the error that the source raised
+    far: Far | None
+
+
+class NextFiles:
+    """``next()`` gives the source's state before a file, the file, and its reader if that was begun already."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._next: _Next | None = None
+
+    def next(self) -> tuple[dict[str, Any], File, Far | None]:
+        """Return the next file. Raises what the source raises, at its turn."""
+        found, self._next = self._next or self._take(), None
+        if isinstance(found.file, Exception):
+            try:
+                raise found.file
+            finally:
+                del found  # its traceback leads to this frame, and so to the trainer's: all would be a circle
+        return found.before, found.file, found.far
+
+    def prepare(self, far: Far | None) -> None:
+        """Begin the next file once all of ``far``, the current one, was requested; then request more of the next."""
+        if self._next is not None:
+            if isinstance(self._next.far, ReadAhead):
+                self._next.far.prepare()
+            return
+        if not isinstance(far, ReadAhead) or not far.near_end():
+            return
+        found = self._take()
+        if isinstance(found.file, File) and is_local(found.file.url) is None and not found.file.access.cache:
+            found = found._replace(far=ReadAhead(RemoteFile(found.file.url, found.file.access)))
+        self._next = found
+
+    def _take(self) -> _Next:
+        before = self._source.get_state()
+        try:
+            return _Next(before, self._source.next(), None)
+        except (StopIteration, UioError) as error:
+            return _Next(before, error.with_traceback(None), None)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the source's state from before the next file."""
+        state: dict[str, Any] = self._next.before if self._next is not None else self._source.get_state()
+        return state
+
+    def clear(self) -> None:
+        """Forget the next file: the source is being reset."""
+        if self._next is not None and isinstance(self._next.far, ReadAhead):
+            self._next.far.close()
+        self._next = None
+
+    def __len__(self) -> int:
+        """The number of files taken from the source and not given yet."""
+        return int(self._next is not None and isinstance(self._next.file, File))
+
+
+def begin(file: File, offset: int) -> Far | None:
+    """Begin to read ``file`` at ``offset`` if it is remote; None otherwise. Raises: DataError."""
+    return open_ahead(file.url, file.access, offset) if is_local(file.url) is None else None
+
+
+class Interleaved(Node):
+    """Gives an utterance of each of several readers in turn, which take the files of one list as they need them.
+
+    State: those of the readers, each with the list's from before its file; the list's; and whose turn it is.
+    """
+
+    def __init__(self, source: Node, count: int, make: Callable[[NextFiles], Node]) -> None:
+        super().__init__(source)
+        self.files = NextFiles(source)
+        self.readers = [make(self.files) for _ in range(count)]
+        self.turn = 0
+
+    def next(self) -> Any:
+        for _ in self.readers:
+            reader = self.readers[self.turn]
+            try:
+                return reader.next()
+            except StopIteration:
+                pass
+            finally:
+                self.turn = (self.turn + 1) % len(self.readers)
+        raise StopIteration
+
+    def get_state(self) -> dict[str, Any]:
+        states = [reader.get_state() for reader in self.readers]
+        return {"source": self.files.get_state(), "readers": states, "turn": self.turn}
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        BaseNode.reset(self, initial_state)
+        self.turn, count = 0, len(self.readers)
+        for reader in self.readers if initial_state is None else ():
+            reader.reset(None)
+        if initial_state is not None:
+            self.turn = self.read_state(initial_state, "turn", whole(count))
+            states = self.read_state(initial_state, "readers", listed(OBJECT))
+            if len(states) != count:
+                raise StateError(f"{self.stage_name}: the state has {len(states)} readers, not {count}; {DAMAGED}")
+            for reader, state in zip(self.readers, states, strict=True):
+                reader.reset(state)  # takes its file from the list again
+            self.files.clear()
+            self.source.reset(self.read_state(initial_state, "source", OBJECT))
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = super().remaining()
+        return held, items + len(self.files)
+
+
+@dataclass(frozen=True)
+class OpenFiles(Stage):
+    """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
+
+    A file is opened when the next stage reads it. Options not given here are those of ``list_files``.
+
+    Args:
+        storage_options: options for fsspec's file systems, for all of them (``{"key": …, "secret": …}``) or by
+            protocol (``{"s3": {…}}``). They are neither printed nor saved in a state. Default: None.
+        cache: local folder that keeps copies of remote files, shared by all processes of the machine. Default:
+            None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
+            used for the longest time go first. Default: "100GB".
+        interleave: shards that each lane reads at once, an utterance of each in turn. It mixes what is alike within a
+            shard (a speaker, a book), and lets a slow shard keep up with its share. Default: 1.
+    """
+
+    name: ClassVar[str] = "open_files"
+    takes: ClassVar[tuple[str, ...]] = ("item",)
+    gives: ClassVar[str] = "file"
+
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
+    cache: str | os.PathLike[str] | None = field(default=None, repr=False)
+    cache_size: int | str = field(default=CACHE_SIZE, repr=False)
+    interleave: int = added(1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.access(PLAIN)
+        require(self.interleave >= 1, self.name, "interleave must be 1 or more", self.interleave, "try 8")
+
+    @property
+    def files_at_once(self) -> int:
+        return self.interleave
+
+    def access(self, given: Access) -> Access:
+        """Return the access to files, given that to their list. Raises: PipelineError."""
+        own = Access.of(self.name, self.storage_options, self.cache, self.cache_size)
+        options = given.storage_options if self.storage_options is None else own.storage_options
+        return replace(given if self.cache is None else own, storage_options=options)
+
+    def uncountable_reason(self, kind: str) -> str:
+        return "what is in shards and other archives shows only when they are read"
+
+    def files(self, listed: list[FileList]) -> list[FileList]:
+        return [FileList(one.lines, self.access(one.access)) for one in listed]
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _OpenNode(source, self)
+
+
+class _OpenNode(Node):
+    def __init__(self, source: Node, stage: OpenFiles) -> None:
+        super().__init__(source)
+        self.stage, self.at_once = stage, stage.interleave
+        self.given = PLAIN
+        self.access = stage.access(self.given)
+
+    def _reached(self, given: Access) -> Access:
+        if given is not self.given:
+            self.given, self.access = given, self.stage.access(given)
+        return self.access
+
+    def next(self) -> File:
+        item: Item = self.source.next()
+        no_raw_line(item.text, item.place)
+        return File(item.text, item.place, item.origin, self._reached(item.access), item.expected)

@@ -1,1 +1,0 @@
-"""The functions that begin a pipeline: `uio.from_…`, `list_files`, `open_index`, `mix`, `interleave`."""
