@@ -53,6 +53,17 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
         raise
 
 
+# What takes long and finds little: `scripts/test` leaves it out, `scripts/test --all` and .ci/run do not.
+SLOW = ("browser", "benchmarks", "recipes", "sweeps", "test_docs.py", "test_packaging.py", "test_site.py", "test_tour.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in SLOW:
+            item.add_marker("slow")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """No machine of .ci/run need have a GPU: ``scripts/gpu`` runs these tests on one that has."""
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
