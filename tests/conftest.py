@@ -54,7 +54,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
 
 
 # What takes long and finds little: `scripts/test` leaves it out, `scripts/test --all` and .ci/run do not.
-SLOW = ("browser", "benchmarks", "recipes", "sweeps", "test_docs.py", "test_packaging.py", "test_site.py", "test_tour.py")
+SLOW = ("browser", "benchmarks", "recipes", "sweeps", "test_docs.py", "test_packaging.py", "test_site.py")
+SLOW += ("test_tour.py",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
