@@ -1,7 +1,5 @@
 """Corpora that many tests read (and none writes to)."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import json
@@ -22,6 +20,7 @@ import shar_corpus as shar_files
 import torch
 import touchdataset
 from corpus import Corpus
+from fault_server import FaultServer, serving
 from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
 
@@ -151,6 +150,12 @@ def feature_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Forty-eight short utterances in 24 shards: for topologies up to 4 × 4."""
     return corpus.shards(tmp_path_factory.mktemp("many"), [2, 3, 1, 2] * 6, seconds=(0.3, 0.8))
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
