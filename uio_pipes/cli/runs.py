@@ -11,7 +11,6 @@ import typer
 
 from uio_pipes.base.urls import counted
 from uio_pipes.cli.common import (
-    Json,
     check_suffix,
     console,
     drawn,
@@ -22,7 +21,7 @@ from uio_pipes.cli.common import (
     say,
     verdict,
 )
-from uio_pipes.cli.pipeline_argument import RanksOption, RunArgument, load_named
+from uio_pipes.cli.options import Json, RanksOption, RunArgument, load_named
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

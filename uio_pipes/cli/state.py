@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uio_pipes.base.urls import counted
-from uio_pipes.cli.common import Json, check_suffix, keep_inputs, print_json, print_tables, say, verdict
+from uio_pipes.cli.common import check_suffix, keep_inputs, print_json, print_tables, say, verdict
+from uio_pipes.cli.options import Json
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import PageTable

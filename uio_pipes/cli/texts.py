@@ -13,33 +13,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uio_pipes.base.urls import counted
-from uio_pipes.cli.common import (
-    Json,
-    cores,
-    keep_inputs,
-    local_file,
-    print_json,
-    read_conf_block,
-    show_problems,
-    verdict,
-)
+from uio_pipes.cli.common import cores, keep_inputs, local_file, print_json, read_conf_block, show_problems, verdict
+from uio_pipes.cli.options import Json, ListArgument, ProcessesOrAll
 
 if TYPE_CHECKING:
     from uio_pipes.prep.reading.texts import Texts
     from uio_pipes.prep.reading.utterance_lists import Bad
 
 
-class ListType(str, Enum):
-    """WeNet's ``data_type``."""
-
-    raw = "raw"
-    shard = "shard"
+ListType = Enum("ListType", {"raw": "raw", "shard": "shard"}, type=str)  # WeNet's data_type
+Model = Enum("Model", {"bpe": "bpe", "unigram": "unigram"}, type=str)
+SegmenterName = Enum("SegmenterName", {"jieba": "jieba"}, type=str)
+Type = Annotated[
+    ListType | None, typer.Option("--data-type", help="What LIST is; if not given, its first line decides.")
+]
 
 
 def cmvn(
-    data_list: Annotated[
-        str, typer.Argument(metavar="LIST", help="A list, or any data that `uio inspect` knows. Path or URL.")
-    ],
+    data_list: ListArgument,
     out: Annotated[Path, typer.Argument(help="The file to write: WeNet's global_cmvn.")],
     data_type: Annotated[
         ListType | None, typer.Option(help="What LIST is, of WeNet's; if not given, its first line decides.")
@@ -48,15 +39,13 @@ def cmvn(
         Path | None,
         typer.Option(help="A WeNet YAML: its dataset_conf says which features. If not given, 80 bins at 16 kHz."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+    jobs: ProcessesOrAll = 0,
     json: Json = False,
 ) -> None:
     """Sum the features of a list for global CMVN: the same bits on any number of processes, resumed if killed."""
     local_file(out)
     keep_inputs([data_list, conf], [out, f"{out}.journal"])
-    features = None
-    if conf is not None:
-        features = read_conf_block(conf, "--conf")
+    features = None if conf is None else read_conf_block(conf, "--conf")
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
     from uio_pipes.prep.reading.data_list import wenet_type_of
 
@@ -70,28 +59,6 @@ def cmvn(
         failed = f"; {counted(sums.failures, 'failure')}" if sums.failures else ""
         typer.echo(f"{out}: {counted(sums.frame_num, 'frame')} of {counted(sums.utterances, 'utterance')}{failed}")
     verdict(not sums.failures)
-
-
-ListArgument = Annotated[
-    str,
-    typer.Argument(metavar="LIST", help="A list, or any data that `uio inspect` knows. Path or URL."),
-]
-Type = Annotated[
-    ListType | None, typer.Option("--data-type", help="What LIST is; if not given, its first line decides.")
-]
-
-
-class SegmenterName(str, Enum):
-    """Segmenters, which cut texts into words."""
-
-    jieba = "jieba"
-
-
-class Model(str, Enum):
-    """Kinds of SentencePiece models."""
-
-    bpe = "bpe"
-    unigram = "unigram"
 
 
 def dictionary(

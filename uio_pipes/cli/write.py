@@ -9,51 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.cli.common import (
-    Compress,
-    Fields,
-    Json,
-    Rate,
-    cores,
-    field_names,
-    keep_inputs,
-    parsed,
-    print_json,
-    read_conf_block,
-    verdict,
-)
+from uio_pipes.cli.common import cores, keep_inputs, parsed, print_json, read_conf_block, verdict
+from uio_pipes.cli.options import AllowPipes, Compress, Fields, Json, ProcessesOrAll, Rate, field_names
 
 if TYPE_CHECKING:
     from uio_pipes.prep.pack import FeatureSettings, Packing
 
 
-class PackFormat(str, Enum):
-    """The format of packed audio."""
-
-    as_is = "as-is"
-    wav = "wav"
-    flac = "flac"
-
-
-class DtypeOption(str, Enum):
-    """The type of packed features."""
-
-    float32 = "float32"
-    float16 = "float16"
-
-
-class PackTarget(str, Enum):
-    """The form of data that is written."""
-
-    shards = "shards"
-    indexed = "indexed"
-
-
-class Executor(str, Enum):
-    """The place where the work is done."""
-
-    local = "local"
-    ray = "ray"
+PackFormat = Enum("PackFormat", {"as_is": "as-is", "wav": "wav", "flac": "flac"}, type=str)
+PackTarget = Enum("PackTarget", {"shards": "shards", "indexed": "indexed"}, type=str)
+ConvertTarget = Enum(
+    "ConvertTarget", {"indexed": "indexed", "shards": "shards", "raw": "raw", "cuts": "cuts"}, type=str
+)
+AudioFormat = Enum("AudioFormat", {"wav": "wav", "flac": "flac"}, type=str)
+DtypeOption = Enum("DtypeOption", {"float32": "float32", "float16": "float16"}, type=str)
+Executor = Enum("Executor", {"local": "local", "ray": "ray"}, type=str)
 
 
 def pack(
@@ -98,7 +68,7 @@ def pack(
     length_groups: Annotated[
         str, typer.Option(help="LOW:HIGH,… in frames, as 10:500,500:1000: a folder of shards for each.")
     ] = "",
-    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+    jobs: ProcessesOrAll = 0,
     split: Annotated[str, typer.Option(help="i/n: only the i-th of n shares, for an array of n jobs.")] = "",
     executor: Annotated[
         Executor, typer.Option(help="ray: on the cluster of RAY_ADDRESS, or on --jobs cores here.")
@@ -132,22 +102,14 @@ def pack(
         settings = prep.PackSettings(per_shard, groups, form.value, resample, tars, wanted)
     target, failed = list_path or f"{out.rstrip('/')}/shards.list", f"{out.rstrip('/')}/failed.jsonl"
     keep_inputs([*source, *filter(None, text or ()), segments, features], [target, f"{target}.manifest", failed])
+    share = parsed("--split", prep.parse_split, split) if split else prep.WHOLE
+    texts = None if text == [""] else text or ()
     packed = prep.pack(
-        source,
-        out,
-        target,
-        settings,
-        jobs or cores(),
-        split=parsed("--split", prep.parse_split, split) if split else prep.WHOLE,
-        texts=None if text == [""] else text or (),
-        segments=segments,
-        allow_pipes=allow_pipes,
-        executor=executor.value,
-        retry_failed=retry_failed,
-    )
-    report = _report(packed, target)
+        source, out, target, settings, jobs or cores(), split=share, texts=texts, segments=segments,
+        allow_pipes=allow_pipes, executor=executor.value, retry_failed=retry_failed,
+    )  # fmt: skip
     if json:
-        print_json(report)
+        print_json(_report(packed, target))
     else:
         typer.echo(str(packed) if packed.waiting else f"{target}: {packed}")
         if packed.features:
@@ -184,33 +146,9 @@ def _refuse_audio(form: PackFormat, resample: int | None, to: PackTarget, featur
 
 
 def _report(packed: Packing, target: str) -> dict[str, Any]:
-    return {
-        "list": None if packed.waiting else target,
-        "shards": len(packed.shards),
-        "waiting": packed.waiting,
-        "utterances": packed.utterances,
-        "frames": packed.frames,
-        "bytes": packed.bytes,
-        "features": packed.features,
-        "failed": dict(packed.failed),
-        "left_out": dict(packed.left_out),
-    }
-
-
-class ConvertTarget(str, Enum):
-    """The form of data that is written."""
-
-    indexed = "indexed"
-    shards = "shards"
-    raw = "raw"
-    cuts = "cuts"
-
-
-class AudioFormat(str, Enum):
-    """The format of audio files in shards, raw lists and cuts."""
-
-    wav = "wav"
-    flac = "flac"
+    names = ("waiting", "utterances", "frames", "bytes", "features", "failed", "left_out")
+    known = {name: getattr(packed, name) for name in names}
+    return {"list": None if packed.waiting else target, "shards": len(packed.shards), **known}
 
 
 def convert(
@@ -236,7 +174,7 @@ def convert(
     compress: Compress = False,
     fields: Fields = None,
     text: Annotated[str, typer.Option(help="'' if utterances need no transcript; its name is for --fields.")] = "txt",
-    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
+    allow_pipes: AllowPipes = False,
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
     json: Json = False,
 ) -> None:
@@ -257,19 +195,10 @@ def convert(
     failed = os.path.join(out, "failed.jsonl")
     keep_inputs([source], [target, f"{target}.manifest", failed])
     done = prep.convert(
-        source,
-        out,
-        to=to.value,
-        per_part=per_part,
-        resample=resample,
-        form=form.value,
-        compress=compress,
-        list_path=list_path or None,
-        fields=field_names(fields),
-        needs_text=bool(text),
-        allow_pipes=allow_pipes,
+        source, out, to=to.value, per_part=per_part, resample=resample, form=form.value, compress=compress,
+        list_path=list_path or None, fields=field_names(fields), needs_text=bool(text), allow_pipes=allow_pipes,
         jobs=jobs or cores(),
-    )
+    )  # fmt: skip
     if json:
         print_json({"list" if n == "data_list" else n: v for n, v in vars(done).items()})
     else:
