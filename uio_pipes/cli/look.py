@@ -154,7 +154,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
-    from uio_pipes.prep.checking.shard import WantedChecks
+    from uio_pipes.prep.checks import WantedChecks
 
     check_reading(grouping, text)
     if confirm is not None and quarantine is not None:

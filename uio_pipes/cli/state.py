@@ -47,12 +47,11 @@ def show(
     seen = view(state)
     items = None
     if data is not None:
-        from uio_pipes.reports.shard_progress import progress
+        from uio_pipes.reports.states import progress
 
         items, seen = progress(seen, data)
     if html is not None:
-        from uio_pipes.reports.page import save
-        from uio_pipes.reports.svg import Chart
+        from uio_pipes.reports.page import Chart, save
 
         numbers, made = [str(lane.lane) for lane in seen.lanes], [lane.k for lane in seen.lanes]
         chart = Chart("Batches of each lane", numbers, {"batches": made}, ("lane", "batches"), "bars")

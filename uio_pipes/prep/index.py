@@ -21,7 +21,7 @@ from uio_pipes.formats.touchdataset import IndexedFile, checksum_file, read_chec
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.transport import filesystem
-from uio_pipes.prep.checking.duplicates import PackedKeys, duplicates, listed_twice
+from uio_pipes.prep.duplicates import PackedKeys, duplicates, listed_twice
 from uio_pipes.prep.reading.data_list import names_touchdataset
 from uio_pipes.prep.scan import scan_shard
 from uio_pipes.prep.writing.files import atomic_path
@@ -222,7 +222,7 @@ def _summary(
         bytes=index.shard.size,
         index_bytes=size,
         crc32=f"{index.shard.crc32:08x}",
-        keys=PackedKeys.of(url, list(map(index.key, range(len(index)))), list(map(index.start, range(len(index))))),
+        keys=PackedKeys.of_shard(url, index),
         problems=(*index.errors, *problems),
         fresh=fresh,
         damaged=bool(index.errors),

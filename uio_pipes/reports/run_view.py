@@ -14,8 +14,7 @@ from typing import Any
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import counted
 from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, files_of, read
-from uio_pipes.reports.page import Alarm, Bar, PageTable
-from uio_pipes.reports.svg import Chart
+from uio_pipes.reports.page import Alarm, Bar, Chart, PageTable
 
 LATELY = 5  # records that the present speed is measured over
 PATIENCE = 10.0  # seconds, beyond three times those between records, before a rank is silent

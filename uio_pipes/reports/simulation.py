@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.core.statistics import LEAVE_OUT_LESS
-from uio_pipes.reports.svg import Chart
+from uio_pipes.reports.page import Chart
 
 if TYPE_CHECKING:
     from uio_pipes.reports.bench import Bench

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
-from uio_pipes.prep.packing.grouping import Split
+from uio_pipes.prep.placement import Split
 from uio_pipes.prep.writing.files import Folder, taken, write_to
 
 NAME = "pack.journal"
