@@ -11,9 +11,9 @@ import gzip
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import window
@@ -26,14 +26,16 @@ from uio_pipes.prep.common import Noting, follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.cuts import Converted, CutsPart, Part, Referred, ShardPart, To, decode, open_part, refer
+from uio_pipes.prep.writing.cuts import CutsPart, Referred, decode, refer
 from uio_pipes.prep.writing.cutting import FileForm
 from uio_pipes.prep.writing.files import Folder, write_to
-from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures, write_manifest
+from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures, write_shard_list
+from uio_pipes.prep.writing.shards import Converted, Part, RawPart, TarPart, open_part
 from uio_pipes.run.lane_runner import one_thread
 
 __all__ = ["Conversion", "To", "convert"]
 
+To = Literal["indexed", "shards", "raw", "cuts"]
 _NAMES: dict[To, str] = {
     "indexed": "data-{:05d}",
     "shards": "shards_{:09d}.tar",
@@ -142,7 +144,7 @@ class _Work:
         if self.to == "cuts":
             self.make = refer if resample is None else partial(decode, needs_text=False)
         elif self.to == "shards":
-            self.make = partial(decode, needs_text=self.needs_text, keeps=ShardPart.keeps)
+            self.make = partial(decode, needs_text=self.needs_text, keeps=TarPart.keeps)
         node = graph._nodes(Lane(self.ledger, needs_text=self.needs_text))
         node.reset(None)
         with ThreadPoolExecutor(jobs) as pool:
@@ -161,27 +163,31 @@ class _Work:
                 ended = passed < self.per_part
                 yield None, passed
                 continue
-            taken, work = 0, ((sample, (self.make, sample)) for sample in _samples(node, self.per_part))
+            taken, lost, work = (
+                0,
+                list[list[str]](),
+                ((sample, (self.make, sample)) for sample in _samples(node, self.per_part)),
+            )
             with self._part(name) as part:
                 for sample, result in window(pool.submit, work, 2 * jobs + 2):
                     taken += 1
                     yield None, 1
                     if isinstance(result, DataError):
-                        part.fail(sample, result)
+                        lost.append([sample.key, result.reason, str(result)])
                     else:
                         part.add(result)
-                part.failed += ([error.member, error.reason, str(error)] for error in self.ledger.take())
-                ended = taken < self.per_part
+            lost += ([error.member, error.reason, str(error)] for error in self.ledger.take())
+            ended = taken < self.per_part
             self.dropped |= part.dropped
-            if taken or part.failed:
-                self.journal.add(part.finished())
+            if taken or lost:
+                self.journal.add(replace(part.done, failed=[*lost, *part.done.failed]))
             else:
                 self.names.pop()
 
     def _part(self, name: str) -> Part:
-        if self.to == "cuts":
-            return CutsPart(self.folder, name, str(WHOLE), self.form)
-        return open_part(self.to, self.folder, name, str(WHOLE), self.form)
+        if self.to in ("raw", "cuts"):
+            return (RawPart if self.to == "raw" else CutsPart)(self.folder, name, str(WHOLE), self.form)
+        return open_part(self.folder, name, str(WHOLE), self.form)
 
     def _pass_over(self, node: Node) -> int:
         """Pass over the utterances of a finished part, without decoding them or noting failures again."""
@@ -213,11 +219,7 @@ class _Work:
             lines = b"".join(self.folder.read([f"{one.shard}/{LIST}" for one in finished]))
             write_to(target, gzip.compress(lines, mtime=0) if target.endswith(".gz") else lines)
             return
-        word = " audio+metainfo" if self.to == "indexed" else ""
-        names = [self.folder.join(one.shard) for one in finished]
-        if self.to == "shards":
-            write_manifest(target, (one.entry(name) for name, one in zip(names, finished, strict=True)))
-        write_to(target, "".join(f"{name}{word}\n" for name in names).encode())
+        write_shard_list(target, self.folder, finished, tars=self.to == "shards")
 
 
 def _samples(node: Node, count: int) -> Iterator[Sample]:

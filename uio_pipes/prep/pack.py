@@ -40,8 +40,8 @@ from uio_pipes.prep.placement import (
 )
 from uio_pipes.prep.reading.utterance_lists import Utterance, UtteranceList, names_features, open_list
 from uio_pipes.prep.writing.cutting import CutResult
-from uio_pipes.prep.writing.files import Folder, write_to
-from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures, write_manifest
+from uio_pipes.prep.writing.files import Folder
+from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures, write_shard_list
 from uio_pipes.prep.writing.shards import TARS, ShardWriter, write_shard
 
 
@@ -102,7 +102,6 @@ __all__ = [
 ]
 
 WHOLE = Split()
-INDEXED = "audio+metainfo"  # second word of a data list's line for a folder of a TouchDataset
 LOST = (
     "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole recording "
     "each): run the same command again with fewer --jobs; it goes on where it was"
@@ -249,10 +248,8 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
         _nothing(failures, packed)
     write_failures(folder, failures)
     # The list is written last: it names complete shards only.
-    tars = placement.settings.name.endswith(TARS)
-    if tars:
-        write_manifest(shard_list, (done.entry(folder.join(done.shard)) for done in finished if done.utterances))
-    write_to(shard_list, "".join(f"{shard}\n" if tars else f"{shard} {INDEXED}\n" for shard in packed.shards).encode())
+    full = [done for done in finished if done.utterances]
+    write_shard_list(shard_list, folder, full, tars=placement.settings.name.endswith(TARS))
     return packed
 
 

@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
-from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Literal, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, NamedTuple
 
 from uio_pipes.audio.length import audio_info
 from uio_pipes.audio.recording import Recording
-from uio_pipes.base.errors import DataError, UioError
+from uio_pipes.base.errors import DataError
 from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
 from uio_pipes.formats.naming import TEXTLESS
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local
-from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Audio, FileForm, encode, frames_of, to_int16
-from uio_pipes.prep.writing.files import Folder
-from uio_pipes.prep.writing.journal import LIST, Finished
-from uio_pipes.prep.writing.shards import PairWriter, ShardFile
+from uio_pipes.prep.writing.cutting import frames_of, to_int16
+from uio_pipes.prep.writing.shards import Converted, RawPart
 from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.sources.lhotse.stored import StoredArray
 from uio_pipes.sources.lhotse.transforms import samples_in
 from uio_pipes.sources.nemo.table import Nearby
 
-To = Literal["indexed", "shards", "raw", "cuts"]
 _OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
+_OF_SPEECH = ("speaker", "language", "gender")
+_NOT_CUSTOM = frozenset(["key", "wav", "txt", "sample_rate", "supervisions", *_OF_SPEECH])
+_IN_SHAR = "shar"
 _DATA = (Recording, StoredArray)  # which no form has a place for, except as the utterance's own audio
-
-
-class Converted(NamedTuple):
-    """A decoded utterance. ``metadata``: ``key``, ``wav`` (its former place), ``txt`` if there is one, ``sample_rate``,
-    and all fields that can be written as JSON; ``dropped``: the names of the others."""
-
-    metadata: dict[str, Any]
-    samples: npt.NDArray[np.int16]
-    dropped: list[str]
-
-    @property
-    def frames(self) -> int:
-        return frames_of(len(self.samples), int(self.metadata["sample_rate"]))
 
 
 def decode(sample: Sample, *, needs_text: bool = True, keeps: frozenset[str] | None = None) -> Converted | DataError:
@@ -92,136 +72,6 @@ def metadata_of(sample: Sample, where: str, sample_rate: int, needs_text: bool) 
             except (TypeError, ValueError):
                 dropped.append(name)
     return known, dropped
-
-
-class Part:
-    """One part under way. Used as a context: it is moved to its place when the block ends without an error."""
-
-    keeps: ClassVar[frozenset[str] | None] = None  # fields that it has a place for; None: all
-
-    def __init__(self, out: Folder, name: str) -> None:
-        self.out, self.name = out, name
-        self.dropped: set[str] = set()
-        self.utterances, self.frames, self.bytes = 0, 0, 0
-        self.failed: list[list[str]] = []
-        self.stack = ExitStack()
-
-    def add(self, one: Any) -> None:
-        """Add one utterance: :class:`Converted`, or what else the part can hold."""
-        self.store(one)
-        self.dropped.update(one.dropped)
-        if self.keeps is not None:
-            self.dropped.update(one.metadata.keys() - self.keeps)
-        self.utterances += 1
-        self.frames += one.frames
-
-    def store(self, one: Any) -> None:
-        raise NotImplementedError
-
-    def fail(self, sample: Sample, error: UioError) -> None:
-        """Note an utterance that could not be decoded."""
-        self.failed.append([sample.key, getattr(error, "reason", ""), str(error)])
-
-    def finished(self) -> Finished:
-        """Return the part's note for the journal."""
-        return Finished(self.name, self.bytes, self.utterances, self.frames, "", self.failed)
-
-    def __enter__(self) -> Part:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stack.__exit__(kind, error, trace)
-        if kind is None and not self.utterances:
-            self.out.remove_folder(self.name)
-
-
-class IndexedPart(Part):
-    """A folder of a TouchDataset."""
-
-    def __init__(self, out: Folder, name: str, mark: str) -> None:
-        super().__init__(out, name)
-        folder = self.stack.enter_context(out.staged_folder(name, mark))
-        self._audio = self.stack.enter_context(PairWriter(folder / "audio", np.int16))
-        self._metainfo = self.stack.enter_context(PairWriter(folder / "metainfo", np.uint8))
-
-    def store(self, one: Converted) -> None:
-        text = json.dumps(one.metadata, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        self._audio.add(one.samples)
-        self._metainfo.add(text)
-        self.bytes += one.samples.nbytes
-
-
-class RawPart(Part):
-    """A folder of audio files, and the lines of the raw list."""
-
-    def __init__(self, out: Folder, name: str, mark: str, form: FileForm) -> None:
-        super().__init__(out, name)
-        self.form = form
-        self._folder: Path = self.stack.enter_context(out.staged_folder(name, mark))
-        self._list = self.stack.enter_context((self._folder / LIST).open("w", encoding="utf-8"))
-
-    def store(self, one: Converted) -> None:
-        self.write_line(one.metadata | {"wav": self.write_audio(one)})
-
-    def write_audio(self, one: Converted) -> str:
-        """Write an utterance's audio file; return its path."""
-        file = f"{self.utterances:06d}.{self.form}"
-        data = _encoded(one, self.form)
-        (self._folder / file).write_bytes(data)
-        self.bytes += len(data)
-        return self.out.join(f"{self.name}/{file}")
-
-    def write_line(self, line: dict[str, Any]) -> None:
-        """Add a line to the list."""
-        self._list.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-class ShardPart(Part):
-    """A tar of ``KEY.txt``, ``KEY.wav`` and, if it is known, ``KEY.speaker``."""
-
-    keeps: ClassVar[frozenset[str]] = frozenset(["key", "wav", "txt", "sample_rate", "speaker"])
-
-    def __init__(self, out: Folder, name: str, mark: str, form: FileForm) -> None:
-        super().__init__(out, name)
-        self.form = form
-        self._shard = ShardFile(out, name, mark)
-        self._done: Finished | None = None
-
-    def store(self, one: Converted) -> None:
-        known = one.metadata
-        utterance = Utterance(known["key"], known["wav"], known.get("txt"), speaker=str(known.get("speaker", "")))
-        self._shard.add(utterance, Audio(_encoded(one, self.form), self.form, one.frames))
-
-    def finished(self) -> Finished:
-        assert self._done is not None
-        done = self._done
-        return Finished(done.shard, done.bytes, done.utterances, done.frames, done.crc32, [*self.failed, *done.failed])
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self._done = self._shard.finish()
-        else:
-            self._shard.abandon(kind, error, trace)
-
-
-def open_part(to: To, out: Folder, name: str, mark: str, form: FileForm) -> Part:
-    """Open a part to be written."""
-    if to == "indexed":
-        return IndexedPart(out, name, mark)
-    return ShardPart(out, name, mark, form) if to == "shards" else RawPart(out, name, mark, form)
-
-
-def _encoded(one: Converted, form: FileForm) -> bytes:
-    return encode(one.samples, one.metadata["sample_rate"], form)
-
-
-_OF_SPEECH = ("speaker", "language", "gender")
-_NOT_CUSTOM = frozenset(["key", "wav", "txt", "sample_rate", "supervisions", *_OF_SPEECH])
-_IN_SHAR = "shar"
 
 
 class Referred(NamedTuple):

@@ -132,6 +132,16 @@ class Journal:
             self._lock.close()
 
 
+def write_shard_list(list_path: str, folder: Folder, shards: Iterable[Finished], tars: bool) -> None:
+    """Write the list of complete shards, and before it the manifest; or, if these are no ``tars``, the data list of the
+    folders of a TouchDataset."""
+    places = [(done, folder.join(done.shard)) for done in shards]
+    if tars:
+        write_manifest(list_path, (done.entry(place) for done, place in places))
+    word = "" if tars else " audio+metainfo"
+    write_to(list_path, "".join(f"{place}{word}\n" for _, place in places).encode())
+
+
 def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
     """Write the manifest of a local or remote list, completely or not at all; return its path."""
     path = manifest_path(str(list_path))
