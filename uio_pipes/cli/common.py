@@ -49,12 +49,12 @@ def console() -> Console:
     return out if out.is_terminal else Console(width=200)
 
 
-def drawn(tables: Iterable[PageTable]) -> Iterator[Any]:
-    """Yield what rich prints of tables: title, table, blank line."""
+def drawn(tables: Iterable[PageTable], width: int | None = None, least: Sequence[str] = ()) -> Iterator[Any]:
+    """Yield what rich prints of tables: title, table, blank line. ``width``: to which they are made narrower."""
     from rich.table import Table
     from rich.text import Text
 
-    for title, headings, rows in tables:
+    for title, headings, rows in tables if width is None else (_narrowed(rows, width, least) for rows in tables):
         table, filled = Table(box=None, pad_edge=False), [list(row) for row in rows]
         for number, heading in enumerate(headings):
             numeric = number > 0 and counts(heading, (row[number] for row in filled))
@@ -64,7 +64,7 @@ def drawn(tables: Iterable[PageTable]) -> Iterator[Any]:
         yield from (Text(printable(title), style="bold"), table, "")
 
 
-def narrowed(rows: PageTable, width: int, least: Sequence[str]) -> PageTable:
+def _narrowed(rows: PageTable, width: int, least: Sequence[str]) -> PageTable:
     """Return a table without the columns that have no room, in the order ``least``. Text of more than a few words may
     take several lines."""
     from rich.cells import cell_len

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uio_pipes.base.urls import counted
-from uio_pipes.cli.common import (
-    check_suffix,
-    console,
-    drawn,
-    keep_inputs,
-    narrowed,
-    print_json,
-    print_tables,
-    say,
-    verdict,
-)
+from uio_pipes.cli.common import check_suffix, console, drawn, keep_inputs, print_json, print_tables, say, verdict
 from uio_pipes.cli.options import Json, RanksOption, RunArgument, load_named
 
 if TYPE_CHECKING:
@@ -229,7 +219,7 @@ def _drawn(ranks: list[RankRecords], out: Console, most: int) -> Group:
     from uio_pipes.reports import run_view
 
     found = run_view.tables(ranks, time.time(), most)
-    return Group(*drawn(narrowed(rows, out.width, LEAST) for rows in found))
+    return Group(*drawn(found, out.width, LEAST))
 
 
 def _fitting(ranks: list[RankRecords], out: Console) -> Group:

@@ -89,13 +89,12 @@ def verify_shard(url: str, entry: ShardEntry | None, wanted: WantedChecks, acces
             key, offset = looked.utterance.key, looked.utterance.offset
             found = _looked_at(looked, wanted)
             checked.findings += (finding(each.reason, each.message, url, key, offset) for each in found)
-        scanned = reading.scan()
+        index = reading.index()
     except DataError as error:
         checked.findings.append(error)
         return checked
-    index = scanned.index
     checked.keys, checked.utterances, checked.bytes = PackedKeys.of_shard(url, index), len(index), index.shard.size
-    checked.findings = [*index.errors, *scanned.bad, *checked.findings]
+    checked.findings = [*index.errors, *reading.bad, *checked.findings]
     if entry is not None:
         checked.findings += _against_manifest(url, index, entry)
     checked.findings += _against_index(url, index, wanted, access)

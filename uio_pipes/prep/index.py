@@ -194,14 +194,14 @@ def index_shard(
 ) -> IndexedShard:
     """Index one shard."""
     try:
-        if not force and (index := _fitting(url, into, (grouping, text), access)) is not None:
-            return _summary(url, index, len(dumps(index)), fresh=True)
-        found = scan_shard(url, access, grouping, text)
+        if not force and (fitting := _fitting(url, into, (grouping, text), access)) is not None:
+            return _summary(url, fitting, len(dumps(fitting)), fresh=True)
+        index, bad = scan_shard(url, access, grouping, text)
     except DataError as error:
         return IndexedShard(url, PackedKeys.of(url, [], []), problems=(error,), indexed=False)
-    data = dumps(found.index)
+    data = dumps(index)
     write_sidecar(sidecar_path(url, into), data, access)
-    return _summary(url, found.index, len(data), problems=found.bad)
+    return _summary(url, index, len(data), problems=bad)
 
 
 def _fitting(url: str, into: str | None, how: tuple[str, str], access: Access | None) -> ShardIndex | None:

@@ -86,20 +86,9 @@ def _audio(
 
 
 __all__ = [
-    "WHOLE",
-    "FeatureSettings",
-    "LengthGroup",
-    "OtherPacking",
-    "PackSettings",
-    "Packing",
-    "PackingFailed",
-    "Split",
-    "names_features",
-    "pack",
-    "parse_group",
-    "parse_groups",
-    "parse_split",
-]
+    "WHOLE", "FeatureSettings", "LengthGroup", "OtherPacking", "PackSettings", "Packing", "PackingFailed", "Split",
+    "names_features", "pack", "parse_group", "parse_groups", "parse_split",
+]  # fmt: skip
 
 WHOLE = Split()
 LOST = (

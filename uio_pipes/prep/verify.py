@@ -72,8 +72,8 @@ def verify(
     entries = list(table.entries()) if table else []
     shards, lines, indexed = _sorted(entries, only, wanted)
     manifests = {name: read_manifest(name, access) or {} for name in table.lists} if table else {}
-    told = {at: entry for at, url in shards.items() if (entry := _expected(url, manifests)) is not None}
-    tasks: list[Task] = [((at, 1), (verify_shard, url, told.get(at), wanted, access)) for at, url in shards.items()]
+    told = {url: entry for manifest in reversed(manifests.values()) for url, entry in manifest.items()}  # the first one
+    tasks: list[Task] = [((at, 1), (verify_shard, url, told.get(url), wanted, access)) for at, url in shards.items()]
     tasks += _of_lines(lines, wanted, access)
     tasks += _of_records([*indexed, *folders], len(entries), jobs, wanted)
     report = Verified(items=len(shards) + len(lines) + len(indexed) + len(folders))
@@ -162,10 +162,6 @@ def _sorted(
 def _home(item: str, place: str) -> str:
     """Return the file that findings of this item name: the list of a raw line, or the shard."""
     return home(place if item.startswith("{") else item)
-
-
-def _expected(url: str, manifests: ManifestEntries) -> ShardEntry | None:
-    return next((manifest[url] for manifest in manifests.values() if url in manifest), None)
 
 
 def _not_in_list(listed: set[str], manifests: ManifestEntries) -> Iterator[DataError]:

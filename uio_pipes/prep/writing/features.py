@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,11 @@ from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.placement import Dtype, FeatureSettings
 from uio_pipes.prep.reading.data_list import exists, read_lines, read_tables
-from uio_pipes.prep.reading.utterance_lists import Bad, Utterance
+from uio_pipes.prep.reading.utterance_lists import KaldiUtterances, Utterance, digest_of
 from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure, in_ark
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, parse_pointer, points_at_features
-from uio_pipes.sources.kaldi.folder import KaldiJoin, is_folder
+from uio_pipes.sources.kaldi.folder import is_folder
 from uio_pipes.sources.kaldi.lines import KaldiLines
 from uio_pipes.stages.audio.speed import Resample
 from uio_pipes.wenet import apply_steps
@@ -153,7 +152,7 @@ UNKNOWN, UNREADABLE = -1, -2  # numbers of frames
 HEAD = 1 << 16  # bytes of an scp whose lines show what it points at
 
 
-class FeatureTables(KaldiJoin):
+class FeatureTables(KaldiUtterances):
     """The utterances of several ``feats.scp``, as if all were one; ``wav`` of an utterance is its pointer into an ark.
 
     ``sources``: scps, or folders with ``feats.scp``. ``texts``: tables of transcripts, which may name the keys in
@@ -172,30 +171,19 @@ class FeatureTables(KaldiJoin):
                 raise ListError(f"{name} does not point at features: to pack audio, name the folder with wav.scp")
         scp, beside = KaldiLines.joined(contents, 1), _beside(scps, "text")
         text = _optional(beside, 0, None) if texts is None else read_tables([*texts] or beside, 0)
-        self._needs_text = texts is not None
         speakers, frames = (_optional(_beside(scps, name)) for name in ("utt2spk", "utt2num_frames"))
-        digest = blake2b(digest_size=16)
-        for table in (scp, text, speakers, frames):
-            digest.update(b"\0" if table is None else table.data)
         self._frames = np.full(len(scp), UNKNOWN, np.int64) if frames is None else _told(frames, scp)
         super().__init__(scp, text, None, speakers)
+        digest, self._needs_text = digest_of(scp, text, speakers, frames), texts is not None
         self._arks: dict[str, RandomFile] = {}
         if measured:
             self._measure()
             digest.update(self._frames.data)  # the utterances' places depend on it
         self.digest = digest.hexdigest()
 
-    def __iter__(self) -> Iterator[Utterance | Bad]:
-        for number in range(len(self)):
-            try:
-                yield self._one(number)
-            except DataError as error:
-                error.url = error.url or self.place(number)
-                yield Bad(self.key(number), error.reason, str(error))
-
-    def _one(self, number: int) -> Utterance:
+    def one(self, number: int) -> Utterance:
         line = self.recording(number)  # none, for what only has a text
-        key, txt = self.key(line), self.value("text", line) if self._needs_text else self.find("text", line)
+        key, txt = self.key(line), self.text(line)
         frames = int(self._frames[number])
         if frames == UNREADABLE:
             frames = self._matrix(number).frames  # fails again
