@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from uio_pipes.base.errors import StateError
 from uio_pipes.base.hashing import unpack
@@ -24,10 +24,10 @@ from uio_pipes.core.lane import Lane, Site, lanes_of, worker_of
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.statistics import Stats
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta
-from uio_pipes.sources.lists import list_files
-from uio_pipes.stages.reading.listing import ListFiles
+
+if TYPE_CHECKING:
+    from uio_pipes.stages.reading.listing import ListFiles
 
 DEPTH = 12  # levels of dicts that are searched
 MOST = 1 << 28  # bytes of a JSON file
@@ -326,6 +326,8 @@ def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateVie
 
 def _listed(meta: Meta, data: str) -> ListFiles:
     """Return the stage that reads the list, with the options of the state's graph."""
+    from uio_pipes.sources.lists import list_files  # only here, as it needs torch
+
     lines = [str(line) for line in meta.graph]
     first = lines[0] if lines else ""
     cut = next((i for i, line in enumerate(lines) if line.startswith("sharding_filter")), None)
@@ -337,12 +339,12 @@ def _listed(meta: Meta, data: str) -> ListFiles:
     pipeline = list_files(data, shuffle="shuffle=True" in first)
     if pipeline._list_fingerprint() != meta.listed:
         raise StateError(f"{data} is not the list of the state: its lines, or their number, are not the same")
-    stage = pipeline.stages[0]
-    assert isinstance(stage, ListFiles)
-    return stage
+    return cast("ListFiles", pipeline.stages[0])
 
 
 def _order(stage: ListFiles, meta: Meta) -> Iterator[str]:
+    from uio_pipes.run.lane_runner import items_of
+
     lane = Lane(Ledger(), 0, 1, meta.seed, meta.data_epoch)
     for item in items_of(stage.build(None, lane, Site(stage.name, 0))):
         yield item.key  # without credentials, as in a state
