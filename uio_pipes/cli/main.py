@@ -14,8 +14,7 @@ from uio_pipes.cli.look import index, inspect, verify
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch
 from uio_pipes.cli.state import app as state
-from uio_pipes.cli.texts import cmvn, dictionary, example, spm
-from uio_pipes.cli.write import convert, pack
+from uio_pipes.cli.write import cmvn, convert, dictionary, example, pack, spm
 
 app = typer.Typer(
     name="uio",
