@@ -105,11 +105,8 @@ def steps(
         (s.step, s.rank, s.lane, s.k, len(s.keys), ", ".join(s.keys[:3]) + (", …" if len(s.keys) > 3 else ""))
         for s in found[:MOST_LINES]
     ]
-    title = (
-        counted(len(found), "batch")
-        if len(found) <= MOST_LINES
-        else f"The first {MOST_LINES} of {len(found):,} batches"
-    )
+    few = len(found) <= MOST_LINES
+    title = counted(len(found), "batch") if few else f"The first {MOST_LINES} of {len(found):,} batches"
     print_tables([(title, ("step", "rank", "lane", "k", "utterances", "keys"), rows)])
     if keys is not None:
         say(f"all keys: {keys}")
@@ -134,16 +131,7 @@ def seen(
         print_json({"seen": [one._asdict() for one in found], "missing": missing})
     else:
         rows = [
-            (
-                s.key,
-                s.epoch,
-                s.step,
-                s.rank,
-                s.lane,
-                s.row,
-                "before the state" if s.before else "to be passed over" if s.over else "to come",
-            )
-            for s in found
+            (*s[:6], "before the state" if s.before else "to be passed over" if s.over else "to come") for s in found
         ]
         print_tables([("Utterances", ("key", "epoch", "step", "rank", "lane", "row", "is"), rows)])
         for key in missing:

@@ -22,6 +22,7 @@ ROTATED = 7  # characters of a name above which the names of bars are turned
 TURN = 60  # degrees by which they are
 LONGEST = 12  # characters of a turned name that have room
 WIDEST = 48  # of bars
+SOURCES = 9  # most that a chart names
 NAMES = 8  # most names of bars that have room
 
 
@@ -50,6 +51,11 @@ class Chart:
         if self.kind != "areas":
             return rows
         return [list(row) for row in zip(*map(accumulate, zip(*rows, strict=True)), strict=True)]
+
+
+def in_groups(names: Sequence[str], most: int = SOURCES) -> dict[str, Sequence[str]]:
+    """Return a group for each of the first names, and one for the others."""
+    return {name: [name] for name in names[:most]} | ({"others": names[most:]} if names[most:] else {})
 
 
 def step_of(low: float, high: float, most: int = 5) -> float:

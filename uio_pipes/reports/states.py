@@ -110,14 +110,11 @@ def _read_torch(path: str, file: BinaryIO) -> Any:
             "Save the loader's state in a file of its own"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, OSError) as error:
+        first = shorten(str(error).split("\n")[0].partition(". ")[0], 120, placeholder=" …")
         raise StateError(
-            f"{path} is neither JSON nor an intact file of torch.save with weights only ({_first_sentence(error)}); "
+            f"{path} is neither JSON nor an intact file of torch.save with weights only ({first}); "
             "use an older checkpoint, or save the loader's state in a file of its own"
         ) from error
-
-
-def _first_sentence(error: Exception) -> str:
-    return shorten(str(error).split("\n")[0].partition(". ")[0], 120, placeholder=" …")
 
 
 def _read_json(path: str, file: BinaryIO) -> Any:
@@ -175,7 +172,7 @@ class StateView:
     def stats(self) -> Stats:
         total = Stats()
         for lane in self.lanes:
-            _add(total, lane.stats)
+            total.add(vars(lane.stats) | {"waited_us": int(lane.stats.waited * 1e6)})
         return total
 
     @property
@@ -229,10 +226,6 @@ def _position(nodes: Any) -> int | None:
     """Return how many items of the list have been read, without those in buffers; None if there are several lists."""
     found = [n["position"] for n in _nested(nodes) if isinstance(n.get("position"), int) and set(n) == {"position"}]
     return found[0] if len(found) == 1 else None
-
-
-def _add(total: Stats, stats: Stats) -> None:
-    total.add(vars(stats) | {"waited_us": int(stats.waited * 1e6)})
 
 
 # Two states
