@@ -75,15 +75,9 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[PageTable]:
         rows += [(n, f"{s:.2f} s ({k})") for n, (s, k) in (("shortest", seen.shortest), ("longest", seen.longest))]
     if seen.unknown:
         rows.append(("length unknown until decoded", f"{seen.unknown:,}"))
-    named: dict[str, Counter[Any]] = {
-        "codecs": seen.codecs,
-        "sample rates (Hz)": seen.rates,
-        "channels": seen.channels,
-        "fields": seen.fields,
-    }
-    rows += [
-        (name, ", ".join(f"{k}: {n:,}" for k, n in counts.most_common(12))) for name, counts in named.items() if counts
-    ]
+    named: list[tuple[str, Counter[Any]]] = [("codecs", seen.codecs), ("sample rates (Hz)", seen.rates)]
+    named += [("channels", seen.channels), ("fields", seen.fields)]
+    rows += [(name, ", ".join(f"{k}: {n:,}" for k, n in of.most_common(12))) for name, of in named if of]
     if seen.unknown_rates:
         rows.append(("sample rate unknown until decoded", f"{seen.unknown_rates:,}"))
     if len(seen.rates) > 1:

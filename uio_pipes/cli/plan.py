@@ -271,23 +271,13 @@ def simulation_tables(run: Simulation) -> list[PageTable]:
     seen = run.summary()
     share = f"{run.delivered_share:.0%}; planned {seen['hours']:.2f} h"
     workers = f"{counted(run.num_workers, 'worker')} each" if run.num_workers else "no workers"
+    longest = (f"{n:,} {name}" for n, name in zip(run.largest[1:], run.units, strict=True))
     rows: list[tuple[str, object]] = [
         ("topology", f"{counted(run.world_size, 'rank')}, {workers}, lanes={run.lanes}, uneven={run.uneven}"),
         ("steps", _range(run.steps)),
         ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({share})"),
-        (
-            "padding",
-            ", ".join(f"{share:.1%} of the {name}" for name, share in zip(run.units, run.padding, strict=True)),
-        ),
-        (
-            "largest batch",
-            " × ".join(
-                [
-                    counted(run.largest[0], "utterance"),
-                    *(f"{n:,} {name}" for n, name in zip(run.largest[1:], run.units, strict=True)),
-                ]
-            ),
-        ),
+        ("padding", ", ".join(f"{part:.1%} of the {name}" for name, part in zip(run.units, run.padding, strict=True))),
+        ("largest batch", " × ".join([counted(run.largest[0], "utterance"), *longest])),
         ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
         ("busiest worker", f"{run.workers:.2f} × the mean"),
     ]

@@ -111,15 +111,8 @@ def _mixes(seen: StateView) -> list[PageTable]:
     found: list[PageTable] = []
     for path, record in (seen.meta.mixes or {}).items():
         if journal := record["journal"]:
-            rows = [
-                (
-                    entry["epoch"],
-                    entry["step"],
-                    entry["ranks"],
-                    ", ".join(f"{name} {w:g}" for name, w in entry["weights"].items()),
-                )
-                for entry in journal
-            ]
+            weights = (", ".join(f"{name} {w:g}" for name, w in entry["weights"].items()) for entry in journal)
+            rows = [(e["epoch"], e["step"], e["ranks"], of) for e, of in zip(journal, weights, strict=True)]
             title = "Weights of the mix" + (f" {path}" if path else "")
             found.append((title, ("epoch", "from step", "of ranks", "weights"), rows))
     return found

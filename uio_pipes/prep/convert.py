@@ -47,12 +47,7 @@ from uio_pipes.sources.nemo.table import Nearby
 __all__ = ["Conversion", "To", "convert"]
 
 To = Literal["indexed", "shards", "raw", "cuts"]
-_NAMES: dict[To, str] = {
-    "indexed": "data-{:05d}",
-    "shards": "shards_{:09d}.tar",
-    "raw": "wav-{:05d}",
-    "cuts": "cuts-{:05d}",
-}
+_NAMES = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar", "raw": "wav-{:05d}", "cuts": "cuts-{:05d}"}
 
 
 @dataclass

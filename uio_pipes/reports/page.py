@@ -135,11 +135,8 @@ class Drawing:
             parts.append(f'<text x="{LEFT - 4}" y="{y + 4:.1f}" text-anchor="end">{short(tick)}</text>')
         for place, name in self.marks():
             x, y = self.x(place), self.bottom + 16
-            turn = (
-                f' transform="rotate(-{TURN} {x:.1f} {y:.1f})" text-anchor="end"'
-                if self.turned
-                else ' text-anchor="middle"'
-            )
+            rotated = f' transform="rotate(-{TURN} {x:.1f} {y:.1f})" text-anchor="end"'
+            turn = rotated if self.turned else ' text-anchor="middle"'
             shown = name if not self.turned or len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
             parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{turn}>{escape(shown)}</text>')
         x_label, y_label = map(escape, map(printable, self.chart.labels))
