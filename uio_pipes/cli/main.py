@@ -42,23 +42,10 @@ def _start(
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "example": example,
-    "pack": pack,
-    "convert": convert,
-    "cmvn": cmvn,
-    "dict": dictionary,
-    "spm": spm,
-    "index": index,
-    "verify": verify,
-    "inspect": inspect,
-    "simulate": simulate,
-    "buckets": buckets,
-    "bench": bench,
-    "watch": watch,
-    "replay": replay,
-    "steps": steps,
-    "seen": seen,
-}
+    "example": example, "pack": pack, "convert": convert, "cmvn": cmvn, "dict": dictionary, "spm": spm,
+    "index": index, "verify": verify, "inspect": inspect, "simulate": simulate, "buckets": buckets, "bench": bench,
+    "watch": watch, "replay": replay, "steps": steps, "seen": seen,
+}  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(state, name="state")

@@ -145,20 +145,9 @@ TAIL = 1 << 16  # bytes of each file that the tables need
 MOST_ROWS = 16  # most rows of a table on a terminal
 # The columns that a narrow terminal does without, the least important first.
 LEAST = (
-    "",
-    "of the utterances",
-    "host",
-    "workers",
-    "epoch",
-    "left out",
-    "padding",
-    "tokens/s",
-    "utterances/s of an actor",
-    "utterances",
-    "batches",
-    "failures",
-    "memory (GB)",
-)
+    "", "of the utterances", "host", "workers", "epoch", "left out", "padding", "tokens/s", "utterances/s of an actor",
+    "utterances", "batches", "failures", "memory (GB)",
+)  # fmt: skip
 
 
 def watch(

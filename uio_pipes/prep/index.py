@@ -163,27 +163,6 @@ class IndexedShard:
         return ShardEntry(line, self.utterances, self.frames, self.bytes, self.crc32)
 
 
-def index_shards(
-    urls: Sequence[str],
-    *,
-    into: str | None = None,
-    jobs: int = 1,
-    grouping: Grouping = "wenet",
-    text: str = "txt",
-    access: Access | None = None,
-    force: bool = False,
-) -> Iterator[IndexedShard]:
-    """Index shards, several at a time, and yield them as they are done.
-
-    A shard whose index fits is left as it is, unless ``force``. One that cannot be read has the reason in its
-    ``problems``, and no index.
-
-    Raises: ListError if an index cannot be written.
-    """
-    work = ((url, (url, into, grouping, text, access, force)) for url in urls)
-    return (shard for _, shard in as_done(index_shard, work, min(jobs, len(urls)), PRELOAD))
-
-
 def index_shard(
     url: str,
     into: str | None = None,
@@ -192,7 +171,8 @@ def index_shard(
     access: Access | None = None,
     force: bool = False,
 ) -> IndexedShard:
-    """Index one shard."""
+    """Index one shard. If its index fits, it is left as it is, unless ``force``; if it cannot be read, its ``problems``
+    have the reason, and it gets none. Raises: ListError if the index cannot be written."""
     try:
         if not force and (fitting := _fitting(url, into, (grouping, text), access)) is not None:
             return _summary(url, fitting, len(dumps(fitting)), fresh=True)
@@ -305,10 +285,12 @@ def index_lists(
     table = Table(tuple(given), access) if given or not found else None
     entries = _shards_of(table) if table is not None else []
     urls = list(dict.fromkeys(url for url, _ in entries))
-    shards = index_shards(urls, into=into, jobs=jobs, grouping=grouping, text=text, access=access, force=force)
-    work = ((each, (each, into, access, force)) for each in found)
-    folders = (folder for _, folder in as_done(index_folder, work, min(jobs, len(found)), PRELOAD))
-    done = {shard.url: shard for shard in follow(chain(shards, folders), "indexing", len(urls) + len(found))}
+    of_shards = ((url, (url, into, grouping, text, access, force)) for url in urls)
+    of_folders = ((each, (each, into, access, force)) for each in found)
+    shards = as_done(index_shard, of_shards, min(jobs, len(urls)), PRELOAD)
+    folders = as_done(index_folder, of_folders, min(jobs, len(found)), PRELOAD)
+    results = (result for _, result in chain(shards, folders))
+    done = {shard.url: shard for shard in follow(results, "indexing", len(urls) + len(found))}
     report = IndexedLists(shards=len(urls), folders=len(found))
     names = [*urls, *(each.folder for each in found)]
     for name in names:
