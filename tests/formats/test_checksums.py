@@ -16,7 +16,7 @@ import uio_pipes as uio
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.local import LocalFile
 from uio_pipes.prep import metainfo
-from uio_pipes.prep.checking.shard import WantedChecks
+from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.verify import verify
 

@@ -12,7 +12,7 @@ import touchdataset
 from nemo_data import plain, tarred
 
 import uio_pipes as uio
-from uio_pipes.prep.checking.shard import WantedChecks
+from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import Verified, verify

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_reader import Page
 
-from uio_pipes.reports.page import Alarm, Bar, html, save
-from uio_pipes.reports.svg import Chart
+from uio_pipes.reports.page import Alarm, Bar, Chart, html, save
 
 TEXTS = st.text(max_size=20)
 NUMBERS = st.floats(0, 1e12) | st.just(float("nan"))

@@ -14,8 +14,7 @@ import torch
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.reports.shard_progress import progress
-from uio_pipes.reports.states import differences, find_state, moves, per_rank, view
+from uio_pipes.reports.states import differences, find_state, moves, per_rank, progress, view
 
 
 def training(corpus: Corpus) -> uio.Pipeline:
