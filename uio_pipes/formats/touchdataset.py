@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import beside, folder_of, redact
-from uio_pipes.formats.sidecar import framed, unframed
 from uio_pipes.formats.tar.checks import sidecar_path
+from uio_pipes.formats.tar.index import framed, unframed
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import open_binary, open_file

@@ -216,7 +216,7 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:
     """Return what JSON lines are. Raises: ListError."""
-    from uio_pipes.sources.conversations.source import from_conversations
+    from uio_pipes.sources.conversations import from_conversations
     from uio_pipes.sources.lhotse.source import from_lhotse_cuts
     from uio_pipes.sources.text import from_jsonl
 
@@ -288,7 +288,7 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
     if {"metainfo.idx", "metainfo.bin", "texttoken.idx", "texttoken.bin"} & names:
         return replace(_indexed(with_all_pairs(path), "TouchDataset folder", fields), path=path)
     if any(map(_SHAR.fullmatch, names)) and any(name.endswith(ARCHIVES) for name in names):
-        from uio_pipes.sources.shar.source import from_lhotse_shar
+        from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 
         return Recognized(path, "Lhotse Shar", from_lhotse_shar(path, fields=fields))
     if {"wav.scp", "feats.scp"} & names:

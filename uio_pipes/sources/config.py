@@ -16,14 +16,14 @@ from uio_pipes.core.schedule import by_step, changed, each_value
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.conversations.source import from_conversations
+from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.kaldi.source import from_kaldi
+from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.mixing import mix
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
-from uio_pipes.sources.shar.source import from_lhotse_shar
 from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed

@@ -21,9 +21,8 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import open_source
 from uio_pipes.prep.common import meant, near
-from uio_pipes.sources.kaldi.folder import is_folder
-from uio_pipes.sources.kaldi.lines import KaldiLines
-from uio_pipes.sources.nemo.tars import expanded
+from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
+from uio_pipes.sources.nemo.table import expanded
 from uio_pipes.sources.parquet.table import SUFFIXES
 from uio_pipes.sources.touchdataset.folder import METAINFO, TOKENS, names_folder
 

@@ -15,8 +15,7 @@ from uio_pipes.io.opening import open_file
 from uio_pipes.prep.reading.data_list import exists, read_lines, read_tables
 from uio_pipes.prep.reading.utterance_lists import Bad, Utterance
 from uio_pipes.sources.kaldi.ark import ArkMatrix, parse_pointer, points_at_features
-from uio_pipes.sources.kaldi.folder import KaldiJoin, is_folder
-from uio_pipes.sources.kaldi.lines import KaldiLines
+from uio_pipes.sources.kaldi.tables import KaldiJoin, KaldiLines, is_folder
 
 UNKNOWN, UNREADABLE = -1, -2  # numbers of frames
 HEAD = 1 << 16  # bytes of an scp whose lines show what it points at

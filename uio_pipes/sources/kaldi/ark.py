@@ -24,7 +24,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.command import parse_command
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
-from uio_pipes.sources.kaldi.lines import KaldiLines
+from uio_pipes.sources.kaldi.tables import KaldiLines
 
 HEAD = 256  # bytes read of audio: its own header is among them
 _MATRIX = 32  # bytes: the longest header of a matrix and more

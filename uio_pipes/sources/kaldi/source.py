@@ -24,7 +24,7 @@ from uio_pipes.io.local import AudioInfo, RandomFile
 from uio_pipes.io.opening import open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, check_pipes, parse_pointer, points_at_features
-from uio_pipes.sources.kaldi.folder import KaldiFiles, KaldiJoin
+from uio_pipes.sources.kaldi.tables import KaldiFiles, KaldiJoin
 from uio_pipes.stages.reading.listing import RecordListing
 
 FIELDS = ("key", "wav", "feat", "start", "end", "txt", "speaker")  # that tables can give

@@ -12,8 +12,7 @@ from uio_pipes.base.urls import AnyPath
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.nemo.table import Manifests, NemoTable
-from uio_pipes.sources.nemo.tars import ManifestGroup
+from uio_pipes.sources.nemo.table import ManifestGroup, Manifests, NemoTable
 from uio_pipes.stages.reading.listing import RecordListing
 
 

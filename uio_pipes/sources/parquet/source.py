@@ -21,8 +21,7 @@ from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet.columns import PAYLOADS
-from uio_pipes.sources.parquet.group import LIGHT, Cell, RowGroup, RowOrder
-from uio_pipes.sources.parquet.table import ParquetTable, fields_in
+from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, fields_in
 from uio_pipes.stages.reading.listing import ListingNode, RecordListing
 from uio_pipes.stages.reading.loading import Loading
 

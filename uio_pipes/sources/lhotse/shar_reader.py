@@ -18,8 +18,8 @@ from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import open_source
-from uio_pipes.sources.lhotse.cuts import WantedFields, check_cut, described, end_of, is_recording
 from uio_pipes.sources.lhotse.recording import Recorded, placed, times, window_of
+from uio_pipes.sources.lhotse.source import WantedFields, check_cut, described, end_of, is_recording
 from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, member_loader
 
 CHUNK = 1 << 18

@@ -26,9 +26,8 @@ from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import stamp
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.lhotse.cuts import Pairs, WantedFields, pairs_of, unread
-from uio_pipes.sources.lhotse.source import paths_of
-from uio_pipes.sources.shar.reader import SharCut, SharReader, as_fields, is_lines
+from uio_pipes.sources.lhotse.shar_reader import SharCut, SharReader, as_fields, is_lines
+from uio_pipes.sources.lhotse.source import Pairs, WantedFields, pairs_of, paths_of, unread
 from uio_pipes.stages.reading.listing import Listing
 
 _NAME = re.compile(r"(?P<field>[^./]+)(?:\.(?P<number>[^/]*))?\.(?:tar|jsonl)(?:\.gz)?")
