@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.urls import redact
+from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.core.items import Loaded, Record
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
@@ -231,7 +231,7 @@ def from_tar_index(
     indexes: str | None = None,
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    cache: str | None = None,
+    cache: AnyPath | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from tar shards that ``uio index`` has indexed; their utterances are read in any order.
@@ -269,6 +269,8 @@ def open_index(
     indexes: str | None = None,
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> OpenIndex:
     """Open indexed tar shards for random access: ``uio.open_index("shards.list")["BAC009S0002W0122"]["txt"]``.
 
@@ -282,11 +284,13 @@ def open_index(
             JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
             ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         ListError: a shard has no index, or one of other bytes, or is compressed.
     """
-    access = Access.of("open_index", storage_options)
+    access = Access.of("open_index", storage_options, cache, cache_size)
     return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, access, fields).table())
 
 

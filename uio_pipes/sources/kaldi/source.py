@@ -18,7 +18,7 @@ from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.stage import added, names
 from uio_pipes.formats.lists.table import LATEST
 from uio_pipes.formats.naming import Renames, check_given, renamed
-from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, RandomFile
 from uio_pipes.io.opening import open_file
@@ -167,6 +167,8 @@ def from_kaldi(
     allow_pipes: bool = False,
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from Kaldi's tables, whose utterances are read in any order.
 
@@ -188,6 +190,8 @@ def from_kaldi(
         fields: other names for fields by those that the tables give, as in ``{"words": "txt"}``. Default: None, no
             others.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: an argument is not a path.
@@ -199,7 +203,7 @@ def from_kaldi(
         **paths,
         shuffle=shuffle,
         allow_pipes=allow_pipes,
-        access=Access.of("from_kaldi", storage_options),
+        access=Access.of("from_kaldi", storage_options, cache, cache_size),
         fields=fields,
     )
     return Pipeline((stage,)).sharding_filter().load_records()

@@ -3,20 +3,19 @@ that are made of cuts."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.stage import added
 from uio_pipes.formats.lists.table import LATEST, JsonRecords, parse_object
 from uio_pipes.formats.naming import FieldNames, check_text, names_of, renamed
-from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, window_of
 from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, loader
@@ -255,6 +254,8 @@ def from_lhotse_cuts(
     fields: Mapping[str, str | None] | None = None,
     allow_pipes: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from the cuts of Lhotse's manifests, which are read without Lhotse and in any order.
 
@@ -273,19 +274,15 @@ def from_lhotse_cuts(
         allow_pipes: whether to run the commands that recordings may have in place of paths; they run without a shell.
             Default: False.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: an argument breaks a rule.
         ListError: when the pipeline runs, if a manifest is missing or damaged, or does not hold cuts.
     """
     name = "from_lhotse_cuts"
-    given = paths_of(paths) if isinstance(paths, (str, os.PathLike, Iterable)) else ()
-    require(bool(given) and all(given), name, "paths must be manifests of cuts", paths, "try 'cuts.jsonl.gz'")
-    access = Access.of(name, storage_options)
+    given = require_paths(name, "paths must be manifests of cuts", paths, "try 'cuts.jsonl.gz'")
+    access = Access.of(name, storage_options, cache, cache_size)
     listed = ListCuts(given, shuffle, pairs_of(name, fields), allow_pipes, access)
     return Pipeline((listed,)).sharding_filter().load_records()
-
-
-def paths_of(paths: Any) -> tuple[str, ...]:
-    one = isinstance(paths, (str, os.PathLike))
-    return tuple(str(os.fspath(path)) for path in ([paths] if one else paths))

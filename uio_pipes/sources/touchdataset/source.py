@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.checks import check_names, require
+from uio_pipes.base.checks import check_names, require, require_paths
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.core.lane import Lane, Site
@@ -206,13 +206,12 @@ def from_indexed(
         PipelineError: an argument breaks a rule.
         ListError: when the pipeline runs, if a folder or list is missing, damaged or of another kind.
     """
-    given: list[Any] = [dirs] if isinstance(dirs, (str, os.PathLike)) else list(dirs)
-    ok = bool(given) and all(isinstance(d, (str, os.PathLike)) and os.fspath(d).strip() for d in given)
-    require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
+    rule = "dirs must be a folder or a data list, or several"
+    given = require_paths("from_indexed", rule, dirs, "name a folder")
     access = Access.of("from_indexed", storage_options, cache, cache_size)
     into = None if indexes is None else os.fspath(indexes)
     if texts is not None:
         check_names("from_indexed", "texts", texts)
-    dirs_, said = tuple(os.fspath(d) for d in given), None if texts is None else tuple(texts)
-    stage = ListIndexed(dirs_, shuffle, metainfo, verify, into, said, access, fields)
+    said = None if texts is None else tuple(texts)
+    stage = ListIndexed(given, shuffle, metainfo, verify, into, said, access, fields)
     return Pipeline((stage,)).sharding_filter().load_records()
