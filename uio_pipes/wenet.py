@@ -71,28 +71,32 @@ _FEATURES = Key("feats_type", _one_of("fbank", "mfcc", "log_mel_spectrogram"), "
 _BATCHES = Key("batch_conf.batch_type", _one_of("static", "dynamic", "bucket"), "static")
 
 
+def _keys(block: str, kind: ValueKind, **defaults: Any) -> tuple[Key, ...]:
+    """Return keys of a block that set the arguments of the same names."""
+    return tuple(Key(f"{block}.{name}", kind, default, name) for name, default in defaults.items())
+
+
 def _kaldi(block: str) -> tuple[Key, ...]:
     return (
-        Key(f"{block}.num_mel_bins", WHOLE, 23, "num_mel_bins"),
-        Key(f"{block}.frame_length", NUMBER, 25, "frame_length"),
-        Key(f"{block}.frame_shift", NUMBER, 10, "frame_shift"),
-        Key(f"{block}.dither", NUMBER, 0.0, "dither"),
-        Key(f"{block}.window_type", TEXT, "povey", "window_type"),
+        *_keys(block, WHOLE, num_mel_bins=23),
+        *_keys(block, NUMBER, frame_length=25, frame_shift=10, dither=0.0),
+        *_keys(block, TEXT, window_type="povey"),
     )
 
 
 LIST_STEPS = (
     StageKeys(
         "shuffle",
-        (Key("list_shuffle_conf.shuffle_size", WHOLE, None, "shuffle_size"),),
+        _keys("list_shuffle_conf", WHOLE, shuffle_size=None),
         Key("list_shuffle", FLAG, True),
         needs="shuffle_size",  # without one, list_files shuffles the whole list
     ),
     StageKeys("repeat", (Key("cycle", ROUNDS, 1, "times"),), needs="times", idle=1),
 )
 
+_LOG_MEL = "log_mel_spectrogram_conf"
 STEPS = (
-    StageKeys("decode_audio", (Key("singal_channel_conf.channel", WHOLE, 0, "channel"),)),
+    StageKeys("decode_audio", _keys("singal_channel_conf", WHOLE, channel=0)),
     StageKeys("speaker", (Key("speaker_conf.speaker_table_path", TEXT, None, "table"),), needs="table"),
     StageKeys("tokenize", needs="tokenizer"),
     StageKeys(
@@ -100,13 +104,11 @@ STEPS = (
         (
             Key("filter_conf.max_length", NUMBER, 10240, "max_frames"),
             Key("filter_conf.min_length", NUMBER, 10, "min_frames"),
-            Key("filter_conf.token_max_length", WHOLE, 200, "token_max_length"),
-            Key("filter_conf.token_min_length", WHOLE, 1, "token_min_length"),
-            Key("filter_conf.min_output_input_ratio", NUMBER, 0.0005, "min_output_input_ratio"),
-            Key("filter_conf.max_output_input_ratio", NUMBER, 1, "max_output_input_ratio"),
+            *_keys("filter_conf", WHOLE, token_max_length=200, token_min_length=1),
+            *_keys("filter_conf", NUMBER, min_output_input_ratio=0.0005, max_output_input_ratio=1),
         ),
     ),
-    StageKeys("resample", (Key("resample_conf.resample_rate", WHOLE, 16000, "resample_rate"),)),
+    StageKeys("resample", _keys("resample_conf", WHOLE, resample_rate=16000)),
     StageKeys(
         "speed_perturb",
         (Key("speeds", _list_of(NUMBER), (0.9, 1.0, 1.1), "speeds"),),
@@ -117,9 +119,8 @@ STEPS = (
         "mfcc",
         (
             *_kaldi("mfcc_conf"),
-            Key("mfcc_conf.num_ceps", WHOLE, 40, "num_ceps"),
-            Key("mfcc_conf.high_freq", NUMBER, 0, "high_freq"),
-            Key("mfcc_conf.low_freq", NUMBER, 20, "low_freq"),
+            *_keys("mfcc_conf", WHOLE, num_ceps=40),
+            *_keys("mfcc_conf", NUMBER, high_freq=0, low_freq=20),
         ),
         _FEATURES,
         "mfcc",
@@ -127,45 +128,30 @@ STEPS = (
     StageKeys(
         "log_mel_spectrogram",
         (
-            Key("log_mel_spectrogram_conf.n_fft", WHOLE, 400, "n_fft"),
-            Key("log_mel_spectrogram_conf.hop_length", WHOLE, 160, "hop_length"),
-            Key("log_mel_spectrogram_conf.num_mel_bins", WHOLE, 80, "num_mel_bins"),
-            Key("log_mel_spectrogram_conf.padding", WHOLE, 0, "padding"),
-            Key("log_mel_spectrogram_conf.pad_or_trim", FLAG, False, "pad_or_trim"),
-            Key("log_mel_spectrogram_conf.max_duration", NUMBER, 30, "max_duration"),
+            *_keys(_LOG_MEL, WHOLE, n_fft=400, hop_length=160, num_mel_bins=80, padding=0),
+            *_keys(_LOG_MEL, FLAG, pad_or_trim=False),
+            *_keys(_LOG_MEL, NUMBER, max_duration=30),
         ),
         _FEATURES,
         "log_mel_spectrogram",
     ),
     StageKeys(
         "spec_aug",
-        (
-            Key("spec_aug_conf.num_t_mask", WHOLE, 2, "num_t_mask"),
-            Key("spec_aug_conf.num_f_mask", WHOLE, 2, "num_f_mask"),
-            Key("spec_aug_conf.max_t", WHOLE, 50, "max_t"),
-            Key("spec_aug_conf.max_f", WHOLE, 10, "max_f"),
-        ),
+        _keys("spec_aug_conf", WHOLE, num_t_mask=2, num_f_mask=2, max_t=50, max_f=10),
         Key("spec_aug", FLAG, True),
     ),
-    StageKeys(
-        "spec_sub",
-        (Key("spec_sub_conf.max_t", WHOLE, 20, "max_t"), Key("spec_sub_conf.num_t_sub", WHOLE, 3, "num_t_sub")),
-        Key("spec_sub", FLAG, False),
-    ),
-    StageKeys("spec_trim", (Key("spec_trim_conf.max_t", WHOLE, 20, "max_t"),), Key("spec_trim", FLAG, False)),
-    StageKeys("language", (Key("language_conf.limited_langs", _list_of(TEXT), ("zh", "en"), "limited_langs"),)),
-    StageKeys("shuffle", (Key("shuffle_conf.shuffle_size", WHOLE, 1500, "shuffle_size"),), Key("shuffle", FLAG, True)),
-    StageKeys("sort", (Key("sort_conf.sort_size", WHOLE, 500, "sort_size"),), Key("sort", FLAG, True)),
-    StageKeys("batch", (Key("batch_conf.batch_size", WHOLE, 16, "batch_size"),), _BATCHES, "static"),
+    StageKeys("spec_sub", _keys("spec_sub_conf", WHOLE, max_t=20, num_t_sub=3), Key("spec_sub", FLAG, False)),
+    StageKeys("spec_trim", _keys("spec_trim_conf", WHOLE, max_t=20), Key("spec_trim", FLAG, False)),
+    StageKeys("language", _keys("language_conf", _list_of(TEXT), limited_langs=("zh", "en"))),
+    StageKeys("shuffle", _keys("shuffle_conf", WHOLE, shuffle_size=1500), Key("shuffle", FLAG, True)),
+    StageKeys("sort", _keys("sort_conf", WHOLE, sort_size=500), Key("sort", FLAG, True)),
+    StageKeys("batch", _keys("batch_conf", WHOLE, batch_size=16), _BATCHES, "static"),
     StageKeys(
         "dynamic_batch", (Key("batch_conf.max_frames_in_batch", WHOLE, 12000, "max_frames"),), _BATCHES, "dynamic"
     ),
     StageKeys(
         "bucket_batch",
-        (
-            Key("batch_conf.bucket_boundaries", _list_of(WHOLE), None, "bucket_boundaries"),
-            Key("batch_conf.bucket_batch_sizes", _list_of(WHOLE), None, "bucket_batch_sizes"),
-        ),
+        _keys("batch_conf", _list_of(WHOLE), bucket_boundaries=None, bucket_batch_sizes=None),
         _BATCHES,
         "bucket",
     ),
