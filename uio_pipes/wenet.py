@@ -278,9 +278,6 @@ def _likeness(name: str, known: str) -> float:
     return max(whole, SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio() - 0.05)
 
 
-__all__ = ["apply_steps", "wenet_dataset"]
-
-
 def wenet_dataset(
     data_type: str,
     data_list: Any,

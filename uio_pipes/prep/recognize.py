@@ -16,7 +16,7 @@ from uio_pipes.audio.containers import sniff
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
-from uio_pipes.formats.lists.table import ARCHIVES
+from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.formats.tar.index import MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES

@@ -62,11 +62,6 @@ class ConversationTurn(NamedTuple):
     rest: Mapping[str, Any]
 
 
-def tags_of(tags: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of what stands for audio in texts."""
-    return re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
-
-
 def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[ChatMessage], list[SpokenPart]]:
     """Take turns and recordings out of ``line``, and return them: messages of ``role`` and ``content``, and a recording
     for each part of audio. ``tag``: what stands for audio in texts.
@@ -254,7 +249,8 @@ class ConversationTable(Manifests):
         root: str | None = None,
     ) -> None:
         super().__init__(manifests, tars, access, names)
-        self._tag, self._root = tags_of(tags), root
+        self._tag = re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
+        self._root = root
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields of a conversation, nothing opened. Raises: LeftOut ``skipme``, DataError."""

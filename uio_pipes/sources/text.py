@@ -91,7 +91,7 @@ class TextFiles(Table):
     def blank(self) -> Numbers:
         """The numbers of all blank lines, rising."""
         files = (file for file in self.files if isinstance(file, TextLines))
-        return np.concatenate([file.blank + first for file, first in zip(files, self._firsts, strict=False)])
+        return np.concatenate([file.blank + first for file, first in zip(files, self.firsts, strict=False)])
 
     @cached_property
     def _names(self) -> dict[str, str]:

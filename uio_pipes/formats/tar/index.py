@@ -46,8 +46,6 @@ def unframed(data: bytes, magic: bytes, version: int) -> tuple[Any, int]:
     return parse_json(data[_FIXED.size : at]), at
 
 
-__all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "IndexedMember", "ShardIndex", "ShardStamp", "dumps", "loads"]
-
 MAGIC, VERSION = b"UIOTARIX", 1
 _DTYPES = {"u1", "u2", "u4", "u8"}
 _TEXTS = ("keys", "txts")

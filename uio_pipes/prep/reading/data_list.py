@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
+from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.manifest import read_manifest
-from uio_pipes.formats.lists.table import ARCHIVES, expand
+from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.naming import renamed
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.io.access import PLAIN

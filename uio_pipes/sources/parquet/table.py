@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -19,7 +18,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru, Permutation, mix64
 from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.lines import Lines
-from uio_pipes.formats.lists.table import Table, check_segment
+from uio_pipes.formats.lists.table import Parts, Table, check_segment
 from uio_pipes.formats.naming import audio_of, check_rate
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
@@ -252,8 +251,8 @@ class _Files(Table):
     form: ClassVar[type[Lines]] = _Names
 
 
-class ParquetTable:
-    """All rows of the given files, in their order; only footers have been read.
+class ParquetTable(Parts):
+    """All rows of the given files, in their order, with the row groups as its parts; only footers have been read.
 
     ``names``: our names of fields, with those of their columns; ``wanted``: other columns, None for all.
 
@@ -274,20 +273,12 @@ class ParquetTable:
         self._columns = columns[0]
         self._groups = [(at, i) for at, file in enumerate(self.files) for i in range(len(file.rows))]
         self.rows = [self.files[at].rows[i] for at, i in self._groups]
-        self._firsts: list[int] = [0, *accumulate(self.rows)]
+        super().__init__(self.rows)
         if not len(self):
             raise ListError(f"nothing in {', '.join(entries[:3])}: the files have no rows")
         self.digest = blake2b(b"".join(file.digest for file in self.files), digest_size=16).hexdigest()
         self._used: WeakValueDictionary[int, RowGroup] = WeakValueDictionary()
         self._last: RowGroup | None = None
-
-    def __len__(self) -> int:
-        return self._firsts[-1]
-
-    def locate(self, number: int) -> tuple[int, int]:
-        """Return the row group (of all files) that holds row ``number`` of all, and the row in it."""
-        at = bisect_right(self._firsts, number) - 1
-        return at, number - self._firsts[at]
 
     def group(self, at: int) -> RowGroup:
         """Return a row group, the same object as long as somebody holds it."""
@@ -322,7 +313,7 @@ def fields_in(group: RowGroup, row: int) -> dict[str, Any]:
         if isinstance(fields.get(name), (int, float)):
             fields[name] = str(fields[name])
     if not fields.get("key"):
-        fields["key"] = f"{_stem(group.file.name)}-{group.first + row:06d}"
+        fields["key"] = f"{os.path.splitext(name_of(group.file.name))[0]}-{group.first + row:06d}"
     if "txt" not in fields and (asked := next((c.name for c in group.columns if c.needed), "")):
         message = f"the column {asked}, which is asked for as the text, is null there"
         raise DataError("missing_text", message, url=group.place(row), member=fields["key"])
@@ -334,7 +325,3 @@ def fields_in(group: RowGroup, row: int) -> dict[str, Any]:
     if "start" in fields or "end" in fields:
         check_segment(fields, group.place(row), fields["key"])
     return fields
-
-
-def _stem(name: str) -> str:
-    return os.path.splitext(name_of(name))[0]
