@@ -252,24 +252,23 @@ class ConversationTable(Manifests):
         self._tag = re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
         self._root = root
 
-    def fields(self, number: int) -> dict[str, Any]:
-        """Return the fields of a conversation, nothing opened. Raises: LeftOut ``skipme``, DataError."""
-        line, place = self.line(number), self.place(number)
-        custom, key = line.get("custom"), key_of(line, place)
+    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
+        """Return the fields of a conversation. Raises: LeftOut ``skipme``, DataError."""
+        custom, key = line.get("custom"), self.named(line, number)
         if isinstance(custom, dict) and custom.get("_skipme"):
-            raise LeftOut("skipme", "the line is marked with _skipme", url=place, member=key)
-        try:
-            messages, spoken = read_turns(line, self._tag)
-            audio = [self.recording(line, str(one.path), number) for one in spoken]
-            times = [_times(one, at) for at, one in enumerate(spoken, 1)]
-        except DataError as error:
-            raise DataError(error.reason, error.message, url=place, member=key) from error
+            raise LeftOut("skipme", "the line is marked with _skipme", url=self.place(number), member=key)
+        messages, spoken = read_turns(line, self._tag)
+        audio = [self.recording(line, str(one.path), number) for one in spoken]
+        times = [_times(one, at) for at, one in enumerate(spoken, 1)]
         line |= {"key": key, "messages": messages, "audio": audio}
         for name in _TIMES:
             values = [one.get(name) for one in times]
             if any(value is not None for value in values) if name != "duration" else values and None not in values:
                 line[f"audio_{name}"] = values
         return line
+
+    def named(self, line: dict[str, Any], number: int) -> str:
+        return key_of(line, self.place(number))
 
     def beside(self, path: str, number: int) -> Any:
         return super().beside(path, number) if self._root is None else audio_file(path, f"{self._root}/", self.access)

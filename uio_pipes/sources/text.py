@@ -103,18 +103,19 @@ class TextFiles(Table):
 class JsonlTable(JsonRecords):
     """Utterances with ``txt`` and whatever else their lines have. The key is ``key``, ``id``, or FILE:LINE."""
 
-    def parse(self, line: dict[str, Any], place: str) -> dict[str, Any]:
-        key, txt = key_of(line, place), line.get("txt")
+    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
+        txt = line.get("txt")
         if txt is None:
             theirs = dict(self._names)
             names = ", ".join(theirs.get(name, name) for name in line)
             what = f"{'null' if 'txt' in line else 'nothing'} as {theirs.get('txt', 'txt')!r}, its text"
-            message = f"the line has {what} (its names: {names}): choose another with text=…"
-            raise DataError("missing_text", message, url=place, member=key)
+            raise DataError("missing_text", f"the line has {what} (its names: {names}): choose another with text=…")
         if not isinstance(txt, str):
-            message = f"the text is {txt!r:.40}, not a string: choose another name with text=…"
-            raise DataError("bad_text", message, url=place, member=key)
-        return {**line, "key": key, "txt": txt}
+            raise DataError("bad_text", f"the text is {txt!r:.40}, not a string: choose another name with text=…")
+        return {**line, "key": self.named(line, number), "txt": txt}
+
+    def named(self, line: dict[str, Any], number: int) -> str:
+        return key_of(line, self.place(number))
 
 
 Columns = tuple[tuple[str, tuple[str, ...]], ...]  # names of fields, and the files of each

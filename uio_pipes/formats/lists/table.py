@@ -298,7 +298,13 @@ class JsonRecords:
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields of an utterance, nothing opened. Raises: DataError."""
-        return self.parse(self.line(number), self.place(number))
+        line = self.line(number)
+        try:
+            return self.parse(line, number)
+        except DataError as error:
+            if error.url:  # it says where it happened
+                raise
+            raise error.at(self.place(number), self.named(line, number)) from error
 
     def line(self, number: int) -> dict[str, Any]:
         """Return the object of a line under our names.
@@ -314,10 +320,14 @@ class JsonRecords:
         try:
             return parse_object(text, "", self._names)
         except DataError as error:
-            raise DataError(error.reason, error.message, url=self.place(number)) from error
+            raise error.at(self.place(number)) from error
 
-    def parse(self, line: dict[str, Any], place: str) -> dict[str, Any]:
-        """Return the fields of an utterance, made from a line's object. Raises: DataError naming ``place``."""
+    def named(self, line: dict[str, Any], number: int) -> str:
+        """Return the key of a line as far as it is known, for errors."""
+        return str(line.get("key", ""))
+
+    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
+        """Return the fields of an utterance, made from the object of line ``number``. Raises: DataError."""
         raise NotImplementedError
 
 

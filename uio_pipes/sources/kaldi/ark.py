@@ -83,12 +83,6 @@ def _bad_range(text: str) -> DataError:
     return DataError("bad_range", f"{message}, counted from 0, the last included: correct it")
 
 
-def holds_features(file: RandomFile, offset: int) -> bool:
-    """Return whether the object there is a matrix, in Kaldi's binary form or as text. Raises: DataError."""
-    head = file.read_upto(offset, 16)
-    return head[:2] == b"\0B" or head.lstrip()[:1] == b"["
-
-
 def ark_audio(file: RandomFile, offset: int) -> Ref:
     """Return the audio there: a wav, as wav-copy writes it, or kaldiio's ``AUDIO``. Raises: DataError."""
     head = file.read_upto(offset, HEAD)
@@ -252,7 +246,8 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
             pointer = parse_pointer(value)
             if value.endswith("|") or (pointer.offset is None and suffix_of(pointer.path) in AUDIO_SUFFIXES):
                 return False
-            return holds_features(open_file(pointer.path, access), pointer.offset or 0)
+            head = open_file(pointer.path, access).read_upto(pointer.offset or 0, 16)
+            return head[:2] == b"\0B" or head.lstrip()[:1] == b"["  # a matrix in Kaldi's binary form, or as text
         except DataError as error:
             trouble = trouble or error
     assert trouble is not None

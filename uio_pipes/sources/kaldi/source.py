@@ -21,6 +21,7 @@ from uio_pipes.formats.naming import Renames, check_given, renamed
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, RandomFile
+from uio_pipes.io.lookahead import reference
 from uio_pipes.io.opening import open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, check_pipes, parse_pointer, points_at_features
@@ -66,10 +67,7 @@ class KaldiTable(KaldiJoin):
             if self.has("speaker"):
                 fields["speaker"] = self.value("speaker", number)
         except DataError as error:
-            url = error.url or table.place(line)
-            raise DataError(
-                error.reason, error.message, url=url, member=table.key(line), offset=error.offset
-            ) from error
+            raise error.at(error.url or table.place(line), table.key(line)) from error
         return renamed(fields, self._names) if self._names else fields
 
     def _payload(self, number: int, recording: int) -> dict[str, Any]:
@@ -91,7 +89,7 @@ class KaldiTable(KaldiJoin):
             return Piped(value, self._told(number, end), shared=self.segments is not None)
         pointer = parse_pointer(value)
         if pointer.offset is None or pointer.rows is not None:
-            return value
+            return reference(value, self._access)
         return ark_audio(self._file(pointer.path), pointer.offset)
 
     def _told(self, number: int, end: float | None) -> AudioInfo | None:

@@ -194,8 +194,7 @@ class _SharNode(Node):
         try:
             fields = as_fields(cut.content, cut.values, self.wanted)
         except DataError as error:
-            key = str(cut.content.get("id", ""))
-            raise DataError(error.reason, error.message, url=place, member=key) from error
+            raise error.at(place, str(cut.content.get("id", ""))) from error
         return self.loaded.sample(fields, self.item.origin._replace(offset=cut.line), place)
 
     def _stamps(self) -> dict[str, str]:

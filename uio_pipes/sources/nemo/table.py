@@ -23,8 +23,8 @@ from uio_pipes.formats.tar.checks import AT_ONCE
 from uio_pipes.formats.tar.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import LocalFile, RandomFile, Ref
-from uio_pipes.io.lookahead import Whole
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.lookahead import reference
+from uio_pipes.io.opening import is_local
 
 ManifestGroup = tuple[str, ...]  # names of one data set
 # NeMo writes {0..7} as _OP_0..7_CL_, (0..7), [0..7] or <0..7>, since braces mean something to a shell and to Hydra.
@@ -148,15 +148,14 @@ def findings(wanted: Iterable[MemberRef]) -> Iterator[DataError]:
 def audio_file(path: str, manifest: str, access: Access) -> Any:
     """Return a path, or a reference for what is relative or remote. Nothing is opened or looked for."""
     if "://" in path:
-        local = is_local(path)
-        return local if local is not None else Whole(open_file(path, access))
+        return reference(path, access)
     if path.startswith("~"):
         return os.path.expanduser(path)
     if path.startswith("/"):
         return path
     folder = is_local(manifest)
     if folder is None:
-        return Whole(open_file(inside(folder_of(manifest), path), access))
+        return reference(inside(folder_of(manifest), path), access)
     return Nearby(os.path.dirname(folder), path)
 
 
@@ -262,20 +261,15 @@ class NemoTable(Manifests):
 
     wanted: ClassVar[str] = 'a manifest has {"audio_filepath": …, "duration": …, "text": …} a line'
 
-    def fields(self, number: int) -> dict[str, Any]:
-        """Return the fields of a row, nothing opened. Raises: LeftOut ``skipme``, DataError."""
-        row = self.line(number)
+    def parse(self, row: dict[str, Any], number: int) -> dict[str, Any]:
+        """Return the fields of a row. Raises: LeftOut ``skipme``, DataError."""
         if row.pop("_skipme", False):
             raise LeftOut("skipme", "the row is marked with _skipme", url=self.place(number))
-        try:
-            path = _path(row)
-            cut(row)
-            row["key"] = _key(row, path)
-            check_text(row, self._names)
-            row["wav"] = self.recording(row, path, number)
-        except DataError as error:
-            key = str(row.get("key", ""))
-            raise DataError(error.reason, error.message, url=self.place(number), member=key) from error
+        path = _path(row)
+        cut(row)
+        row["key"] = _key(row, path)
+        check_text(row, self._names)
+        row["wav"] = self.recording(row, path, number)
         numbers_as_text(row, "text")
         if "txt" not in row and isinstance(row.get("text"), str):
             row["txt"] = row.pop("text")

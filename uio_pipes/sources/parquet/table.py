@@ -23,8 +23,8 @@ from uio_pipes.formats.naming import audio_of, check_rate
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
-from uio_pipes.io.lookahead import Whole
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.lookahead import reference
+from uio_pipes.io.opening import open_file
 from uio_pipes.sources.parquet.columns import LAZY, PAYLOADS, ParquetColumn, ParquetFile, check_same, columns_of
 
 LIGHT = ""  # the small columns, which are read together
@@ -77,7 +77,7 @@ class RowGroup:
         try:
             table, wrong = self._jobs[name].result()
         except DataError as error:
-            raise DataError(error.reason, error.message, url=self.place(row)) from error
+            raise error.at(self.place(row)) from error
         if row >= table.num_rows:
             message = f"the column {column.name} cannot be read there ({wrong}): fetch the file again"
             raise DataError("bad_page", message, url=self.place(row))
@@ -151,7 +151,7 @@ class Cell(Ref):
         found = self._found()
         if isinstance(found, memoryview):
             return bytes(found)
-        return found if is_local(found) is not None else Whole(self._open(found))
+        return reference(found, self._group.file.access)
 
     def _open(self, path: str) -> RandomFile:
         return open_file(path, self._group.file.access)
@@ -318,8 +318,8 @@ def fields_in(group: RowGroup, row: int) -> dict[str, Any]:
         message = f"the column {asked}, which is asked for as the text, is null there"
         raise DataError("missing_text", message, url=group.place(row), member=fields["key"])
     wav = fields.get("wav")
-    if isinstance(wav, str) and is_local(wav) is None:
-        fields["wav"] = Whole(open_file(wav, group.file.access))
+    if isinstance(wav, str):
+        fields["wav"] = reference(wav, group.file.access)
     elif isinstance(wav, np.ndarray):
         check_rate(fields, group.place(row))
     if "start" in fields or "end" in fields:
