@@ -94,7 +94,8 @@ def planned_by_duration(fields: dict[str, Any]) -> Plan | None:
         return None
     if start is None and end is None:
         return Plan(_ticks(duration), TICKS)
-    if end is not None and _is_same(end - (start or 0), duration):
+    known = isinstance(duration, (int, float))  # of the segment, or of the recording that it is cut from
+    if end is not None and known and abs(end - (start or 0) - duration) < _SAME:
         return Plan(ceil((end - (start or 0)) * TICKS) + SLACK, TICKS)
     return None
 
@@ -139,11 +140,6 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
         head = wav.head if len(wav.head) >= 64 else wav.read_at(0, min(HEAD, wav.size))
         return probe(head, wav.size) or (probe(wav.read_at(0, min(HEAD, wav.size)), wav.size) or probe_file(wav.read()))
     return probe(wav[:HEAD], len(wav)) or probe_file(wav)
-
-
-def _is_same(segment: float, duration: Any) -> bool:
-    """Return whether the duration is that of the segment, and not of the recording that it is cut from."""
-    return isinstance(duration, (int, float)) and abs(segment - duration) < _SAME
 
 
 def _empty() -> DataError:

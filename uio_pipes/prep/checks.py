@@ -42,7 +42,7 @@ from uio_pipes.prep.common import Noting
 from uio_pipes.prep.duplicates import PackedKeys
 from uio_pipes.prep.scan import Looked, Scanning
 from uio_pipes.run.lane_runner import items_of
-from uio_pipes.sources.conversations.turns import recordings_of
+from uio_pipes.sources.conversations import recordings_of
 from uio_pipes.sources.lhotse.recording import Recorded, fits
 from uio_pipes.sources.lhotse.stored import StoredArray
 from uio_pipes.sources.nemo.table import NemoTable

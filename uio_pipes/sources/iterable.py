@@ -46,12 +46,6 @@ def decoded_columns(items: Any) -> list[str]:
     return [name for name, f in columns if type(f).__name__ == "Audio" and getattr(f, "decode", False)]
 
 
-def unknown_columns(items: Any, fields: Mapping[str, str] | None) -> list[str]:
-    """Return the names in ``fields`` of columns that a dataset, which knows its columns, does not have."""
-    known = getattr(items, "column_names", None)
-    return [theirs for theirs in (fields or {}).values() if theirs not in known] if isinstance(known, list) else []
-
-
 def loses_items(items: Any) -> bool:
     """Return whether the state of an ``IterableDataset`` leaves items out: it has a shuffle buffer."""
     inner = getattr(items, _INSIDE, None)
@@ -248,7 +242,7 @@ def _with_audio(fields: dict[str, Any], place: str) -> dict[str, Any]:
     try:
         fields |= audio_of(fields["wav"])
     except DataError as error:
-        raise DataError(error.reason, error.message, url=place, member=fields["key"]) from error
+        raise error.at(place, fields["key"]) from error
     if isinstance(fields["wav"], list):
         fields["wav"] = np.asarray(fields["wav"], np.float32)
     return fields
@@ -370,7 +364,9 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     rule = "a dataset must leave its audio undecoded, or all of it is decoded whenever an item is touched"
     require(not decoded, FromIterable.name, rule, decoded, UNDECODED)
     stage = FromIterable(items, fields)
-    if unknown := unknown_columns(items, fields):
-        there = ", ".join(items.column_names)  # type: ignore[attr-defined]
-        raise PipelineError(f"{stage.name}: the data set has no column {unknown[0]!r}, only {there}: correct fields=")
+    known: Any = getattr(items, "column_names", None)
+    for theirs in (fields or {}).values() if isinstance(known, list) else ():
+        if theirs not in known:
+            there = ", ".join(known)
+            raise PipelineError(f"{stage.name}: the data set has no column {theirs!r}, only {there}: correct fields=")
     return Pipeline((stage,))

@@ -30,11 +30,9 @@ from uio_pipes.prep.reading.utterance_lists import KaldiUtterances, Utterance, d
 from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure, in_ark
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, parse_pointer, points_at_features
-from uio_pipes.sources.kaldi.folder import is_folder
-from uio_pipes.sources.kaldi.lines import KaldiLines
+from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
 from uio_pipes.stages.audio.speed import Resample
-from uio_pipes.wenet import apply_steps
-from uio_pipes.wenet.conf import STEPS, read_conf
+from uio_pipes.wenet import STEPS, apply_steps, read_conf
 
 STAGES = {"decode_audio", "resample", "fbank", "mfcc", "log_mel_spectrogram"}
 

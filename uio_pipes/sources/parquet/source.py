@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.lane import Lane, Site
@@ -21,8 +20,7 @@ from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet.columns import PAYLOADS
-from uio_pipes.sources.parquet.group import LIGHT, Cell, RowGroup, RowOrder
-from uio_pipes.sources.parquet.table import ParquetTable, fields_in
+from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, fields_in
 from uio_pipes.stages.reading.listing import ListingNode, RecordListing
 from uio_pipes.stages.reading.loading import Loading
 
@@ -182,14 +180,12 @@ def from_parquet(
     """
     if find_spec("pyarrow") is None:
         raise PipelineError("from_parquet needs pyarrow: pip install 'uio_pipes[parquet]'")
-    given: list[Any] = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
-    ok = bool(given) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p) for p in given)
-    require(ok, _STAGE, "paths must be a path or URL, or several", paths, "name a file, or *.parquet")
+    given = require_paths(_STAGE, "paths must be a path or URL, or several", paths, "name a file, or *.parquet")
     require(isinstance(shuffle, bool), _STAGE, "shuffle must be True or False", shuffle, "choose one")
     names_of(_STAGE, fields)
     kept = None if columns is None else tuple(columns)
     ok = not isinstance(columns, str) and all(isinstance(name, str) for name in kept or ())
     require(ok, _STAGE, "columns must be names of columns", columns, 'as in ["speaker_id"]')
     access = Access.of(_STAGE, storage_options, cache, cache_size)
-    stage = ListParquet(tuple(map(os.fspath, given)), shuffle, kept, access, fields)
+    stage = ListParquet(given, shuffle, kept, access, fields)
     return Pipeline((stage,)).sharding_filter()._then(LoadFromParquet())
