@@ -26,11 +26,11 @@ from typing import ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.per_utterance import PerUtterance
+from uio_pipes.core.op import Op
 
 
 @dataclass(frozen=True)
-class Gain(PerUtterance):
+class Gain(Op):
     """Make each utterance louder or softer by a random gain.
 
     Args:

@@ -9,15 +9,16 @@ from typing import ClassVar
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import branches_of
 from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Stage, Trait
 
 
 @dataclass(frozen=True)
-class PerUtterance(Stage):
+class Op(Stage):
     """A stage that works on one utterance when a field that it writes is touched.
 
     Subclasses name the fields they read and write, say what they do to the planned length, and write into
@@ -26,7 +27,7 @@ class PerUtterance(Stage):
 
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "when the batch is made"
-    one_to_one: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
     reads: ClassVar[frozenset[str]] = frozenset()
     writes: ClassVar[frozenset[str]] = frozenset()
 
@@ -49,7 +50,7 @@ class PerUtterance(Stage):
             raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, as in text='txt'")
         makes = self.writes - self.reads
         for stage in before:
-            if not isinstance(stage, PerUtterance) or stage.of != self.of:
+            if not isinstance(stage, Op) or stage.of != self.of:
                 continue
             if "feat" in stage.writes and "wav" in self.writes:
                 rule = f"{self.name} works on audio, but {stage.name} has made features of it already"
@@ -63,12 +64,13 @@ class PerUtterance(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))
 
-    def deferred(self) -> PerUtterance | None:
-        return self if type(self).build is PerUtterance.build else None
+    def deferred(self) -> Op | None:
+        """Return the part that runs when a batch is made, if there is no other part."""
+        return self if type(self).build is Op.build else None
 
 
 @dataclass(frozen=True)
-class OfStream(PerUtterance):
+class OfStream(Op):
     """A stage that can work on any stream of an utterance: in the stream ``of="prompt"``, the field ``prompt`` takes
     the place of ``wav`` (or of ``txt``), ``prompt_feat`` that of ``feat``, and so on. It knows the usual names only."""
 
@@ -80,10 +82,10 @@ class OfStream(PerUtterance):
 
 
 @dataclass(frozen=True)
-class Wrapped(PerUtterance):
+class Wrapped(Op):
     """A stage in place of another one, under its name: the base of stages that time or only plan another."""
 
-    inner: PerUtterance
+    inner: Op
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -107,35 +109,35 @@ class Wrapped(PerUtterance):
 
 def sees_all(stages: Sequence[Stage]) -> bool:
     """True if no function or node of the user's is among ``stages``, so that all work on utterances is known."""
-    return not any(stage.opaque for stage in stages)
+    return not any(Trait.OPAQUE in stage.traits for stage in stages)
 
 
 def have_features(stages: Sequence[Stage], of: str = "") -> bool:
     """True if one of these stages makes features of the audio stream ``of``."""
-    return any(isinstance(stage, PerUtterance) and "feat" in stage.writes and stage.of == of for stage in stages)
+    return any(isinstance(stage, Op) and "feat" in stage.writes and stage.of == of for stage in stages)
 
 
 def _textless(stages: Sequence[Stage]) -> Stage | None:
     """Return the source whose utterances need no transcript, if nothing after it makes or chooses those that have."""
     for stage in reversed(stages):
-        mixed = not stage.takes and stage.branches.values()
-        if stage.textless or (mixed and all(_textless(graph.stages) for graph in mixed)):
+        mixed = not stage.takes and branches_of(stage).values()
+        if Trait.TEXTLESS in stage.traits or (mixed and all(_textless(graph.stages) for graph in mixed)):
             return stage
-        if isinstance(stage, PerUtterance):
+        if isinstance(stage, Op):
             chooses = "txt" in stage.writes
         else:
-            chooses = "sample" in stage.takes and not stage.one_to_one
-        if chooses or stage.opaque:
+            chooses = "sample" in stage.takes and Trait.ONE_TO_ONE not in stage.traits
+        if chooses or Trait.OPAQUE in stage.traits:
             return None
     return None
 
 
 class StageLink:
-    """The link of a :class:`PerUtterance` stage at its place in a graph."""
+    """The link of a :class:`Op` stage at its place in a graph."""
 
     __slots__ = ("name", "names", "of", "reads", "salt", "stage", "writes")
 
-    def __init__(self, stage: PerUtterance, site: Site) -> None:
+    def __init__(self, stage: Op, site: Site) -> None:
         self.stage, self.of = stage, stage.of
         self.name = site.name
         self.salt = site.salt
