@@ -39,7 +39,7 @@ class Graph:
     def _then(self, stage: Stage) -> Self:
         """Return this graph with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
         kind = self._kind
-        takes = " or ".join(map(_plural, stage.takes))
+        takes = " or ".join(map(plural, stage.takes))
         if kind != "any" and kind not in stage.takes and "any" not in stage.takes:
             raise PipelineError(
                 f"{stage.name} works on {takes}, but what comes out of {self.stages[-1].name} is "
@@ -224,7 +224,8 @@ def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
     return name_node(stage.build(upstream(lane), lane, site), lane, site)
 
 
-def _plural(kind: str) -> str:
+def plural(kind: str) -> str:
+    """Return the name of several items of a kind."""
     return "batches" if kind == "batch" else f"{kind}s"
 
 
@@ -239,4 +240,4 @@ def _remedy(kind: str, stage: Stage) -> str:
         return "put .load_from_tar() before it"
     if kind == "record":
         return "put .load_records() before it"
-    return f"put it elsewhere: {stage.name} takes {' or '.join(map(_plural, stage.takes))}"
+    return f"put it elsewhere: {stage.name} takes {' or '.join(map(plural, stage.takes))}"

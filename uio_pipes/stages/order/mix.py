@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import FollowsSteps, HasBranches, Warns
+from uio_pipes.core.graph import Graph, plural
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.schedule import BySteps, at_step, show, steps_in
@@ -19,7 +20,6 @@ from uio_pipes.stages.order.mix_node import Chooser, InTurns, MixNode, Stop, Wei
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from uio_pipes.core.graph import Graph
 
 
 Weights = Sequence[float] | BySteps  # each of them may follow the step, too
@@ -56,9 +56,9 @@ class _Several(HasBranches, Warns, Flow):
         require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
         first, kind = next(iter(self.pipelines.values())), self.gives
         for name, pipeline in self.pipelines.items():
-            rule = f"source {name!r} must give {_plural(kind)} as other sources do"
+            rule = f"source {name!r} must give {plural(kind)} as other sources do"
             remedy = "load, or batch, either all or none of them before they are mixed"
-            require(pipeline._kind in (kind, "any"), self.name, rule, _plural(pipeline._kind), remedy)
+            require(pipeline._kind in (kind, "any"), self.name, rule, plural(pipeline._kind), remedy)
             ok = pipeline._deals == first._deals
             remedy = "put .sharding_filter() into each of them, or only after the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
@@ -191,7 +191,3 @@ class Interleave(_Several):
 
     def chooser(self, lane: Lane, site: Site) -> Chooser:
         return InTurns(len(self.pipelines))
-
-
-def _plural(kind: str) -> str:
-    return "batches" if kind == "batch" else f"{kind}s"
