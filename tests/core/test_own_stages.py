@@ -1,7 +1,5 @@
 """Stages of a user's own, outside the package: those of CONTRIBUTING.md as they stand there, and one with a buffer."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

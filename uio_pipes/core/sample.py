@@ -9,7 +9,7 @@ labels tokenizes, but does not decode. What filters, sorting and batching need t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-
 Weights = Sequence[float] | BySteps  # each of them may follow the step, too
 NAMED = 8  # sources of a mix that a fingerprint lists one by one
 
