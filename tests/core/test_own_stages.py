@@ -17,7 +17,7 @@ from contract import Case, check_cuts, check_node, check_twice, digest, in_fresh
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.core.source import Source
+from uio_pipes.core.roles import Source
 from uio_pipes.reports.bench import bench
 from uio_pipes.reports.simulate import simulate
 
@@ -35,7 +35,7 @@ import uio_pipes as uio
 from uio_pipes.base.checks import require
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.stage import Flow
+from uio_pipes.core.roles import Flow
 from uio_pipes.pipeline import functional
 
 
@@ -98,7 +98,7 @@ ARGUMENTS: dict[str, Any] = {"gain": 0.25, "thin": 2, "backwards": 3}  # and wha
 WRONG = {"gain": (-1.0, "low must be above 0"), "thin": (0, "number must be 1"), "backwards": (0, "most must be above")}
 MAY_IMPORT = re.compile(
     r"uio_pipes|uio_pipes\.pipeline|uio_pipes\.base\.(checks|errors|hashing)|"
-    r"uio_pipes\.core\.(buffer|capabilities|lane|op|source|stage)"
+    r"uio_pipes\.core\.(buffer|capabilities|lane|roles|stage)"
 )
 
 

@@ -28,10 +28,9 @@ import uio_pipes.sources
 import uio_pipes.stages
 from uio_pipes.core.lane import Lane, Pulse
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.op import Op
+from uio_pipes.core.roles import Flow, Op, Source
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.source import Source
-from uio_pipes.core.stage import Flow, Stage
+from uio_pipes.core.stage import Stage
 
 State = dict[str, str]
 

@@ -1,8 +1,7 @@
 """The base of all stages: frozen dataclasses of parameters that know how to build their nodes.
 
-A stage has one of three roles: a :class:`~uio_pipes.core.source.Source` begins a graph, an
-:class:`~uio_pipes.core.op.Op` works on one utterance, and a :class:`Flow` orders, holds, groups or splits what passes.
-What the runtime asks of some stages only is in :mod:`uio_pipes.core.capabilities`.
+Each has one of the three roles in :mod:`uio_pipes.core.roles`. What the runtime asks of some stages only is in
+:mod:`uio_pipes.core.capabilities`.
 """
 
 from __future__ import annotations
@@ -154,8 +153,3 @@ class Stage:
         if value == f.default and (not stable or ADDED in f.metadata):
             return ""
         return f"{f.name}={show(value, stable=stable)}" if named else show(value, stable=stable)
-
-
-class Flow(Stage):
-    """A stage that orders, holds, groups or splits what passes. It writes :meth:`build`, and mostly a node of its own.
-    Subclasses are frozen dataclasses."""

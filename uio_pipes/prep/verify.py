@@ -10,7 +10,7 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import as_done
-from uio_pipes.core.source import Source
+from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import Table

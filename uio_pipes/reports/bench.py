@@ -19,7 +19,7 @@ from uio_pipes.core import sample as samples
 from uio_pipes.core.capabilities import with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.node import Node
-from uio_pipes.core.op import Op, Wrapped
+from uio_pipes.core.roles import Op, Wrapped
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.statistics import Stats

@@ -26,10 +26,10 @@ from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Ledger, Policy, Tally
 from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.node import Node
-from uio_pipes.core.op import Op, Wrapped
+from uio_pipes.core.roles import Flow, Op, Wrapped
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
-from uio_pipes.core.stage import Flow, Stage, Trait
+from uio_pipes.core.stage import Stage, Trait
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import LaneRunner, RunSpec, items_of
 from uio_pipes.run.state import LaneState

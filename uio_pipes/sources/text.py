@@ -16,7 +16,7 @@ import numpy.typing as npt
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import AnyPath, counted, name_of, redact
-from uio_pipes.core.source import Source
+from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, verbatim
 from uio_pipes.formats.lists.lines import Block, Lines
 from uio_pipes.formats.lists.table import JsonRecords, Table, key_of

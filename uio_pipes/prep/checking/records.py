@@ -16,7 +16,7 @@ from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.source import Source
+from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.lists.table import parse
 from uio_pipes.formats.naming import finding

@@ -15,7 +15,7 @@ from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.source import Source
+from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, added, names
 from uio_pipes.formats.lists.table import LATEST
 from uio_pipes.formats.naming import Renames, check_given, renamed

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.source import Source
+from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, added, verbatim
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.pipeline import Pipeline

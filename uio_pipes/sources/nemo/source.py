@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.source import Source
+from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, verbatim
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access

@@ -18,7 +18,7 @@ from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.op import OfStream, Op, sees_all
+from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
 from uio_pipes.formats.touchdataset import StoredRecord

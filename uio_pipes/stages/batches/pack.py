@@ -16,8 +16,9 @@ from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Length, check_measure, measure_of
 from uio_pipes.core.node import Node, name_node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Flow, Trait
+from uio_pipes.core.stage import Trait
 from uio_pipes.stages.batches.pack_batch import LAYOUTS, MADE, PackedRows, RowsNode
 from uio_pipes.stages.utterances.flat_map import Expanding
 

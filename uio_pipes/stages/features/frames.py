@@ -17,7 +17,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.op import OfStream
+from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import printed
 from uio_pipes.dsp.features import Cmvn, append_deltas, cmvn_of, read_cmvn

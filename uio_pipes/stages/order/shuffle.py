@@ -12,7 +12,8 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Length, check_measure
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Flow, Trait, added
+from uio_pipes.core.roles import Flow
+from uio_pipes.core.stage import Trait, added
 from uio_pipes.core.state_kinds import Kind, whole
 
 LAG = 3  # a sample leaves at the latest after so many times the buffer's size

@@ -10,9 +10,9 @@ from uio_pipes.core.capabilities import Connects, FileList, ReadsFiles, Upstream
 from uio_pipes.core.items import Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.source import Source
-from uio_pipes.core.stage import NO_IDENTITY, Flow, Trait
+from uio_pipes.core.stage import NO_IDENTITY, Trait
 from uio_pipes.core.state_kinds import Kind, whole
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import PLAIN, Access

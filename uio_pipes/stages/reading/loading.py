@@ -12,8 +12,9 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.items import Item, Loaded, Record, Upcoming
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Flow, Trait, added, names
+from uio_pipes.core.stage import Trait, added, names
 from uio_pipes.formats.lists.table import parse
 from uio_pipes.formats.naming import names_of, transcript
 from uio_pipes.io.lookahead import Whole

@@ -15,7 +15,8 @@ from uio_pipes.core.capabilities import FileList, ReadsFiles, Uncountable
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Flow, added
+from uio_pipes.core.roles import Flow
+from uio_pipes.core.stage import added
 from uio_pipes.core.state_kinds import DAMAGED, OBJECT, listed, whole
 from uio_pipes.formats.tar.checks import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access

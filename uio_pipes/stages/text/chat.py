@@ -17,7 +17,7 @@ from uio_pipes.core.capabilities import ChecksNext
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Lengths
 from uio_pipes.core.node import Node
-from uio_pipes.core.op import Op, StageLink
+from uio_pipes.core.roles import Op, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.audio.decode import DecodeAudio

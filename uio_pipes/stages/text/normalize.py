@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import check_names, is_number, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.op import OfStream, Op
+from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
 from uio_pipes.formats.naming import nested

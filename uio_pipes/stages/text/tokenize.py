@@ -14,7 +14,7 @@ from uio_pipes.base.errors import LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
-from uio_pipes.core.op import OfStream, Op, StageLink, sees_all
+from uio_pipes.core.roles import OfStream, Op, StageLink, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.batches.budget import waveform_samples

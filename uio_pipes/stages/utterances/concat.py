@@ -20,10 +20,10 @@ from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Node
-from uio_pipes.core.op import Op
 from uio_pipes.core.realize import compute
+from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Flow, Stage
+from uio_pipes.core.stage import Stage
 
 T = TypeVar("T")
 
