@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from math import ceil
 from typing import Any, NamedTuple
@@ -44,6 +45,25 @@ class Plan(NamedTuple):
     def duration_frames(self) -> float:
         """WeNet's length for filters: feature frames, or seconds × 100."""
         return float(self.frames) if self.frames is not None else self.samples / self.sample_rate * 100
+
+
+def sum_of(plans: Sequence[Plan | None]) -> Plan | None:
+    """Return the length of recordings one after the other; None if that of one is not known."""
+    known = [plan for plan in plans if plan is not None]
+    if len(known) < len(plans):
+        return None
+    rates = {plan.sample_rate for plan in known}
+    rate = rates.pop() if len(rates) == 1 else TICKS
+    samples = sum(-(-plan.samples * rate // plan.sample_rate) for plan in known)
+    frames = [plan.frames for plan in known if plan.frames is not None]
+    return Plan(samples, rate, sum(frames) if len(frames) == len(known) else None)
+
+
+def settled(planned: Plan | None, actual: Plan | None) -> Plan | None:
+    """Return the actual plan; of features, whose audio is gone, with the planned samples."""
+    if planned is None or actual is None or actual.frames is None:
+        return actual
+    return planned._replace(frames=actual.frames)
 
 
 class StoredFeatures:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import AnyPath
+from uio_pipes.core.stage import NO_IDENTITY, OUTSIDE, verbatim
 from uio_pipes.formats.lists.table import key_of
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, Access
@@ -296,13 +297,8 @@ class ListConversations(ListNemo):
 
     name: ClassVar[str] = "list_conversations"
 
-    tags: tuple[str, ...] = TAGS
-    root: str | None = None
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every listing, with the names of the fields, and the tags."""
-        known = super().describe(stable=stable)
-        return f"{known}, tags={self.tags}" if stable else known
+    tags: tuple[str, ...] = field(default=TAGS, metadata=verbatim("tags", OUTSIDE))
+    root: str | None = field(default=None, metadata=NO_IDENTITY)
 
     def table(self) -> ConversationTable:
         """Look through the files. Raises: ListError."""

@@ -16,8 +16,9 @@ from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.core.items import Loaded, Record
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.roles import Source
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import names
+from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
 from uio_pipes.formats.lists.table import Parts, Table
 from uio_pipes.formats.naming import Renames, finding, transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Indexed, against_manifest, identity, open_sidecars
@@ -29,7 +30,7 @@ from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
-from uio_pipes.stages.reading.listing import ListFiles, RecordListing
+from uio_pipes.stages.reading.listing import ListFiles
 
 TICKS = 16_000  # lengths are compared in samples at this rate
 
@@ -124,15 +125,15 @@ class TarIndex(Parts):
 
 
 @dataclass(frozen=True)
-class ListTarIndex(RecordListing):
+class ListTarIndex(Source):
     """Utterances of indexed shards. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "from_tar_index"
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    verify: Literal["crc"] | None = None
-    indexes: str | None = None
+    verify: Literal["crc"] | None = field(default=None, metadata=verbatim("verify"))
+    indexes: str | None = field(default=None, metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names(members=True)
 
@@ -141,11 +142,6 @@ class ListTarIndex(RecordListing):
         ok = self.verify in (None, "crc")
         require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
         check_members(self.name, self.fields)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints leave the paths out, since the indexes have a fingerprint of their own."""
-        shown = f"{self.name}(shuffle={self.shuffle}, verify={self.verify}{self._named()})"
-        return shown if stable else super().describe()
 
     def table(self) -> TarIndex:
         """Open the indexes. Raises: ListError with the shard and the remedy."""
@@ -159,7 +155,7 @@ class ListTarIndex(RecordListing):
         return TarIndex(shards, self.verify == "crc", self.access, self.fields)
 
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
-        return super().item(table, number, origin._replace(offset=table.start(number)))
+        return Record(table, number, origin._replace(offset=table.start(number)))
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         table = self.table()

@@ -15,12 +15,13 @@ import numpy.typing as npt
 from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import AnyPath, counted, name_of, redact
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, verbatim
 from uio_pipes.formats.lists.lines import Block, Lines
 from uio_pipes.formats.lists.table import JsonRecords, Table, key_of
 from uio_pipes.formats.naming import FieldNames, names_of, transcript
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.stages.reading.listing import RecordListing
 
 _MAY_BE_BLANK = (*range(33), 0xC2, 0xE1, 0xE2, 0xE3)  # first bytes of white space in UTF-8
 
@@ -165,13 +166,13 @@ class TextTable:
 
 
 @dataclass(frozen=True)
-class ListText(RecordListing):
+class ListText(Source):
     """Lines of text files. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_text"
     reasons: ClassVar[frozenset[str]] = frozenset(["blank_line"])
 
-    columns: Columns
+    columns: Columns = field(metadata=NO_IDENTITY)
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
 
@@ -184,19 +185,15 @@ class ListText(RecordListing):
 
 
 @dataclass(frozen=True)
-class ListJsonl(RecordListing):
+class ListJsonl(Source):
     """Lines of JSONL files with a text. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_jsonl"
 
-    paths: tuple[str, ...]
-    names: FieldNames
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
+    names: FieldNames = field(metadata=verbatim("names"))
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every listing, with the names of the fields."""
-        return f"{self.name}(names={self.names}, shuffle={self.shuffle})" if stable else super().describe()
 
     def table(self) -> JsonlTable:
         """Look through the files. Raises: ListError."""

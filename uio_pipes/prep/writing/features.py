@@ -15,8 +15,8 @@ import numpy.typing as npt
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.lane import Site
-from uio_pipes.core.per_utterance import PerUtterance, StageLink
 from uio_pipes.core.realize import compute
+from uio_pipes.core.roles import Op, StageLink
 from uio_pipes.core.sample import NOTHING, Origin, Sample
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.command import Piped
@@ -56,7 +56,7 @@ class Extractor:
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
         stages = with_features(Pipeline(()), conf).stages
-        self.stages = tuple(stage for stage in stages if isinstance(stage, PerUtterance))
+        self.stages = tuple(stage for stage in stages if isinstance(stage, Op))
         self._chain = NOTHING
         for stage in self.stages:
             self._chain = self._chain.then(StageLink(stage, Site(stage.name, 0)))

@@ -15,7 +15,8 @@ from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.stage import added, names
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, added, names
 from uio_pipes.formats.lists.table import LATEST
 from uio_pipes.formats.naming import Renames, check_given, renamed
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
@@ -26,7 +27,6 @@ from uio_pipes.io.opening import open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, check_pipes, parse_pointer, points_at_features
 from uio_pipes.sources.kaldi.tables import KaldiFiles, KaldiJoin
-from uio_pipes.stages.reading.listing import RecordListing
 
 FIELDS = ("key", "wav", "feat", "start", "end", "txt", "speaker")  # that tables can give
 _PER_SECOND = 100  # weights are in frames of 10 ms
@@ -131,15 +131,15 @@ def _utf8(raw: bytes, what: str) -> str:
 
 
 @dataclass(frozen=True)
-class ListKaldi(RecordListing):
+class ListKaldi(Source):
     """Utterances of Kaldi tables. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_kaldi"
 
-    scp: str
-    text: str | None = None
-    segments: str | None = None
-    utt2spk: str | None = None
+    scp: str = field(metadata=NO_IDENTITY)
+    text: str | None = field(default=None, metadata=NO_IDENTITY)
+    segments: str | None = field(default=None, metadata=NO_IDENTITY)
+    utt2spk: str | None = field(default=None, metadata=NO_IDENTITY)
     shuffle: bool = False
     allow_pipes: bool = added(False)
     access: Access = field(default=PLAIN, repr=False)

@@ -19,8 +19,9 @@ from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.items import Item, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import NO_IDENTITY, added
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
@@ -28,7 +29,6 @@ from uio_pipes.io.opening import stamp
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lhotse.shar_reader import SharCut, SharReader, as_fields, is_lines
 from uio_pipes.sources.lhotse.source import Pairs, WantedFields, pairs_of, unread
-from uio_pipes.stages.reading.listing import Listing
 
 _NAME = re.compile(r"(?P<field>[^./]+)(?:\.(?P<number>[^/]*))?\.(?:tar|jsonl)(?:\.gz)?")
 Sources = tuple[tuple[str, tuple[str, ...]], ...]
@@ -92,19 +92,16 @@ def _number(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class ListShar(Listing):
+class ListShar(Source):
     """Shards of a Lhotse Shar: a folder, or paths (globs and braces too) for each field, but for those ``unread``."""
 
     name: ClassVar[str] = "list_shar"
+    gives: ClassVar[str] = "item"
 
-    sources: str | Sources
+    sources: str | Sources = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    unread: frozenset[str] = frozenset()
+    unread: frozenset[str] = field(default=frozenset(), metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage, but fingerprints leave the paths out: the files' names have one of their own."""
-        return f"list_shar(shuffle={self.shuffle})" if stable else super().describe()
 
     def table(self) -> SharTable:
         """Look up the files. Raises: ListError."""
@@ -118,19 +115,15 @@ _NUMBERS = listed(whole(1 << 60))
 
 
 @dataclass(frozen=True)
-class LoadFromShar(Stage):
+class LoadFromShar(Flow):
     """The cuts of a Lhotse Shar as utterances. All files of a shard are read in step."""
 
     name: ClassVar[str] = "load_from_shar"
     takes: ClassVar[tuple[str, ...]] = ("item",)
     gives: ClassVar[str] = "sample"
 
-    fields: Pairs = ()
+    fields: Pairs = added(())
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints name the fields only if some are renamed or left out."""
-        return f"{self.name}()" if stable and not self.fields else super().describe(stable=stable)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SharNode(source, lane, self)

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.stage import added
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, added, verbatim
 from uio_pipes.formats.lists.table import LATEST, JsonRecords, parse_object
 from uio_pipes.formats.naming import FieldNames, check_text, names_of, renamed
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, window_of
 from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, loader
-from uio_pipes.stages.reading.listing import RecordListing
 
 Cut = Mapping[str, Any]
 MakeData = Callable[[str, Mapping[str, Any]], Any]  # a custom field's value, by its name and manifest; None: no field
@@ -226,21 +226,16 @@ def _refuse_others(line: str, place: str) -> None:
 
 
 @dataclass(frozen=True)
-class ListCuts(RecordListing):
+class ListCuts(Source):
     """Cuts of Lhotse's manifests. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_cuts"
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    fields: Pairs = ()
+    fields: Pairs = field(default=(), metadata=verbatim("fields"))
     allow_pipes: bool = added(False)
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every listing; which fields are read is part of a fingerprint, too."""
-        shown = f"{self.name}(shuffle={self.shuffle}, fields={self.fields}{self._named()})"
-        return shown if stable else super().describe()
 
     def table(self) -> CutTable:
         """Read the manifests. Raises: ListError."""

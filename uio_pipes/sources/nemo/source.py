@@ -8,29 +8,26 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.urls import AnyPath
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, verbatim
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.nemo.table import ManifestGroup, Manifests, NemoTable
-from uio_pipes.stages.reading.listing import RecordListing
 
 
 @dataclass(frozen=True)
-class ListNemo(RecordListing):
+class ListNemo(Source):
     """Rows of NeMo's manifests. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_nemo"
     reasons: ClassVar[frozenset[str]] = frozenset(["skipme"])
 
-    manifests: tuple[ManifestGroup, ...]
-    tars: tuple[ManifestGroup, ...] | None = None
+    manifests: tuple[ManifestGroup, ...] = field(metadata=NO_IDENTITY)
+    tars: tuple[ManifestGroup, ...] | None = field(default=None, metadata=NO_IDENTITY)
     shuffle: bool = False
-    names: FieldNames = ()
+    names: FieldNames = field(default=(), metadata=verbatim("names"))
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every listing, with the names of the fields."""
-        return f"{self.name}(shuffle={self.shuffle}, names={self.names})" if stable else super().describe()
 
     def table(self) -> Manifests:
         """Look through the manifests. Raises: ListError."""

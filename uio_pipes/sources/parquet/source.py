@@ -14,14 +14,14 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Source, SourceNode
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import names
+from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet.columns import PAYLOADS
 from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, fields_in
-from uio_pipes.stages.reading.listing import ListingNode, RecordListing
 from uio_pipes.stages.reading.loading import Loading
 
 
@@ -44,21 +44,16 @@ class ParquetRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ListParquet(RecordListing):
+class ListParquet(Source):
     """Rows of Parquet files. ``shuffle``: row groups, and the rows in each, in another order in each epoch."""
 
     name: ClassVar[str] = "list_parquet"
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = field(default=None, metadata=verbatim("columns"))
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints leave the paths out, since the footers have a fingerprint of their own."""
-        shown = f"{self.name}(shuffle={self.shuffle}, columns={self.columns}{self._named()})"
-        return shown if stable else super().describe()
 
     def table(self) -> ParquetTable:
         """Read the footers. Raises: ListError naming the file."""
@@ -68,7 +63,7 @@ class ListParquet(RecordListing):
         return _ParquetNode(self, lane, site)
 
 
-class _ParquetNode(ListingNode):
+class _ParquetNode(SourceNode):
     order: RowOrder
 
     def make_order(self) -> RowOrder:

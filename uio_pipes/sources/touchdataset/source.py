@@ -18,7 +18,8 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import added, names
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, Trait, added, names
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.naming import Renames, names_of
 from uio_pipes.formats.touchdataset import IndexedFile
@@ -26,7 +27,6 @@ from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.touchdataset.folder import DEFAULT, FolderEntry, IndexedFolder, folders
-from uio_pipes.stages.reading.listing import RecordListing
 
 _TEXTS = 256 << 20  # bytes of remote metadata and tokens that stay in memory
 _OPENING = 16  # remote folders opened at a time
@@ -117,16 +117,16 @@ def _open_one(
 
 
 @dataclass(frozen=True)
-class ListIndexed(RecordListing):
+class ListIndexed(Source):
     """Utterances of TouchDatasets, none read yet. ``shuffle``: in another random order in each epoch."""
 
     name: ClassVar[str] = "list_indexed"
 
-    dirs: tuple[str, ...]
+    dirs: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    metainfo: str | None = None
-    verify: Literal["crc"] | None = None
-    indexes: str | None = None
+    metainfo: str | None = field(default=None, metadata=NO_IDENTITY)
+    verify: Literal["crc"] | None = field(default=None, metadata=NO_IDENTITY)
+    indexes: str | None = field(default=None, metadata=NO_IDENTITY)
     texts: tuple[str, ...] | None = added(DEFAULT)
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
@@ -144,8 +144,8 @@ class ListIndexed(RecordListing):
         require(given.keys().isdisjoint(["wav", "feat"]), "from_indexed", rule, given, "leave wav and feat out")
 
     @property
-    def textless(self) -> bool:  # type: ignore[override]
-        return self.texts is None
+    def traits(self) -> Trait:  # type: ignore[override]
+        return Trait.TEXTLESS if self.texts is None else Trait.NONE
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         stage = self if lane.needs_text else replace(self, texts=())
