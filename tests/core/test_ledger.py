@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, LeftOut, ListError, PipelineError, TooManyFailures
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.ledger import Failures, Ledger
 
 # One ledger by itself
 
@@ -39,7 +39,7 @@ def test_a_failure_is_counted_and_reported_with_its_stage() -> None:
 
 
 def test_what_is_left_out_or_only_noted_is_no_failure() -> None:
-    ledger = Ledger(Policy(on_error="raise", max_failures=0, max_consecutive_failures=0))
+    ledger = Ledger(Failures(on_error="raise", max_failures=0, max_consecutive_failures=0))
     ledger.fail(LeftOut("excluded", "as wished"), "exclude")
     assert ledger.reports == []
     ledger.fail(bad("unclear_end"), "load_from_tar")
@@ -51,7 +51,7 @@ def test_what_is_left_out_or_only_noted_is_no_failure() -> None:
 
 @given(budget=st.integers(0, 20))
 def test_the_failure_above_the_budget_stops_the_run(budget: int) -> None:
-    ledger = Ledger(Policy(max_failures=budget))
+    ledger = Ledger(Failures(max_failures=budget))
     for _ in range(budget):
         ledger.fail(bad(), "decode_audio")
     with pytest.raises(TooManyFailures, match=rf"max_failures={budget};"):
@@ -60,7 +60,7 @@ def test_the_failure_above_the_budget_stops_the_run(budget: int) -> None:
 
 
 def test_a_streak_is_of_one_stage_and_ends_with_a_success() -> None:
-    ledger = Ledger(Policy(max_consecutive_failures=2))
+    ledger = Ledger(Failures(max_consecutive_failures=2))
     for _ in range(9):
         ledger.fail(bad(), "decode_audio")
         ledger.fail(bad(), "fbank")
@@ -74,7 +74,7 @@ def test_a_streak_is_of_one_stage_and_ends_with_a_success() -> None:
 
 
 def test_errors_are_raised_where_the_policy_or_their_kind_says_so() -> None:
-    ledger, error = Ledger(Policy(on_error="raise")), bad()
+    ledger, error = Ledger(Failures(on_error="raise")), bad()
     with pytest.raises(DataError) as raised:
         ledger.handle(error, "decode_audio")
     assert raised.value is error
@@ -91,7 +91,7 @@ def everything(ledger: Ledger) -> None:
 
 
 def test_a_quiet_ledger_counts_and_raises_nothing() -> None:
-    strict = Policy(on_error="raise", max_failures=0, max_consecutive_failures=0)
+    strict = Failures(on_error="raise", max_failures=0, max_consecutive_failures=0)
     for ledger in (Ledger(strict, quiet=True), Ledger(strict).silent()):
         everything(ledger)
         assert ledger.save() == Ledger().save()
@@ -154,7 +154,7 @@ def test_saved_counts_come_back_and_are_a_copy() -> None:
 )
 def test_a_wrong_policy_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PipelineError, match=message):
-        Policy(**options)
+        Failures(**options)
 
 
 # Whole runs, stopped and resumed

@@ -19,7 +19,7 @@ from kaldi_data import KaldiCorpus, recordings, write
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, PipelineError, TooManyFailures
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.ledger import Failures, Ledger
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> KaldiCorpus:
 
 
 def run(pipeline: uio.Pipeline, **policy: Any) -> tuple[list[uio.Sample], Ledger]:
-    ledger = Ledger(Policy(**policy))
+    ledger = Ledger(Failures(**policy))
     node = pipeline.build(Lane(ledger))
     node.reset(None)
     samples = []

@@ -87,12 +87,12 @@ def test_shards_of_noise_serve_every_lane_alike(tmp_path: Path, lanes: int) -> N
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_estimate_of_memory_includes_the_cache_once_for_all_lanes(tmp_path: Path, noises: str, lanes: int) -> None:
-    from uio_pipes.core.ledger import Policy
+    from uio_pipes.core.ledger import Failures
     from uio_pipes.run.lane_runner import LaneStream, RunSpec
     from uio_pipes.run.state import LaneState
 
     graph = uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio().add_noise(noises, cache_mb=12)
-    spec = RunSpec(graph, lanes, 0, 0, Policy())
+    spec = RunSpec(graph, lanes, 0, 0, Failures())
     first = next(LaneStream(spec, {i: LaneState(0) for i in range(lanes)}))
     assert first.memory == pytest.approx(12 << 20, abs=10)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch.utils.data import get_worker_info
 
-from uio_pipes.base.errors import NothingRead, UioError
+from uio_pipes.base.errors import NothingRead, PipelineError, UioError
 from uio_pipes.core.ledger import Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
@@ -221,7 +223,7 @@ class EpochRun(Iterator[Any]):
         self._judge()
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.merge.positions.values())
-            check_budget(total, self.options.policy, message.reports[-1] if message.reports else "see above")
+            check_budget(total, self.options.failures, message.reports[-1] if message.reports else "see above")
         if message.memory and not self.memory_logged:
             self.memory_logged = True
             _log_memory(message.memory * max(1, len(self.runners)))
@@ -327,6 +329,41 @@ class EpochRun(Iterator[Any]):
 
     def __del__(self) -> None:
         self.close()
+
+
+def batch_at(
+    options: RunOptions,
+    progress: EpochProgress,
+    items: int,
+    step: int,
+    later: EpochProgress,
+    utterances: bool = False,
+) -> Any:
+    """Return the batch of a step of the epoch, made in this process and without the other ranks.
+
+    ``items``: in the lists. ``later``: a position after the batch, if one is known. ``utterances``: as an option.
+    """
+    options.ranks.check()
+    ranks = options.ranks._replace(members=None, peers=(), mesh=())
+    own = replace(options, ranks=ranks, num_workers=0, fleet=None, mover=None, pin_memory=False)
+    own = replace(own, snapshot_every=sys.maxsize, utterances=utterances)  # no state is wanted
+    start = progress.before(step, options, later)
+    start.check_ranks(own)
+    received = start.received + start.skip + 1
+    run = EpochRun(own, start, None, items, None)
+    try:
+        batch = next(run)
+    except StopIteration:
+        if (end := run.take_end()) is not None and end.error is not None:
+            raise end.error from None
+        raise PipelineError(f"batch_at: epoch {start.epoch} has no batch {step} on rank {ranks.rank}") from None
+    finally:
+        run.close()
+    if any(position.state.pass_ for position in start.positions.values()) and not options.in_steps:
+        raise PipelineError(f'batch_at: under uneven="repeat", step {step} comes after lanes have begun again')
+    if not options.repeat and start.received != received:
+        raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed, or are skipped")
+    return batch
 
 
 def _log_memory(estimate: int) -> None:
