@@ -203,12 +203,12 @@ GRAPHS: dict[str, Callable[[], uio.Pipeline]] = {
 
 
 def stopped_and_resumed(
-    graph: uio.Pipeline, stops: list[int], folder: Path, **options: Any
+    graph: uio.Pipeline, stops: list[int], folder: Path, most: int = 10_000, **options: Any
 ) -> tuple[list[str], dict[str, Any], list[str]]:
     """Digests of what was delivered, the counts at the end, and what went into quarantine; a resume after each stop."""
     state, digests, quarantine = None, [], folder / "quarantine.jsonl"
     for stop in [*stops, None]:
-        loader = uio.Loader(graph, seed=3, quarantine=quarantine, **options)
+        loader = uio.Loader(graph, seed=3, failures=Failures(max_failures=most, quarantine=quarantine), **options)
         if state is not None:
             loader.load_state_dict(state)
         for taken, batch in enumerate(loader, 1):
@@ -260,7 +260,7 @@ def test_a_resumed_mix_stays_within_its_budget_of_failures() -> None:
     graph = GRAPHS["buffers in a mix"]()
     with TemporaryDirectory() as folder:
         failures = stopped_and_resumed(graph, [], Path(folder))[1]["failures"]
-        stopped_and_resumed(graph, [4] * 12, Path(folder), max_failures=failures)
+        stopped_and_resumed(graph, [4] * 12, Path(folder), failures)
 
 
 def test_a_source_of_a_mix_that_does_not_fit_its_state_is_refused_before_the_first_batch() -> None:

@@ -25,7 +25,7 @@ def wavs(items: list[dict[str, Any]], *stages: Any, **options: Any) -> list[torc
     graph = uio.from_raw_list(items).decode_audio()
     for stage in stages:
         graph = stage(graph)
-    return [b["wav"] for b in run(graph, on_error="raise", **options)[0]]
+    return [b["wav"] for b in run(graph, failures="raise", **options)[0]]
 
 
 def ratios(items: list[dict[str, Any]], noises: str, snr: tuple[float, float], **options: Any) -> np.ndarray:
@@ -104,7 +104,7 @@ def test_length_and_rate_stay_and_the_users_tensor_too(tmp_path: Path, noises: s
         return {"key": sample["key"], "wav": mine, "sample_rate": 11_025}
 
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).map(made).add_noise(noises, snr=(0, 0))
-    batches, _ = run(graph, on_error="raise")
+    batches, _ = run(graph, failures="raise")
     assert all(b["wav"].shape == (1, 3000) and not torch.equal(b["wav"], mine) for b in batches)
     assert torch.equal(mine, torch.ones(1, 3000) / 8)
 
@@ -114,7 +114,7 @@ def test_silence_stays_silent_and_finite(tmp_path: Path, noises: str) -> None:
         return {"key": sample["key"], "wav": torch.zeros(1, 3000), "sample_rate": 8000}
 
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).map(silent).add_noise(noises)
-    assert all(torch.equal(b["wav"], torch.zeros(1, 3000)) for b in run(graph, on_error="raise")[0])
+    assert all(torch.equal(b["wav"], torch.zeros(1, 3000)) for b in run(graph, failures="raise")[0])
 
 
 def test_bad_noise_fails_the_utterance_and_is_counted_and_named(
@@ -131,7 +131,7 @@ def test_bad_noise_fails_the_utterance_and_is_counted_and_named(
     left = set(keys(batches))
     assert any(f"member '{i['key']}'" in caplog.text for i in items if i["key"] not in left)
     with pytest.raises(uio.DataError, match=r"0\.wav: .*take it off the list \[bad_noise\]"):
-        run(uio.from_raw_list(items).decode_audio().add_noise(noises), on_error="raise")
+        run(uio.from_raw_list(items).decode_audio().add_noise(noises), failures="raise")
 
 
 def test_describing_reads_nothing_and_building_reads_the_list(tmp_path: Path) -> None:

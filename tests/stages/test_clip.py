@@ -13,7 +13,7 @@ RAMP = torch.linspace(-1, 1, 2001)[None]
 
 def clipped(count: int, **options: object) -> list[torch.Tensor]:
     rows = [{"key": f"{i}", "wav": RAMP, "sample_rate": 8000} for i in range(count)]
-    return [b["wav"] for b in run(uio.from_iterable(rows).clip(**options), on_error="raise")[0]]  # type: ignore[arg-type]
+    return [b["wav"] for b in run(uio.from_iterable(rows).clip(**options), failures="raise")[0]]  # type: ignore[arg-type]
 
 
 def test_gains_are_even_between_the_bounds_in_db() -> None:

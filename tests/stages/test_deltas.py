@@ -42,8 +42,8 @@ def test_of_a_ramp_is_its_slope_inside_and_less_at_the_edges() -> None:
 
 def test_kaldi_s_39_dimensions(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().mfcc(num_ceps=13)
-    plain, _ = run(graph, on_error="raise")
-    for a, b in zip(plain, run(graph.deltas(), on_error="raise")[0], strict=True):
+    plain, _ = run(graph, failures="raise")
+    for a, b in zip(plain, run(graph.deltas(), failures="raise")[0], strict=True):
         assert b["feat"].shape[1] == 39
         assert (b["feat"] - expected(a["feat"], 2, 5)).abs().max() < 1e-4
 
@@ -62,7 +62,7 @@ def test_a_user_s_features_are_not_written_to() -> None:
         return sample
 
     graph = uio.from_raw_list([{"key": "a", "wav": "none.wav", "txt": "t"}]).map(look_up).deltas()
-    ((batch,), _) = run(graph, on_error="raise")
+    ((batch,), _) = run(graph, failures="raise")
     assert batch["feat"].shape == (5, 9)
     assert not batch["feat"][:, 3:].any()
     assert (kept == 1).all()

@@ -13,7 +13,7 @@ from uio_pipes.dsp.effects import loudness
 
 def scaled(wavs: list[torch.Tensor], target: tuple[float, float], rate: int = 16_000) -> list[torch.Tensor]:
     rows = [{"key": f"{i}", "wav": wav, "sample_rate": rate} for i, wav in enumerate(wavs)]
-    return [b["wav"] for b in run(uio.from_iterable(rows).loudness(target), on_error="raise")[0]]
+    return [b["wav"] for b in run(uio.from_iterable(rows).loudness(target), failures="raise")[0]]
 
 
 def noise(samples: int, channels: int = 1) -> torch.Tensor:

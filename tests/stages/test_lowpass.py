@@ -14,7 +14,7 @@ def test_cutoffs_are_even_between_the_bounds() -> None:
     click = torch.zeros(1, 4096)
     click[0, 100] = 1.0
     rows = [{"key": f"{i}", "wav": click, "sample_rate": 16_000} for i in range(300)]
-    batches, _ = run(uio.from_iterable(rows).lowpass((1000.0, 5000.0)), on_error="raise")
+    batches, _ = run(uio.from_iterable(rows).lowpass((1000.0, 5000.0)), failures="raise")
     cutoffs = []
     for batch in batches:
         response = np.abs(np.fft.rfft(batch["wav"][0].numpy()))

@@ -19,7 +19,7 @@ REAL = Path(__file__).parents[3] / "shared/data/wenet/test/resources"
 def test_equal_to_torchaudio(tmp_path: Path, options: dict[str, float]) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 5)).decode_audio().resample(16_000).mfcc(**options)  # type: ignore[arg-type]
     full = {"num_mel_bins": 23, "num_ceps": 40, **options}
-    for batch in run(graph, on_error="raise")[0]:
+    for batch in run(graph, failures="raise")[0]:
         want = kaldi.mfcc(batch["wav"] * 32768, dither=0.0, energy_floor=0.0, **full)
         assert batch["feat"].shape == want.shape
         assert (batch["feat"] - want).abs().max() < 1e-4
@@ -29,7 +29,7 @@ def test_equal_to_torchaudio(tmp_path: Path, options: dict[str, float]) -> None:
 @pytest.mark.parametrize("path", sorted(REAL.glob("*.wav")), ids=lambda p: p.stem)
 def test_equal_to_torchaudio_on_speech(path: Path) -> None:
     item = {"key": "a", "wav": str(path), "txt": "t"}
-    (batch,), _ = run(uio.from_raw_list([item]).decode_audio().mfcc(num_mel_bins=80), on_error="raise")
+    (batch,), _ = run(uio.from_raw_list([item]).decode_audio().mfcc(num_mel_bins=80), failures="raise")
     samples, rate = soundfile.read(path, dtype="float32")
     want = kaldi.mfcc(
         torch.from_numpy(samples)[None] * 32768,

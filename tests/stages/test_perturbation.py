@@ -37,7 +37,7 @@ def noise(*shape: int) -> torch.Tensor:
 
 
 def changed(stage: Stage, wavs: list[Any], rate: int = 8000, **options: Any) -> list[torch.Tensor]:
-    return [s["wav"] for s in run(stage(given(wavs, rate), **options), on_error="raise")[0]]
+    return [s["wav"] for s in run(stage(given(wavs, rate), **options), failures="raise")[0]]
 
 
 @every_stage
@@ -70,7 +70,7 @@ def test_integers_are_pcm_and_one_dimension_is_one_channel_drawn_or_not(stage: S
         """What comes of a waveform that a function of the user's has made."""
         rows = [{"key": "0", "wav": np.zeros(9), "sample_rate": 8000}]
         made = uio.from_iterable(rows).map(lambda sample: {"key": "0", "wav": wav, "sample_rate": 8000})
-        (batch,), _ = run(stage(made, probability=probability), on_error="raise")
+        (batch,), _ = run(stage(made, probability=probability), failures="raise")
         found: torch.Tensor = batch["wav"]
         return found
 
@@ -92,7 +92,7 @@ def test_draws_belong_to_seed_epoch_and_utterance(stage: Stage, tmp_path: Path) 
 
     def out(items: list[dict[str, Any]], **options: Any) -> dict[str, bytes]:
         graph = stage(uio.from_raw_list(items).decode_audio(), probability=0.7)
-        return {s["key"]: s["wav"].numpy().tobytes() for s in run(graph, on_error="raise", **options)[0]}
+        return {s["key"]: s["wav"].numpy().tobytes() for s in run(graph, failures="raise", **options)[0]}
 
     first = out(items)
     assert out(items) == first
@@ -110,7 +110,7 @@ def test_planned_length_is_the_real_one(stage: Stage, tmp_path: Path) -> None:
         return True
 
     graph = stage(uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio()).filter(remember)
-    real = {batch["key"]: -(-batch["wav"].shape[1] // 80) for batch in run(graph, on_error="raise")[0]}
+    real = {batch["key"]: -(-batch["wav"].shape[1] // 80) for batch in run(graph, failures="raise")[0]}
     assert real == plans
 
 

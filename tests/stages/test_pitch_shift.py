@@ -16,7 +16,7 @@ def test_intervals_are_even_between_the_bounds() -> None:
     wav = torch.sin(torch.arange(8000) * (2 * math.pi * 400 / 8000))[None]
     rows = [{"key": f"{i}", "wav": wav, "sample_rate": 8000} for i in range(100)]
     intervals = []
-    for batch in run(uio.from_iterable(rows).pitch_shift((-5.0, 3.0)), on_error="raise")[0]:
+    for batch in run(uio.from_iterable(rows).pitch_shift((-5.0, 3.0)), failures="raise")[0]:
         spectrum = np.abs(np.fft.rfft(batch["wav"][0].numpy() * np.hanning(8000), 1 << 17))
         intervals.append(12 * math.log2(np.argmax(spectrum) * 8000 / (1 << 17) / 400))
     drawn = np.sort(intervals)

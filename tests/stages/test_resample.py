@@ -27,7 +27,7 @@ def test_equal_to_torchaudio_and_as_long_as_planned(tmp_path: Path, orig: int, n
 
     plain = {b["key"]: b["wav"] for b in run(uio.from_raw_list(items).decode_audio())[0]}
     graph = uio.from_raw_list(items).decode_audio().resample(new).map(look)
-    batches, _ = run(graph, on_error="raise")
+    batches, _ = run(graph, failures="raise")
     assert len(batches) == 4
     for batch in batches:
         want = Resample(orig, new)(plain[batch["key"]])

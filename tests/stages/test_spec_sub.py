@@ -23,7 +23,7 @@ def substituted(
     """``count`` times the features 0, 1, 2, … (frame numbers) after ``spec_sub``: where each frame came from."""
     np.save(root / "ramp.npy", np.repeat(np.arange(frames, dtype=np.float32)[:, None], 2, 1))
     item = {"key": "a", "feat": str(root / "ramp.npy"), "txt": "t"}
-    loader = uio.Loader(uio.from_raw_list([item] * count).spec_sub(**options), seed=seed, on_error="raise")
+    loader = uio.Loader(uio.from_raw_list([item] * count).spec_sub(**options), seed=seed, failures="raise")
     loader.set_epoch(epoch)
     feats = [batch["feat"] for batch in loader]
     assert all(torch.equal(f[:, 0], f[:, 1]) for f in feats), "whole frames"
@@ -114,7 +114,7 @@ def test_a_user_s_features_are_not_written_to(give: Any) -> None:
         return sample
 
     items = [{"key": str(i), "wav": "none.wav", "txt": "t"} for i in range(5)]
-    run(uio.from_raw_list(items).map(look_up).spec_sub(), on_error="raise")
+    run(uio.from_raw_list(items).map(look_up).spec_sub(), failures="raise")
     assert (kept[:25] == 2).all()
     assert (kept[25:] == 1).all()
 

@@ -17,7 +17,7 @@ SPEEDS = [0.9, 1.0, 1.1]
 
 
 def lengths(items: list[dict[str, Any]], speeds: Any = SPEEDS, seed: int = 0, epoch: int = 0) -> dict[str, int]:
-    loader = uio.Loader(uio.from_raw_list(items).decode_audio().speed_perturb(speeds), seed=seed, on_error="raise")
+    loader = uio.Loader(uio.from_raw_list(items).decode_audio().speed_perturb(speeds), seed=seed, failures="raise")
     loader.set_epoch(epoch)
     return {b["key"]: b["wav"].shape[1] for b in loader}
 
@@ -57,7 +57,7 @@ def test_planned_length_is_the_real_one(tmp_path: Path, features: bool, speeds: 
 
     graph = uio.from_raw_list(raw_items(tmp_path, 40)).decode_audio().resample(16_000).speed_perturb(speeds)
     graph = graph.fbank(20) if features else graph
-    batches, _ = run(graph.map(look), on_error="raise")
+    batches, _ = run(graph.map(look), failures="raise")
     real = {b["key"]: len(b["feat"]) if features else -(-b["wav"].shape[1] // 160) for b in batches}
     assert real == plans
 
