@@ -155,7 +155,7 @@ class Ledger:
         """Handle ``error`` as ``Failures`` says.
 
         Raises:
-            DataError: the error itself, under ``on_error="raise"``.
+            DataError: the error itself, under ``failures="raise"``.
             TooManyFailures: a budget is used up.
         """
         if self.quiet:

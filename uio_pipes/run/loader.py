@@ -9,8 +9,8 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from uio_pipes.base.checks import is_whole, require_whole
-from uio_pipes.base.errors import NothingRead, PipelineError, StateError, UioError
+from uio_pipes.base.checks import require_whole
+from uio_pipes.base.errors import NothingRead, UioError
 from uio_pipes.base.processes import cores_of_rank
 from uio_pipes.base.urls import counted
 from uio_pipes.core.graph import Graph
@@ -18,23 +18,17 @@ from uio_pipes.core.ledger import Failures
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import EpochLength, choose_uneven
-from uio_pipes.run.epoch_run import EpochRun, batch_at
-from uio_pipes.run.mixes import Mixes
-from uio_pipes.run.options import OLDER, RunOptions, changed_shards, default_lanes, fitted, open_quarantine
+from uio_pipes.run.epoch_run import AGAIN, Batches, EpochRun, batch_at
+from uio_pipes.run.options import OLDER, RunOptions, fingerprints_of, fitted, open_quarantine
 from uio_pipes.run.private import WITHOUT_DATASET, check_resumed
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Ranks, place_of_rank
-from uio_pipes.run.ray.fleet import Fleet, RayWorkers
+from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state import Where, read_meta
-from uio_pipes.run.tuning import Tuner, WorkerPlan
+from uio_pipes.run.tuning import Tuner
 
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
-_AGAIN = "another one over the same loader has begun since"
-_ENDLESS = (
-    'the epoch has no end: the pipeline has none (it has repeat(), or mix(…, stop="endless")), and the loader no '
-    "steps_per_epoch. Give Loader(steps_per_epoch=…), unless the trainer itself stops after a number of steps"
-)
 
 
 class Loader:
@@ -99,14 +93,12 @@ class Loader:
         on_change: Literal["error", "restart", "adopt"] = "error",
     ) -> None:
         place = place_of_rank(rank, world_size, ranks, partition)
-        fleet = Fleet(num_workers) if isinstance(num_workers, RayWorkers) else None
-        count = num_workers.count if isinstance(num_workers, RayWorkers) else num_workers
-        options = RunOptions(
+        self._options = options = RunOptions.of(
             pipeline,
+            place,
+            num_workers,
+            lanes,
             seed=seed,
-            num_workers=count,
-            lanes=default_lanes(place.world_size, count) if lanes is None else lanes,
-            ranks=place,
             uneven=choose_uneven(uneven, place),
             steps_per_epoch=steps_per_epoch,
             prefetch_factor=prefetch_factor,
@@ -114,11 +106,9 @@ class Loader:
             snapshot_every=snapshot_every,
             failures=Failures.of(failures),
             on_change=on_change,
-            fleet=fleet,
         )
-        self._options = options = replace(options, mixes=Mixes.of(pipeline))
         self.pipeline, self.seed = pipeline, seed
-        self._tuner = Tuner.beginning(prefetch_factor, cores_of_rank()) if count == "auto" and place.reads else None
+        self._tuner = Tuner.beginning(prefetch_factor, cores_of_rank()) if options.tuned else None
         self.lanes, (self.rank, self.world_size, self.peer, *_) = options.lanes, place
         self.uneven, self.steps_per_epoch = options.uneven, steps_per_epoch
         self._quarantine = open_quarantine(options)
@@ -129,8 +119,6 @@ class Loader:
         self._fingerprints: dict[str, Any] | None = None
         self._progress = EpochProgress.fresh(0, options)
 
-    # Where the loader stands
-
     @property
     def epoch(self) -> int:
         """The current epoch, or the next one before it has begun."""
@@ -139,11 +127,7 @@ class Loader:
     @property
     def num_workers(self) -> int:
         """Worker processes of this rank: as many as were asked for, or as ``"auto"`` has chosen by now."""
-        return self._plan.workers
-
-    @property
-    def _plan(self) -> WorkerPlan:
-        return self._options.plan if self._tuner is None else self._tuner.plan
+        return (self._tuner or self._options).plan.workers
 
     @property
     def finished(self) -> bool:
@@ -172,12 +156,6 @@ class Loader:
             if self._run is not None:
                 self._run.supersede(moved)
         elif epoch != self.epoch:
-            if self._progress.drops_loaded(epoch):
-                logger.warning(
-                    "set_epoch(%d): the loaded state is of epoch %d, and what was left of it is not delivered; "
-                    "set_epoch(%d), or none, goes on there",
-                    *(epoch, self.epoch, self.epoch),
-                )
             self._close(moved)
             self._progress = self._progress.at(epoch, self._options)
 
@@ -200,22 +178,12 @@ class Loader:
             PipelineError: ``what`` is none of these, or below 0; a range under ``uneven="repeat"``, where steps have no
                 numbers of their own once a rank has begun again.
         """
-        if isinstance(what, range):
-            if what and (what[0] < 0 or what.step < 1):
-                raise PipelineError(f"skip: a range of steps must go up from 0 or more, not {what!r}")
-            if self.uneven == "repeat":
-                raise PipelineError('skip: steps have no numbers under uneven="repeat": give a count when it is due')
-            stop = what.stop if self.steps_per_epoch is None else min(what.stop, self.steps_per_epoch)
-            self._progress.over.append(range(what.start, stop, what.step))
-            self._follow(self._options)
-        elif callable(what):
+        if callable(what):
             self._follow(replace(self._options, left_out=(*self._options.left_out, what)))
         else:
-            if not is_whole(what):
-                rule = "a number of batches, a range of steps, or a function of keys"
-                raise PipelineError(f"skip: takes {rule}, not {what!r}; of a set of keys give .__contains__")
-            require_whole("skip: count", what, 0)
-            self._progress.skip += what
+            self._progress.pass_over(what, self._options)
+            if isinstance(what, range):
+                self._follow(self._options)
 
     def reweight(self, weights: Mapping[str, float]) -> None:
         """Give sources of a mix other weights, from the next batch that is made on.
@@ -233,9 +201,9 @@ class Loader:
             PipelineError: there is no such source, a weight is not a number or below 0, no weight is left, or the mix
                 stands before ``sharding_filter``.
         """
-        mixes = self._options.mixes.reweighted(weights, self._options.pipeline, self._where)
-        if mixes is not self._options.mixes:
-            self._follow(replace(self._options, mixes=mixes))
+        options = self._options
+        if (mixes := options.mixes.reweighted(weights, options.pipeline, self._where)) is not options.mixes:
+            self._follow(replace(options, mixes=mixes))
 
     @property
     def _where(self) -> Where:
@@ -297,18 +265,12 @@ class Loader:
         """True if ranks step together, so that the epoch ends for all at once."""
         return self._options.together
 
-    # States
-
     def state_dict(self) -> dict[str, str]:
         """Return where each of this rank's lanes stands after the last batch received, as a flat dict of strings.
 
         Between loading a state and the next batch it is the state that was loaded.
         """
         return self._progress.state(self._options, self.fingerprints())
-
-    def _known_since(self, state: dict[str, str]) -> dict[str, str]:
-        """Return an earlier state of this loader with the changes of mixes since then, where they came."""
-        return self._progress.known_since(state, self._options, self.fingerprints())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where a state was saved, also on another number of ranks (up to its number of lanes) and of workers.
@@ -325,10 +287,7 @@ class Loader:
         meta = read_meta(state_dict)
         asked, self._asked = self._asked, None
         self._lengths.forget()
-        options, changed = fitted(meta, self._options, self.fingerprints())
-        changed += changed_shards(state_dict, self.pipeline)
-        if changed and self._options.on_change != "restart":
-            raise StateError(changed[0])
+        options, changed = fitted(meta, state_dict, self._options, self.fingerprints())
         self._asked = asked
         epoch = meta.epoch if asked is None else asked
         if changed:
@@ -355,21 +314,13 @@ class Loader:
     def fingerprints(self) -> dict[str, Any]:
         """Return what a state is stamped with: a line for each stage, count and hash of the lists. Reads them once."""
         if self._fingerprints is None:
-            graph, lanes = self._options.pipeline, self._progress.lanes
-            listed = graph._list_fingerprint()
-            for text in graph._warnings(lanes, int(listed[0])) if self.rank == 0 else ():
-                logger.warning("%s", text)
-            if graph._endless and not self._options.in_steps and not self._options.of_workers and self.rank == 0:
-                logger.warning("%s", _ENDLESS)
-            self._fingerprints = {"graph": graph.fingerprint(), "list": listed}
+            self._fingerprints = fingerprints_of(self._options, self._progress.lanes)
         return self._fingerprints
 
     @property
     def _items(self) -> int:
         """The number of items in the lists."""
         return int(self.fingerprints()["list"][0])
-
-    # Iterating
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches from the current position to the end of the epoch; after it, over the next one."""
@@ -379,20 +330,18 @@ class Loader:
         if self._asked is None and (self._progress.ended or self._all_received()):
             self._go_to(self.epoch + 1)
         if self._progress.ended:
-            logger.warning(
-                "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
-            )
+            now = self.epoch
+            logger.warning("epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", now, now + 1)
         self._asked = None
         self._progress.check_ranks(self._options)
-        items = self._items
-        kept = self._kept
+        kept, items = self._kept, self._items
         if kept is not None and not kept.closed and kept.options is self._options:  # others after to_device
-            return _Batches(self, kept)
-        self._close(_AGAIN)
+            return Batches(kept, self._at_end)
+        self._close(AGAIN)
         run = EpochRun(self._options, self._progress, self._quarantine, items, self._tuner)
         self._kept = run if self._options.in_steps else None
         self._active = weakref.ref(run)  # no cycle: a run ends its workers as soon as nobody refers to it
-        return _Batches(self, run)
+        return Batches(run, self._at_end)
 
     def _all_received(self) -> bool:
         """Return whether the trainer took all batches that there are by ``len``, without asking for one more."""
@@ -444,30 +393,5 @@ class Loader:
 
     def __repr__(self) -> str:
         workers = counted(self.num_workers, "worker") if self._tuner is None else f"auto ({self._tuner.plan})"
-        run_by = f"{workers}, {counted(self._progress.lanes, 'lane')}"
-        where = f"rank {self.rank} of {self.world_size}, {run_by}"
+        where = f"rank {self.rank} of {self.world_size}, {workers}, {counted(self._progress.lanes, 'lane')}"
         return f"Loader({where}, epoch {self.epoch}, uneven={self.uneven!r})\n{self.pipeline}"
-
-
-class _Batches(Iterator[Any]):
-    """The iterator that the trainer gets. It refers to loader and run, which do not refer to each other."""
-
-    def __init__(self, loader: Loader, run: EpochRun) -> None:
-        self.loader, self.run, self.over, self.name = loader, run, False, object()
-        run.supersede(_AGAIN, self.name)
-
-    def __next__(self) -> Any:
-        if self.over:
-            raise StopIteration
-        self.run.check(self.name)
-        try:
-            return next(self.run)
-        except StopIteration:
-            self.over = True
-            if (end := self.run.take_end()) is not None:
-                self.loader._at_end(*end)
-                self.run.progress.ended = True
-            raise
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise UioError("an iteration over a loader is neither copied nor pickled: copy the loader, or save its state")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -23,9 +24,11 @@ from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.run.device import Mover
 from uio_pipes.run.mixes import Mixes, arranged
 from uio_pipes.run.ranks import RankPlace, Ranks
-from uio_pipes.run.ray.fleet import Fleet
+from uio_pipes.run.ray.fleet import Fleet, RayWorkers
 from uio_pipes.run.state import Meta, first_difference, shard_stamps, without_modules
 from uio_pipes.run.tuning import LANES, WorkerPlan
+
+logger = logging.getLogger("uio_pipes")
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,22 @@ class RunOptions:
             raise PipelineError(f"on_change must be 'error', 'restart' or 'adopt', not {self.on_change!r}")
         self._check_graph()
 
+    @classmethod
+    def of(
+        cls,
+        pipeline: Graph,
+        ranks: RankPlace,
+        num_workers: int | Literal["auto"] | RayWorkers,
+        lanes: int | None,
+        **options: Any,
+    ) -> RunOptions:
+        """Return the options of a new loader. Raises: UioError if Ray, which is to run the workers, is not there."""
+        fleet = Fleet(num_workers) if isinstance(num_workers, RayWorkers) else None
+        count = num_workers.count if isinstance(num_workers, RayWorkers) else num_workers
+        lanes = default_lanes(ranks.world_size, count) if lanes is None else lanes
+        made = cls(pipeline, num_workers=count, lanes=lanes, ranks=ranks, fleet=fleet, **options)
+        return replace(made, mixes=Mixes.of(pipeline))
+
     def _check_graph(self) -> None:
         kind = self.pipeline._kind
         if kind in ("item", "file", "record"):
@@ -100,6 +119,11 @@ class RunOptions:
     def plan(self) -> WorkerPlan:
         """The workers to run, if they are given."""
         return WorkerPlan(0 if self.num_workers == "auto" else self.num_workers, self.prefetch_factor)
+
+    @property
+    def tuned(self) -> bool:
+        """True if this process finds out how many workers it needs."""
+        return self.num_workers == "auto" and self.ranks.reads
 
     @property
     def in_steps(self) -> bool:
@@ -187,10 +211,44 @@ def open_quarantine(options: RunOptions) -> Quarantine | None:
         raise PipelineError(f"cannot write quarantine={os.fspath(path)!r}: {error.strerror}") from error
 
 
+_ENDLESS = (
+    'the epoch has no end: the pipeline has none (it has repeat(), or mix(…, stop="endless")), and the loader no '
+    "steps_per_epoch. Give Loader(steps_per_epoch=…), unless the trainer itself stops after a number of steps"
+)
+
+
+def fingerprints_of(options: RunOptions, lanes: int) -> dict[str, Any]:
+    """Return what a state is stamped with: a line for each stage, count and hash of the lists, which are read for it.
+
+    The first rank warns of what is odd about graph and lists.
+    """
+    graph, listed = options.pipeline, options.pipeline._list_fingerprint()
+    if options.rank == 0:
+        for text in graph._warnings(lanes, int(listed[0])):
+            logger.warning("%s", text)
+        if graph._endless and not options.in_steps and not options.of_workers:
+            logger.warning("%s", _ENDLESS)
+    return {"graph": graph.fingerprint(), "list": listed}
+
+
 REMEDY = 'Use the old value, or begin the epoch again with Loader(on_change="restart")'
 
 
-def fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) -> tuple[RunOptions, list[str]]:
+def fitted(
+    meta: Meta, state: Mapping[str, Any], options: RunOptions, fingerprints: Mapping[str, Any]
+) -> tuple[RunOptions, list[str]]:
+    """Return the options to go on with from a state, and how it differs from them, each difference as a sentence.
+
+    Raises: StateError if it differs and the epoch is not to begin again for that, or if it contradicts itself.
+    """
+    options, changed = _fitted(meta, options, fingerprints)
+    changed += changed_shards(state, options.pipeline)
+    if changed and options.on_change != "restart":
+        raise StateError(changed[0])
+    return options, changed
+
+
+def _fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) -> tuple[RunOptions, list[str]]:
     """Return the options to go on with, whose mixes are those of the state, and the differences, each as a sentence.
 
     If only mixes were edited since, the options have them as they are now, their sources in the state's order; that is

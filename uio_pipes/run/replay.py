@@ -166,4 +166,5 @@ def keys_in(batch: Any) -> list[str]:
     """Return the keys of the utterances in a batch, or of the one that stands for it."""
     if not isinstance(batch, Mapping):
         return [sample["key"] for sample in batch]
-    return batch.get("keys", [batch["key"]] if "key" in batch else [])
+    keys: list[str] = batch.get("keys", [batch["key"]] if "key" in batch else [])
+    return keys

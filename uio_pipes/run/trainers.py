@@ -127,7 +127,9 @@ class LightningLoader:
     def state_dict(self) -> dict[str, str]:
         """Return where all lanes of all ranks stand, on every rank: a collective, which Lightning calls as one."""
         loader = self.loader
-        return _gathered(loader, loader._known_since(self._trained) if self._trained else loader.state_dict())
+        if self._trained is None:
+            return _gathered(loader, loader.state_dict())
+        return _gathered(loader, loader._progress.known_since(self._trained, loader._options, loader.fingerprints()))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """As :meth:`Loader.load_state_dict`, on any number of ranks."""
