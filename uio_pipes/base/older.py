@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 from uio_pipes.base.checks import nearest
 from uio_pipes.base.errors import PipelineError
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Older:
                 options[new] = given[name]
         return options | {name: self.groups[name](**values) for name, values in parts.items()}
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+    def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         """Decorate a function: it takes keywords by their older names, too.
 
         An unknown keyword is a TypeError, which names the nearest known one.
@@ -63,7 +63,7 @@ class Older:
         known = list(signature(function).parameters)
 
         @wraps(function)
-        def called(*args: P.args, **given: P.kwargs) -> R:
+        def called(*args: Parameters.args, **given: Parameters.kwargs) -> Returned:
             if given.keys() - known:
                 options = self.today(given)
                 for name in options.keys() - known:
