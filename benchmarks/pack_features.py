@@ -38,8 +38,6 @@ def measure(data: str, way: str, form: str) -> dict[str, Any]:
 
 
 def _uio(source: Path, out: Path) -> Callable[[], object]:
-    import uio_pipes.prep.reading.feature_tables
-    import uio_pipes.prep.writing.features  # noqa: F401
     from uio_pipes.prep.pack import PackSettings, pack
 
     return lambda: pack(source, out, out / "shards.list", PackSettings(SIZE))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from rich.progress import Progress
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from uio_pipes.prep.common import byte_bar
 from uio_pipes.prep.writing.files import taken
 
 __all__ = ["FetchFailed", "Remote", "bring", "check", "fetch", "mirrored"]
@@ -55,7 +55,7 @@ def fetch(remote: Remote, path: Path, pause: float = 1.0) -> bool:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("ab") as file, _locked(file, partial), byte_bar() as bar:
+    with partial.open("ab") as file, _locked(file, partial), _bar() as bar:
         if partial.stat().st_size > remote.size:
             file.truncate(0)
         _check_space(remote, partial)
@@ -73,7 +73,7 @@ def fetch(remote: Remote, path: Path, pause: float = 1.0) -> bool:
 def bring(remote: Remote, path: Path) -> None:
     """Download ``remote`` to ``path``, or check the file that is there by other ways. Raises: FetchFailed."""
     if not fetch(remote, path):
-        with byte_bar() as bar:
+        with _bar() as bar:
             check(remote, path, bar)
 
 
@@ -162,3 +162,9 @@ def _check_length(remote: Remote, have: int, announced: str | None) -> None:
             f"{remote.url} is {have + int(announced)} bytes long instead of {remote.size}: another file; try another "
             "mirror"
         )
+
+
+def _bar() -> Progress:
+    """Return a bar that counts bytes."""
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True))

@@ -23,7 +23,6 @@ from uio_pipes.prep.dictionary import DictionaryProblem, write_characters, write
 from uio_pipes.prep.pack import OtherPacking, PackingFailed, PackSettings, pack
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Form
-from uio_pipes.prep.writing.files import count_lines
 
 from .corpus import CorpusMissing
 from .kaldi import make_raw_list, read_texts, write_kaldi
@@ -94,7 +93,7 @@ def make_shards(
     report = []
     for part in parts:
         folder = out.resolve() / part
-        size = shard_size or max(1, min(SHARD_SIZE, count_lines(folder / "data.list") // MIN_SHARDS))
+        size = shard_size or max(1, min(SHARD_SIZE, _count_lines(folder / "data.list") // MIN_SHARDS))
         report.append(_packed(folder, "shards", PackSettings(size, form=form, name="shards_{:09d}.tar"), jobs))
     return "\n".join(report)
 
@@ -112,7 +111,12 @@ def _packed(folder: Path, form: str, settings: PackSettings, jobs: int) -> str:
 
 def _processes(folder: Path, jobs: int) -> int:
     """Return the number of processes: at most one for a thousand utterances, because starting one takes as long."""
-    return max(1, min(jobs or os.cpu_count() or 1, count_lines(folder / "data.list") // 1000))
+    return max(1, min(jobs or os.cpu_count() or 1, _count_lines(folder / "data.list") // 1000))
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
 
 
 def run_stages_1_to_3(

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from uio_pipes.prep.packing.grouping import parse_group
+from uio_pipes.prep.placement import parse_group
 from uio_pipes.prep.writing.files import read_lines, write_lines
 
 from ..common import driver

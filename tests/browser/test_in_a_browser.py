@@ -1,7 +1,5 @@
 """The site and the reports as a reader has them: Chromium opens every page at two widths and finds nothing wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -18,8 +16,7 @@ import torch
 from servers import running
 
 import uio_pipes as uio
-from uio_pipes.reports.page import Alarm, Bar, html
-from uio_pipes.reports.svg import Chart
+from uio_pipes.reports.page import Alarm, Bar, Chart, html
 
 sync_api = pytest.importorskip("playwright.sync_api")
 FAULTS = (Path(__file__).parent / "faults.js").read_text()

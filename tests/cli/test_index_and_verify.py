@@ -1,7 +1,5 @@
 """``uio index`` and ``uio verify``: what they write, say, and their exit codes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from command import uio
 from corpus import DAMAGE, Corpus
 
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
-from uio_pipes.prep.checking.shard import WantedChecks
+from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.verify import verify
 from uio_pipes.prep.writing.journal import write_manifest

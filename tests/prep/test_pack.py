@@ -1,7 +1,5 @@
 """Packing raw lists into shards."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -249,7 +247,7 @@ def test_goes_on_from_a_missing_note_and_a_damaged_shard(source: Path, packed: P
 
 def test_what_is_complete_is_not_packed_again(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = pack(source, tmp_path / "out", tmp_path / "list", SETTINGS)
-    monkeypatch.setattr("uio_pipes.prep.packing.grouping.cut_recording", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr("uio_pipes.prep.placement.cut_recording", lambda *_: pytest.fail("decoded again"))
     assert pack(source, tmp_path / "out", tmp_path / "list", SETTINGS) == first
 
 

@@ -1,7 +1,5 @@
 """Packing features: those of Kaldi's arks, and those computed of audio, equal to what kaldiio and a pipeline give."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.io.local import LocalFile
-from uio_pipes.prep.checking.shard import WantedChecks
+from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.pack import FeatureSettings, LengthGroup, OtherPacking, PackSettings, pack
 from uio_pipes.prep.verify import verify

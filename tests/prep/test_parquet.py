@@ -1,7 +1,5 @@
 """Parquet files for the commands: inspect, verify, convert, simulate."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from corpus import wav_bytes
 from parquet_corpus import rows, write
 
 import uio_pipes as uio
-from uio_pipes.prep.checking.shard import WantedChecks
+from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import verify

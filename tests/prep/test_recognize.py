@@ -1,7 +1,5 @@
 """The kind of data at a path, and what inspect, verify and convert make of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import touchdataset
 from nemo_data import plain, tarred
 
 import uio_pipes as uio
-from uio_pipes.prep.checking.shard import WantedChecks
+from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import Verified, verify

@@ -1,7 +1,5 @@
 """From WenetSpeech.json to raw lists of segments."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from recipes.wenetspeech.layout import metadata_path
 from recipes.wenetspeech.pack import pack_all, selected
 from recipes.wenetspeech.prepare import main as prepare_main
 from recipes.wenetspeech.prepare import normalize, prepare
-from uio_pipes.prep.packing.grouping import LengthGroup
+from uio_pipes.prep.placement import LengthGroup
 from uio_pipes.prep.writing.files import read_lines
 
 RATE = 16_000

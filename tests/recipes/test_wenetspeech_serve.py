@@ -1,7 +1,5 @@
 """Shards behind a real S3-compatible server and a real HTTP server with ranges, both on a socket."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -27,7 +25,7 @@ from recipes.wenetspeech.http_ranges import CannotServe, http_server
 from recipes.wenetspeech.pack import selected
 from recipes.wenetspeech.serve import s3_environment, serve
 from uio_pipes.prep.pack import PackSettings, pack
-from uio_pipes.prep.packing.grouping import LengthGroup
+from uio_pipes.prep.placement import LengthGroup
 from uio_pipes.prep.reading.utterance_lists import Utterance
 
 GROUPS = (LengthGroup(10, 100), LengthGroup(100, 200), LengthGroup(200, 300))

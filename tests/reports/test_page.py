@@ -1,15 +1,12 @@
 """A page of a report: whole, safe, and readable by everyone, whatever is in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_reader import Page
 
-from uio_pipes.reports.page import Alarm, Bar, html, save
-from uio_pipes.reports.svg import Chart
+from uio_pipes.reports.page import Alarm, Bar, Chart, html, save
 
 TEXTS = st.text(max_size=20)
 NUMBERS = st.floats(0, 1e12) | st.just(float("nan"))

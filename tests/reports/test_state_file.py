@@ -1,11 +1,10 @@
 """``uio state``: what a checkpoint holds; two compared; moved to another topology."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import pickle
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import torch
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.reports.shard_progress import progress
-from uio_pipes.reports.states import differences, find_state, moves, per_rank, view
+from uio_pipes.reports.states import differences, find_state, moves, per_rank, progress, view
 
 
 def training(corpus: Corpus) -> uio.Pipeline:
@@ -105,7 +103,6 @@ def test_a_lane_read_to_its_end_has_nothing_to_come(many_shards: Corpus) -> None
 
 
 def _keys(shard: str) -> set[str]:
-    import tarfile
 
     with tarfile.open(shard) as tar:
         return {name.split(".")[0] for name in tar.getnames()}

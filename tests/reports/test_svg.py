@@ -1,7 +1,5 @@
 """Charts: what is drawn is where it belongs, and tooltips tell the numbers."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_reader import Page
 
-from uio_pipes.reports.svg import HEIGHT, WIDTH, Chart, number, short, step_of, svg, ticks
+from uio_pipes.reports.page import HEIGHT, WIDTH, Chart, number, short, step_of, svg, ticks
 
 
 @given(st.floats(1e-6, 1e12))

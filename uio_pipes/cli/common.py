@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -27,8 +27,11 @@ from uio_pipes.reports.page import Alarm, PageTable, counts
 if TYPE_CHECKING:
     from rich.console import Console
 
-
 TEXT = 18  # characters of a text that has more lines if there is little room
+STOPPED = 130
+TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # in a Kaldi folder
+T = TypeVar("T")
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer uses click, or a copy of its own
 
 
 def print_tables(tables: Iterable[PageTable]) -> None:
@@ -46,12 +49,12 @@ def console() -> Console:
     return out if out.is_terminal else Console(width=200)
 
 
-def drawn(tables: Iterable[PageTable]) -> Iterator[Any]:
-    """Yield what rich prints of tables: title, table, blank line."""
+def drawn(tables: Iterable[PageTable], width: int | None = None, least: Sequence[str] = ()) -> Iterator[Any]:
+    """Yield what rich prints of tables: title, table, blank line. ``width``: to which they are made narrower."""
     from rich.table import Table
     from rich.text import Text
 
-    for title, headings, rows in tables:
+    for title, headings, rows in tables if width is None else (_narrowed(rows, width, least) for rows in tables):
         table, filled = Table(box=None, pad_edge=False), [list(row) for row in rows]
         for number, heading in enumerate(headings):
             numeric = number > 0 and counts(heading, (row[number] for row in filled))
@@ -61,7 +64,7 @@ def drawn(tables: Iterable[PageTable]) -> Iterator[Any]:
         yield from (Text(printable(title), style="bold"), table, "")
 
 
-def narrowed(rows: PageTable, width: int, least: Sequence[str]) -> PageTable:
+def _narrowed(rows: PageTable, width: int, least: Sequence[str]) -> PageTable:
     """Return a table without the columns that have no room, in the order ``least``. Text of more than a few words may
     take several lines."""
     from rich.cells import cell_len
@@ -95,24 +98,6 @@ def check_suffix(path: str | None, *suffixes: str) -> None:
         raise typer.BadParameter(f"there is no folder {folder}")
 
 
-STOPPED = 130
-TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # in a Kaldi folder
-T = TypeVar("T")
-Compress = Annotated[
-    bool, typer.Option("--compress", help="Tars as .tar.zst: small zstd frames, each with a checksum of its content.")
-]
-Fields = Annotated[
-    str | None,
-    typer.Option("--fields", metavar="OURS=THEIRS,…", help="Names of fields in the data: txt=sentence,wav=speech."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
-Rate = Annotated[
-    int | None, typer.Option(min=1000, max=384_000, help="Hz, 1000 to 384000; audio of another rate is resampled.")
-]
-
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer uses click, or a copy of its own
-
-
 def print_json(report: Any) -> None:
     """Print JSON on stdout; characters that a terminal would obey, or that cannot be encoded, are escaped."""
     text = redact(json.dumps(report, ensure_ascii=False, default=str))
@@ -131,16 +116,6 @@ def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
         return parse(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
-
-
-def field_names(text: str | None) -> dict[str, str] | None:
-    """Return the names that ``--fields`` gives, by ours. Raises: typer.BadParameter."""
-    if text is None:
-        return None
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(ours.strip() and theirs.strip() for ours, _, theirs in pairs):
-        raise typer.BadParameter(f"{text!r} must be names by ours, as txt=sentence,wav=speech", param_hint="--fields")
-    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
 def cores() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
@@ -10,18 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from uio_pipes.base.urls import counted, printable
-from uio_pipes.cli.common import (
-    Fields,
-    Json,
-    check_suffix,
-    field_names,
-    keep_inputs,
-    parsed,
-    print_json,
-    print_tables,
-    show_problems,
-    verdict,
-)
+from uio_pipes.cli.common import check_suffix, keep_inputs, parsed, print_json, print_tables, show_problems, verdict
+from uio_pipes.cli.options import PROCESSES, AllowPipes, Fields, GroupingOption, Json, Processes, field_names
 
 if TYPE_CHECKING:
     from uio_pipes.reports.inspect import Contents
@@ -43,7 +32,7 @@ def inspect(
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     report: Annotated[str | None, typer.Option(help="Write a page with bars: a .html file.")] = None,
     fields: Fields = None,
-    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
+    allow_pipes: AllowPipes = False,
     as_json: Json = False,
 ) -> None:
     """Show what data contain: counts, hours, durations, characters, sample rates, failures, a few samples."""
@@ -86,15 +75,9 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[PageTable]:
         rows += [(n, f"{s:.2f} s ({k})") for n, (s, k) in (("shortest", seen.shortest), ("longest", seen.longest))]
     if seen.unknown:
         rows.append(("length unknown until decoded", f"{seen.unknown:,}"))
-    named: dict[str, Counter[Any]] = {
-        "codecs": seen.codecs,
-        "sample rates (Hz)": seen.rates,
-        "channels": seen.channels,
-        "fields": seen.fields,
-    }
-    rows += [
-        (name, ", ".join(f"{k}: {n:,}" for k, n in counts.most_common(12))) for name, counts in named.items() if counts
-    ]
+    named: list[tuple[str, Counter[Any]]] = [("codecs", seen.codecs), ("sample rates (Hz)", seen.rates)]
+    named += [("channels", seen.channels), ("fields", seen.fields)]
+    rows += [(name, ", ".join(f"{k}: {n:,}" for k, n in of.most_common(12))) for name, of in named if of]
     if seen.unknown_rates:
         rows.append(("sample rate unknown until decoded", f"{seen.unknown_rates:,}"))
     if len(seen.rates) > 1:
@@ -145,8 +128,7 @@ def _histogram(seen: Contents) -> list[tuple[str, str, str]]:
 
 def verify(
     paths: Annotated[
-        list[str],
-        typer.Argument(help="Lists, globs, shards, manifests, Parquet files, texts, folders, URLs."),
+        list[str], typer.Argument(help="Lists, globs, shards, manifests, Parquet files, texts, folders, URLs.")
     ],
     decode: Annotated[bool, typer.Option("--decode", help="Decode all audio, read all features.")] = False,
     crc: Annotated[
@@ -157,18 +139,16 @@ def verify(
     confirm: Annotated[
         str | None, typer.Option(help="Look only at what this quarantine file names, and report what is still bad.")
     ] = None,
-    grouping: Annotated[
-        str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")
-    ] = "wenet",
+    grouping: GroupingOption = "wenet",
     text: Annotated[str, typer.Option(help="Suffix of the text, or json:NAME for a field of a JSON member.")] = "txt",
     fields: Fields = None,
     indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
-    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
+    allow_pipes: AllowPipes = False,
+    jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
     """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
-    from uio_pipes.prep.checking.shard import WantedChecks
+    from uio_pipes.prep.checks import WantedChecks
 
     check_reading(grouping, text)
     if confirm is not None and quarantine is not None:
@@ -245,9 +225,7 @@ T = TypeVar("T")
 def index(
     paths: Annotated[list[str], typer.Argument(help="Lists, globs, shards, TouchDataset folders; local or URLs.")],
     into: Annotated[str | None, typer.Option(help="Folder for the indexes, instead of beside the data.")] = None,
-    grouping: Annotated[
-        str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")
-    ] = "wenet",
+    grouping: GroupingOption = "wenet",
     text: Annotated[
         str, typer.Option(help="Suffix of the text, json:NAME for a field of a JSON member, or '' if there is none.")
     ] = "txt",
@@ -255,7 +233,7 @@ def index(
         bool, typer.Option("--manifest", help="Write the manifest of each list, even if it has one.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Index again what has an index that fits.")] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")] = os.cpu_count() or 1,
+    jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
     """Index tar shards by a small file for each; nothing is repacked. Lists without a manifest get one.

@@ -14,8 +14,7 @@ from uio_pipes.cli.look import index, inspect, verify
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch
 from uio_pipes.cli.state import app as state
-from uio_pipes.cli.texts import cmvn, dictionary, example, spm
-from uio_pipes.cli.write import convert, pack
+from uio_pipes.cli.write import cmvn, convert, dictionary, example, pack, spm
 
 app = typer.Typer(
     name="uio",
@@ -43,23 +42,10 @@ def _start(
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "example": example,
-    "pack": pack,
-    "convert": convert,
-    "cmvn": cmvn,
-    "dict": dictionary,
-    "spm": spm,
-    "index": index,
-    "verify": verify,
-    "inspect": inspect,
-    "simulate": simulate,
-    "buckets": buckets,
-    "bench": bench,
-    "watch": watch,
-    "replay": replay,
-    "steps": steps,
-    "seen": seen,
-}
+    "example": example, "pack": pack, "convert": convert, "cmvn": cmvn, "dict": dictionary, "spm": spm,
+    "index": index, "verify": verify, "inspect": inspect, "simulate": simulate, "buckets": buckets, "bench": bench,
+    "watch": watch, "replay": replay, "steps": steps, "seen": seen,
+}  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(state, name="state")

@@ -11,20 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uio_pipes.base.urls import counted
-from uio_pipes.cli.common import (
-    Fields,
-    Json,
-    check_suffix,
-    field_names,
-    keep_inputs,
-    local_file,
-    parsed,
-    print_json,
-    print_tables,
-    say,
-    verdict,
-)
-from uio_pipes.cli.pipeline_argument import Conf, Data, DataTypeOption, Named, Symbols, load, load_named, names_pipeline
+from uio_pipes.cli import options
+from uio_pipes.cli.common import check_suffix, keep_inputs, local_file, parsed, print_json, print_tables, say, verdict
+from uio_pipes.cli.options import Conf, Data, DataTypeOption, Draw, Fields, Json, Named, Seed, Symbols
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -45,13 +34,13 @@ def bench(
     symbols: Symbols = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to run; with --workers, as long again.")] = 10.0,
     workers: Annotated[int, typer.Option(min=0, help="Also measure with this number of worker processes.")] = 0,
-    seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
-    out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
+    seed: Seed = 0,
+    out: Draw = None,
     as_json: Json = False,
 ) -> None:
     """Run a pipeline, show where its time goes, stage by stage, and advise what to do."""
     check_suffix(out, ".png", ".html")
-    graph = load(pipeline, data_type, data, conf, symbols)
+    graph = options.load(pipeline, data_type, data, conf, symbols)
     import logging
 
     from uio_pipes.reports import bench as measure
@@ -145,7 +134,7 @@ def buckets(
     graph = _graph(data, symbols, fields, isinstance(many, tuple))
     from uio_pipes.reports.buckets import find_buckets, shuffled
 
-    random_order = sample is not None and not names_pipeline(data)
+    random_order = sample is not None and not options.names_pipeline(data)
     found = find_buckets(shuffled(graph) if random_order else graph, many, sample)
     if out is not None:
         from uio_pipes.prep.writing.files import write_lines
@@ -188,13 +177,13 @@ def _numbers(text: str) -> int | tuple[int, int]:
 
 def _graph(data: str, symbols: str | None, fields: str | None, by_tokens: bool) -> Pipeline:
     """Return the pipeline that is named, or that of the data, with tokens if they are asked for."""
-    if names_pipeline(data):
+    if options.names_pipeline(data):
         if symbols is not None or fields is not None:
             raise typer.BadParameter("--symbols and --fields are for data; a pipeline of your own has its own stages")
-        return load_named(data)
+        return options.load_named(data)
     from uio_pipes.prep.recognize import recognize
 
-    known = recognize(data, fields=field_names(fields))
+    known = recognize(data, fields=options.field_names(fields))
     if known.lacks:
         raise typer.BadParameter(f"{data} has {known.lacks} ({known.kind}): name a pipeline with your tokenizer")
     graph = known.pipeline.decode_audio()
@@ -220,12 +209,7 @@ MOST_RANKS = 16  # most ranks that a table shows
 SOURCES, BAR = 4, 10  # sources that a table shows, and characters of a full share
 
 
-class UnevenOption(Enum):
-    """The ways to end an epoch in which some ranks have more batches than others."""
-
-    stop = "stop"
-    join = "join"
-    repeat = "repeat"
+UnevenOption = Enum("UnevenOption", {"stop": "stop", "join": "join", "repeat": "repeat"})  # run.epoch_end's UNEVEN
 
 
 def simulate(
@@ -237,18 +221,18 @@ def simulate(
     world_size: Annotated[int, typer.Option(min=1, help="Ranks (GPUs) in all.")] = 1,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes of each rank.")] = 0,
     lanes: Annotated[int | None, typer.Option(min=1, help="Lanes; ranks × workers if not given.")] = None,
-    seed: Annotated[int, typer.Option(help="The loader's seed.")] = 0,
+    seed: Seed = 0,
     epoch: Annotated[int, typer.Option(min=0, help="The epoch.")] = 0,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Plan only so many steps of each rank, as of a stream that has no end.")
     ] = None,
     uneven: Annotated[UnevenOption | None, typer.Option(help="The loader's; stop if not given.")] = None,
-    out: Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")] = None,
+    out: Draw = None,
     as_json: Json = False,
 ) -> None:
     """Plan an epoch without making it: steps per rank, padding, frames per batch, skew, buckets, what is left out."""
     check_suffix(out, ".png", ".html")
-    graph = load(pipeline, data_type, data, conf, symbols)
+    graph = options.load(pipeline, data_type, data, conf, symbols)
     from rich.console import Console
     from rich.progress import Progress
 
@@ -287,23 +271,13 @@ def simulation_tables(run: Simulation) -> list[PageTable]:
     seen = run.summary()
     share = f"{run.delivered_share:.0%}; planned {seen['hours']:.2f} h"
     workers = f"{counted(run.num_workers, 'worker')} each" if run.num_workers else "no workers"
+    longest = (f"{n:,} {name}" for n, name in zip(run.largest[1:], run.units, strict=True))
     rows: list[tuple[str, object]] = [
         ("topology", f"{counted(run.world_size, 'rank')}, {workers}, lanes={run.lanes}, uneven={run.uneven}"),
         ("steps", _range(run.steps)),
         ("utterances delivered", f"{run.utterances:,} of {len(run.lengths):,} planned ({share})"),
-        (
-            "padding",
-            ", ".join(f"{share:.1%} of the {name}" for name, share in zip(run.units, run.padding, strict=True)),
-        ),
-        (
-            "largest batch",
-            " × ".join(
-                [
-                    counted(run.largest[0], "utterance"),
-                    *(f"{n:,} {name}" for n, name in zip(run.largest[1:], run.units, strict=True)),
-                ]
-            ),
-        ),
+        ("padding", ", ".join(f"{part:.1%} of the {name}" for name, part in zip(run.units, run.padding, strict=True))),
+        ("largest batch", " × ".join([counted(run.largest[0], "utterance"), *longest])),
         ("skew", f"ranks wait {run.skew:.1%} of the time for the slowest"),
         ("busiest worker", f"{run.workers:.2f} × the mean"),
     ]

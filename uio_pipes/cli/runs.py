@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from uio_pipes.base.urls import counted
-from uio_pipes.cli.common import (
-    Json,
-    check_suffix,
-    console,
-    drawn,
-    keep_inputs,
-    narrowed,
-    print_json,
-    print_tables,
-    say,
-    verdict,
-)
-from uio_pipes.cli.pipeline_argument import RanksOption, RunArgument, load_named
+from uio_pipes.cli.common import check_suffix, console, drawn, keep_inputs, print_json, print_tables, say, verdict
+from uio_pipes.cli.options import Json, RanksOption, RunArgument, load_named
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -116,11 +105,8 @@ def steps(
         (s.step, s.rank, s.lane, s.k, len(s.keys), ", ".join(s.keys[:3]) + (", …" if len(s.keys) > 3 else ""))
         for s in found[:MOST_LINES]
     ]
-    title = (
-        counted(len(found), "batch")
-        if len(found) <= MOST_LINES
-        else f"The first {MOST_LINES} of {len(found):,} batches"
-    )
+    few = len(found) <= MOST_LINES
+    title = counted(len(found), "batch") if few else f"The first {MOST_LINES} of {len(found):,} batches"
     print_tables([(title, ("step", "rank", "lane", "k", "utterances", "keys"), rows)])
     if keys is not None:
         say(f"all keys: {keys}")
@@ -145,16 +131,7 @@ def seen(
         print_json({"seen": [one._asdict() for one in found], "missing": missing})
     else:
         rows = [
-            (
-                s.key,
-                s.epoch,
-                s.step,
-                s.rank,
-                s.lane,
-                s.row,
-                "before the state" if s.before else "to be passed over" if s.over else "to come",
-            )
-            for s in found
+            (*s[:6], "before the state" if s.before else "to be passed over" if s.over else "to come") for s in found
         ]
         print_tables([("Utterances", ("key", "epoch", "step", "rank", "lane", "row", "is"), rows)])
         for key in missing:
@@ -168,20 +145,9 @@ TAIL = 1 << 16  # bytes of each file that the tables need
 MOST_ROWS = 16  # most rows of a table on a terminal
 # The columns that a narrow terminal does without, the least important first.
 LEAST = (
-    "",
-    "of the utterances",
-    "host",
-    "workers",
-    "epoch",
-    "left out",
-    "padding",
-    "tokens/s",
-    "utterances/s of an actor",
-    "utterances",
-    "batches",
-    "failures",
-    "memory (GB)",
-)
+    "", "of the utterances", "host", "workers", "epoch", "left out", "padding", "tokens/s", "utterances/s of an actor",
+    "utterances", "batches", "failures", "memory (GB)",
+)  # fmt: skip
 
 
 def watch(
@@ -230,7 +196,7 @@ def _drawn(ranks: list[RankRecords], out: Console, most: int) -> Group:
     from uio_pipes.reports import run_view
 
     found = run_view.tables(ranks, time.time(), most)
-    return Group(*drawn(narrowed(rows, out.width, LEAST) for rows in found))
+    return Group(*drawn(found, out.width, LEAST))
 
 
 def _fitting(ranks: list[RankRecords], out: Console) -> Group:

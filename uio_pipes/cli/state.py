@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from uio_pipes.base.urls import counted
-from uio_pipes.cli.common import Json, check_suffix, keep_inputs, print_json, print_tables, say, verdict
+from uio_pipes.cli.common import check_suffix, keep_inputs, print_json, print_tables, say, verdict
+from uio_pipes.cli.options import Json
 
 if TYPE_CHECKING:
     from uio_pipes.reports.page import PageTable
@@ -46,12 +47,11 @@ def show(
     seen = view(state)
     items = None
     if data is not None:
-        from uio_pipes.reports.shard_progress import progress
+        from uio_pipes.reports.states import progress
 
         items, seen = progress(seen, data)
     if html is not None:
-        from uio_pipes.reports.page import save
-        from uio_pipes.reports.svg import Chart
+        from uio_pipes.reports.page import Chart, save
 
         numbers, made = [str(lane.lane) for lane in seen.lanes], [lane.k for lane in seen.lanes]
         chart = Chart("Batches of each lane", numbers, {"batches": made}, ("lane", "batches"), "bars")
@@ -111,15 +111,8 @@ def _mixes(seen: StateView) -> list[PageTable]:
     found: list[PageTable] = []
     for path, record in (seen.meta.mixes or {}).items():
         if journal := record["journal"]:
-            rows = [
-                (
-                    entry["epoch"],
-                    entry["step"],
-                    entry["ranks"],
-                    ", ".join(f"{name} {w:g}" for name, w in entry["weights"].items()),
-                )
-                for entry in journal
-            ]
+            weights = (", ".join(f"{name} {w:g}" for name, w in entry["weights"].items()) for entry in journal)
+            rows = [(e["epoch"], e["step"], e["ranks"], of) for e, of in zip(journal, weights, strict=True)]
             title = "Weights of the mix" + (f" {path}" if path else "")
             found.append((title, ("epoch", "from step", "of ranks", "weights"), rows))
     return found

@@ -1,59 +1,53 @@
-"""``uio pack`` and ``uio convert``: data written as shards, or in another form."""
+"""``uio pack`` and ``uio convert``: data written as shards, or in another form; ``uio dict``, ``uio spm``, ``uio cmvn``
+and ``uio example``: what a training needs beside its data."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.urls import counted
 from uio_pipes.cli.common import (
-    Compress,
-    Fields,
-    Json,
-    Rate,
     cores,
-    field_names,
     keep_inputs,
+    local_file,
     parsed,
     print_json,
     read_conf_block,
+    show_problems,
     verdict,
 )
+from uio_pipes.cli.options import AllowPipes, Compress, Fields, Json, ListArgument, ProcessesOrAll, Rate, field_names
 
 if TYPE_CHECKING:
     from uio_pipes.prep.pack import FeatureSettings, Packing
+    from uio_pipes.prep.reading.texts import Texts
+    from uio_pipes.prep.reading.utterance_lists import Bad
 
 
-class PackFormat(str, Enum):
-    """The format of packed audio."""
-
-    as_is = "as-is"
-    wav = "wav"
-    flac = "flac"
-
-
-class DtypeOption(str, Enum):
-    """The type of packed features."""
-
-    float32 = "float32"
-    float16 = "float16"
-
-
-class PackTarget(str, Enum):
-    """The form of data that is written."""
-
-    shards = "shards"
-    indexed = "indexed"
-
-
-class Executor(str, Enum):
-    """The place where the work is done."""
-
-    local = "local"
-    ray = "ray"
+PackFormat = Enum("PackFormat", {"as_is": "as-is", "wav": "wav", "flac": "flac"}, type=str)
+PackTarget = Enum("PackTarget", {"shards": "shards", "indexed": "indexed"}, type=str)
+ConvertTarget = Enum(
+    "ConvertTarget", {"indexed": "indexed", "shards": "shards", "raw": "raw", "cuts": "cuts"}, type=str
+)
+AudioFormat = Enum("AudioFormat", {"wav": "wav", "flac": "flac"}, type=str)
+DtypeOption = Enum("DtypeOption", {"float32": "float32", "float16": "float16"}, type=str)
+Executor = Enum("Executor", {"local": "local", "ray": "ray"}, type=str)
+ListType = Enum("ListType", {"raw": "raw", "shard": "shard"}, type=str)  # WeNet's data_type
+Model = Enum("Model", {"bpe": "bpe", "unigram": "unigram"}, type=str)
+SegmenterName = Enum("SegmenterName", {"jieba": "jieba"}, type=str)
+Type = Annotated[
+    ListType | None, typer.Option("--data-type", help="What LIST is; if not given, its first line decides.")
+]
 
 
 def pack(
@@ -98,7 +92,7 @@ def pack(
     length_groups: Annotated[
         str, typer.Option(help="LOW:HIGH,… in frames, as 10:500,500:1000: a folder of shards for each.")
     ] = "",
-    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
+    jobs: ProcessesOrAll = 0,
     split: Annotated[str, typer.Option(help="i/n: only the i-th of n shares, for an array of n jobs.")] = "",
     executor: Annotated[
         Executor, typer.Option(help="ray: on the cluster of RAY_ADDRESS, or on --jobs cores here.")
@@ -132,22 +126,14 @@ def pack(
         settings = prep.PackSettings(per_shard, groups, form.value, resample, tars, wanted)
     target, failed = list_path or f"{out.rstrip('/')}/shards.list", f"{out.rstrip('/')}/failed.jsonl"
     keep_inputs([*source, *filter(None, text or ()), segments, features], [target, f"{target}.manifest", failed])
+    share = parsed("--split", prep.parse_split, split) if split else prep.WHOLE
+    texts = None if text == [""] else text or ()
     packed = prep.pack(
-        source,
-        out,
-        target,
-        settings,
-        jobs or cores(),
-        split=parsed("--split", prep.parse_split, split) if split else prep.WHOLE,
-        texts=None if text == [""] else text or (),
-        segments=segments,
-        allow_pipes=allow_pipes,
-        executor=executor.value,
-        retry_failed=retry_failed,
-    )
-    report = _report(packed, target)
+        source, out, target, settings, jobs or cores(), split=share, texts=texts, segments=segments,
+        allow_pipes=allow_pipes, executor=executor.value, retry_failed=retry_failed,
+    )  # fmt: skip
     if json:
-        print_json(report)
+        print_json(_report(packed, target))
     else:
         typer.echo(str(packed) if packed.waiting else f"{target}: {packed}")
         if packed.features:
@@ -184,33 +170,9 @@ def _refuse_audio(form: PackFormat, resample: int | None, to: PackTarget, featur
 
 
 def _report(packed: Packing, target: str) -> dict[str, Any]:
-    return {
-        "list": None if packed.waiting else target,
-        "shards": len(packed.shards),
-        "waiting": packed.waiting,
-        "utterances": packed.utterances,
-        "frames": packed.frames,
-        "bytes": packed.bytes,
-        "features": packed.features,
-        "failed": dict(packed.failed),
-        "left_out": dict(packed.left_out),
-    }
-
-
-class ConvertTarget(str, Enum):
-    """The form of data that is written."""
-
-    indexed = "indexed"
-    shards = "shards"
-    raw = "raw"
-    cuts = "cuts"
-
-
-class AudioFormat(str, Enum):
-    """The format of audio files in shards, raw lists and cuts."""
-
-    wav = "wav"
-    flac = "flac"
+    names = ("waiting", "utterances", "frames", "bytes", "features", "failed", "left_out")
+    known = {name: getattr(packed, name) for name in names}
+    return {"list": None if packed.waiting else target, "shards": len(packed.shards), **known}
 
 
 def convert(
@@ -236,7 +198,7 @@ def convert(
     compress: Compress = False,
     fields: Fields = None,
     text: Annotated[str, typer.Option(help="'' if utterances need no transcript; its name is for --fields.")] = "txt",
-    allow_pipes: Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")] = False,
+    allow_pipes: AllowPipes = False,
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
     json: Json = False,
 ) -> None:
@@ -257,19 +219,10 @@ def convert(
     failed = os.path.join(out, "failed.jsonl")
     keep_inputs([source], [target, f"{target}.manifest", failed])
     done = prep.convert(
-        source,
-        out,
-        to=to.value,
-        per_part=per_part,
-        resample=resample,
-        form=form.value,
-        compress=compress,
-        list_path=list_path or None,
-        fields=field_names(fields),
-        needs_text=bool(text),
-        allow_pipes=allow_pipes,
+        source, out, to=to.value, per_part=per_part, resample=resample, form=form.value, compress=compress,
+        list_path=list_path or None, fields=field_names(fields), needs_text=bool(text), allow_pipes=allow_pipes,
         jobs=jobs or cores(),
-    )
+    )  # fmt: skip
     if json:
         print_json({"list" if n == "data_list" else n: v for n, v in vars(done).items()})
     else:
@@ -277,3 +230,164 @@ def convert(
         if done.failed:
             typer.echo(f"what failed: {failed}")
     verdict(not done.failed)
+
+
+def cmvn(
+    data_list: ListArgument,
+    out: Annotated[Path, typer.Argument(help="The file to write: WeNet's global_cmvn.")],
+    data_type: Annotated[
+        ListType | None, typer.Option(help="What LIST is, of WeNet's; if not given, its first line decides.")
+    ] = None,
+    conf: Annotated[
+        Path | None,
+        typer.Option(help="A WeNet YAML: its dataset_conf says which features. If not given, 80 bins at 16 kHz."),
+    ] = None,
+    jobs: ProcessesOrAll = 0,
+    json: Json = False,
+) -> None:
+    """Sum the features of a list for global CMVN: the same bits on any number of processes, resumed if killed."""
+    local_file(out)
+    keep_inputs([data_list, conf], [out, f"{out}.journal"])
+    features = None if conf is None else read_conf_block(conf, "--conf")
+    from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
+    from uio_pipes.prep.reading.data_list import wenet_type_of
+
+    kind = wenet_type_of(data_list) if data_type is None else data_type.value
+    sums = compute_cmvn(data_list, out, CmvnSettings(conf=features), jobs or cores(), data_type=kind)
+    report = {"cmvn": str(out), "frames": sums.frame_num, "utterances": sums.utterances, "failures": sums.failures,
+              "bins": len(sums.mean_stat)}  # fmt: skip
+    if json:
+        print_json(report)
+    else:
+        failed = f"; {counted(sums.failures, 'failure')}" if sums.failures else ""
+        typer.echo(f"{out}: {counted(sums.frame_num, 'frame')} of {counted(sums.utterances, 'utterance')}{failed}")
+    verdict(not sums.failures)
+
+
+def dictionary(
+    data_list: ListArgument,
+    out: Annotated[Path, typer.Argument(help="The file to write, as lang_char.txt.")],
+    data_type: Type = None,
+    non_lang_syms: Annotated[Path | None, typer.Option(help="Symbols kept whole, one a line, like {NOISE}.")] = None,
+    segmenter: Annotated[
+        SegmenterName | None, typer.Option(help="Write words instead of characters: those that it finds in the texts.")
+    ] = None,
+    user_dictionary: Annotated[
+        Path | None, typer.Option(help="More words for the segmenter: `word`, `word count` or `word count tag` a line.")
+    ] = None,
+    hmm: Annotated[bool, typer.Option(help="Let jieba find words that are in no dictionary.")] = True,
+    json: Json = False,
+) -> None:
+    """Write the dictionary of characters or words: <blank> 0, <unk> 1, <sos/eos> 2, then all of them in the texts."""
+    if segmenter is None and (user_dictionary is not None or not hmm):
+        raise typer.BadParameter("name the segmenter, as --segmenter jieba", param_hint="--user-dictionary, --no-hmm")
+    local_file(out)
+    keep_inputs([data_list, non_lang_syms, user_dictionary], [out])
+    from uio_pipes.prep.dictionary import characters, write_table
+    from uio_pipes.prep.reading.texts import Texts
+    from uio_pipes.tokenizers import JiebaSegmenter
+
+    words = JiebaSegmenter(user_dictionary, hmm) if segmenter else None
+    texts = Texts(data_list, data_type.value if data_type else None)
+    with _explained(texts):
+        count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None, words))
+    _say_tokens(json, str(out), count, texts.bad)
+
+
+def spm(
+    data_list: ListArgument,
+    out: Annotated[Path, typer.Argument(help="Folder for spm.model and lang_char.txt.")],
+    vocab_size: Annotated[int, typer.Option(min=4, help="Pieces, the three symbols included.")],
+    model: Annotated[Model, typer.Option(help="Kind of the model.")] = Model.bpe,
+    data_type: Type = None,
+    json: Json = False,
+) -> None:
+    """Train a SentencePiece model whose labels are those of the lang_char.txt beside it."""
+    local_file(out)
+    keep_inputs([data_list], [out / "spm.model", out / "lang_char.txt"])
+    from uio_pipes.prep.dictionary import write_pieces
+    from uio_pipes.prep.reading.texts import Texts
+
+    texts = Texts(data_list, data_type.value if data_type else None)
+    with _explained(texts):
+        count = write_pieces(out, texts, vocab_size, model.value)
+    _say_tokens(json, str(out), count, texts.bad)
+
+
+@contextmanager
+def _explained(texts: Texts) -> Iterator[None]:
+    """If nothing can be made of the texts, add to the error why some could not be read."""
+    from uio_pipes.prep.dictionary import DictionaryProblem
+
+    try:
+        yield
+    except DictionaryProblem as error:
+        if not texts.bad:
+            raise
+        lost = f"texts that could not be read: {_lost(_reasons(texts.bad))}; the first: {texts.bad[0].detail}"
+        raise DictionaryProblem(f"{error}; {lost}") from error
+
+
+def _reasons(bad: list[Bad]) -> dict[str, int]:
+    return dict(sorted(Counter(one.reason for one in bad).items()))
+
+
+def _lost(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+
+
+def _say_tokens(json: bool, out: str, tokens: int, bad: list[Bad]) -> None:
+    reasons = _reasons(bad)
+    if json:
+        failed = [asdict(one) for one in bad]
+        print_json({"out": out, "tokens": tokens, "failures": len(bad), "reasons": reasons, "failed": failed})
+    else:
+        lost = f"; texts that could not be read: {_lost(reasons)}" if bad else ""
+        typer.echo(f"{out}: {counted(tokens, 'token')}{lost}")
+        show_problems([one.detail for one in bad])
+    verdict(not bad)
+
+
+NEXT = """
+Next{change}:
+
+uio inspect data/shards.list
+python - <<'EOF'
+import uio_pipes as uio
+
+pipeline = (
+    uio.from_shard_list("data/shards.list", shuffle=True)
+    .decode_audio().speed_perturb()
+    .tokenize(uio.CharTokenizer("data/lang_char.txt"))
+    .fbank(num_mel_bins=80).spec_aug()
+    .shuffle(1_500).sort(500).dynamic_batch(max_frames=2_000).pad()
+)
+for batch in uio.watch(uio.Loader(pipeline)):
+    print(batch["feats"].shape, batch["target"].shape)
+EOF
+"""
+
+
+def example(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The project's folder; DIR/data is made in it.")],
+    seed: Annotated[int, typer.Option(min=0, help="Another seed makes another example.")] = 0,
+    json: Json = False,
+) -> None:
+    """Make a small folder to try things on: DIR/data, which all pages of the documentation use.
+
+    It has 48 short recordings (speech if espeakng-loader is installed, otherwise tones) as a raw list, Kaldi tables,
+    tar shards and feature shards, and a dictionary, CMVN, noises and rooms. Nothing is overwritten.
+    """
+    local_file(folder)
+    from uio_pipes.prep.example import CONTENT, make_example
+
+    made, new = make_example(folder, seed)
+    if json:
+        print_json({"folder": str(folder / "data"), "new": new, **asdict(made)})
+        return
+    typer.echo(f"{folder / 'data'}{'' if new else ' (there already)'}: "
+               f"{made.utterances} utterances, {made.seconds:.0f} s ({made.speech})")  # fmt: skip
+    for name, what in CONTENT.items():
+        typer.echo(f"  {name:<26}{what}")
+    here = folder.resolve() == Path.cwd()
+    typer.echo(NEXT.format(change="" if here else f", in {folder}"), nl=False)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +34,26 @@ if TYPE_CHECKING:
 
 
 MOST = 512  # most items that are tried
+T = TypeVar("T")
+
+
+class Clock:
+    """Seconds spent, by name. Time that is measured within another measurement is not counted for the outer one."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = defaultdict(float)
+        self._within = 0.0  # seconds measured within the current measurement
+
+    def time(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Return ``function(…)`` and count its time under ``name``."""
+        before, self._within = self._within, 0.0
+        began = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            took = time.perf_counter() - began
+            self.spent[name] += took - self._within
+            self._within = before + took
 
 
 @dataclass(frozen=True)
@@ -51,7 +72,7 @@ class _Run:
 
     most: int  # items that each tap passes on
     records: list[list[StageRecord]]
-    nested: float = 0.0  # seconds spent in earlier taps since the current one asked
+    clock: Clock = field(default_factory=Clock)
     failures: list[str] = field(default_factory=list)
 
 
@@ -75,12 +96,9 @@ class _RecordingNode(Node):
 
     def next(self) -> Any:
         while len(self.records) < self.run.most:
-            before, self.run.nested = self.run.nested, 0.0
-            entered = time.perf_counter()
-            item = self.source.next()
-            own = time.perf_counter() - entered - self.run.nested
-            record = self._record(item, own)
-            self.run.nested = before + time.perf_counter() - entered
+            clock, stage = self.run.clock, str(id(self))
+            item = clock.time(stage, self.source.next)
+            record = clock.time("tap", self._record, item, clock.spent.pop(stage))
             if record is not None:
                 self.records.append(record)
                 return item

@@ -11,16 +11,7 @@ from typing import TypeVar
 
 import fsspec
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.core.ledger import Ledger
@@ -76,12 +67,6 @@ def follow(groups: Iterable[tuple[T, int]], what: str, total: int | None) -> Ite
             yield item
         whole = max(done, total or 0)
         bar.update(task, completed=whole, total=whole)
-
-
-def byte_bar() -> Progress:
-    """Return a bar that counts bytes."""
-    columns = (TextColumn("{task.description:<28}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True))
 
 
 USUAL = ("http", "https", "s3", "oss", "gs")

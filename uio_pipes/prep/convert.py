@@ -8,38 +8,46 @@ are counted under their reasons and listed in ``failed.jsonl``.
 from __future__ import annotations
 
 import gzip
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+from uio_pipes.audio.length import audio_info
+from uio_pipes.audio.recording import Recording
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import window
 from uio_pipes.base.urls import counted
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.node import Node
+from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
+from uio_pipes.formats.naming import TEXTLESS
+from uio_pipes.io.local import AudioInfo, Ref
+from uio_pipes.io.lookahead import Whole
+from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common import Noting, follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.cuts import Converted, CutsPart, Part, Referred, ShardPart, To, decode, open_part, refer
-from uio_pipes.prep.writing.cutting import FileForm
+from uio_pipes.prep.writing.cutting import FileForm, frames_of, to_int16
 from uio_pipes.prep.writing.files import Folder, write_to
-from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures, write_manifest
+from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures, write_shard_list
+from uio_pipes.prep.writing.shards import Converted, Part, RawPart, TarPart, open_part
 from uio_pipes.run.lane_runner import one_thread
+from uio_pipes.sources.lhotse.recording import Recorded
+from uio_pipes.sources.lhotse.stored import StoredArray
+from uio_pipes.sources.lhotse.transforms import samples_in
+from uio_pipes.sources.nemo.table import Nearby
 
 __all__ = ["Conversion", "To", "convert"]
 
-_NAMES: dict[To, str] = {
-    "indexed": "data-{:05d}",
-    "shards": "shards_{:09d}.tar",
-    "raw": "wav-{:05d}",
-    "cuts": "cuts-{:05d}",
-}
+To = Literal["indexed", "shards", "raw", "cuts"]
+_NAMES = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar", "raw": "wav-{:05d}", "cuts": "cuts-{:05d}"}
 
 
 @dataclass
@@ -131,7 +139,7 @@ class _Work:
         self.pipeline, self.folder, self.journal, self.needs_text = pipeline, folder, journal, needs_text
         self.to, self.per_part, self.form, self.name = to, per_part, form, name
         self.ledger = Noting()
-        self.make: Callable[[Sample], Converted | Referred | DataError] = partial(decode, needs_text=needs_text)
+        self.make: Callable[[Sample], Converted | Referred | DataError] = partial(_decode, needs_text=needs_text)
         self.dropped: set[str] = set()
         self.names: list[str] = []
 
@@ -140,9 +148,9 @@ class _Work:
         decoded = self.pipeline.decode_audio(longest=None)
         graph = decoded.resample(resample) if resample is not None else decoded
         if self.to == "cuts":
-            self.make = refer if resample is None else partial(decode, needs_text=False)
+            self.make = _refer if resample is None else partial(_decode, needs_text=False)
         elif self.to == "shards":
-            self.make = partial(decode, needs_text=self.needs_text, keeps=ShardPart.keeps)
+            self.make = partial(_decode, needs_text=self.needs_text, keeps=TarPart.keeps)
         node = graph._nodes(Lane(self.ledger, needs_text=self.needs_text))
         node.reset(None)
         with ThreadPoolExecutor(jobs) as pool:
@@ -161,27 +169,28 @@ class _Work:
                 ended = passed < self.per_part
                 yield None, passed
                 continue
-            taken, work = 0, ((sample, (self.make, sample)) for sample in _samples(node, self.per_part))
+            taken, lost = 0, list[list[str]]()
+            work = ((sample, (self.make, sample)) for sample in _samples(node, self.per_part))
             with self._part(name) as part:
                 for sample, result in window(pool.submit, work, 2 * jobs + 2):
                     taken += 1
                     yield None, 1
                     if isinstance(result, DataError):
-                        part.fail(sample, result)
+                        lost.append([sample.key, result.reason, str(result)])
                     else:
                         part.add(result)
-                part.failed += ([error.member, error.reason, str(error)] for error in self.ledger.take())
-                ended = taken < self.per_part
+            lost += ([error.member, error.reason, str(error)] for error in self.ledger.take())
+            ended = taken < self.per_part
             self.dropped |= part.dropped
-            if taken or part.failed:
-                self.journal.add(part.finished())
+            if taken or lost:
+                self.journal.add(replace(part.done, failed=[*lost, *part.done.failed]))
             else:
                 self.names.pop()
 
     def _part(self, name: str) -> Part:
-        if self.to == "cuts":
-            return CutsPart(self.folder, name, str(WHOLE), self.form)
-        return open_part(self.to, self.folder, name, str(WHOLE), self.form)
+        if self.to in ("raw", "cuts"):
+            return (RawPart if self.to == "raw" else CutsPart)(self.folder, name, str(WHOLE), self.form)
+        return open_part(self.folder, name, str(WHOLE), self.form)
 
     def _pass_over(self, node: Node) -> int:
         """Pass over the utterances of a finished part, without decoding them or noting failures again."""
@@ -209,15 +218,10 @@ class _Work:
         return total
 
     def _write_list(self, target: str, finished: list[Finished]) -> None:
-        if self.to in ("raw", "cuts"):
-            lines = b"".join(self.folder.read([f"{one.shard}/{LIST}" for one in finished]))
-            write_to(target, gzip.compress(lines, mtime=0) if target.endswith(".gz") else lines)
-            return
-        word = " audio+metainfo" if self.to == "indexed" else ""
-        names = [self.folder.join(one.shard) for one in finished]
-        if self.to == "shards":
-            write_manifest(target, (one.entry(name) for name, one in zip(names, finished, strict=True)))
-        write_to(target, "".join(f"{name}{word}\n" for name in names).encode())
+        if self.to in ("indexed", "shards"):
+            return write_shard_list(target, self.folder, finished, tars=self.to == "shards")
+        lines = b"".join(self.folder.read([f"{one.shard}/{LIST}" for one in finished]))
+        return write_to(target, gzip.compress(lines, mtime=0) if target.endswith(".gz") else lines)
 
 
 def _samples(node: Node, count: int) -> Iterator[Sample]:
@@ -227,3 +231,153 @@ def _samples(node: Node, count: int) -> Iterator[Sample]:
             yield node.next()
         except StopIteration:
             return
+
+
+# One utterance from one form to the other
+
+_OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
+_OF_SPEECH = ("speaker", "language", "gender")
+_NOT_CUSTOM = frozenset(["key", "wav", "txt", "sample_rate", "supervisions", *_OF_SPEECH])
+_IN_SHAR = "shar"
+_DATA = (Recording, StoredArray)  # which no form has a place for, except as the utterance's own audio
+
+
+def _decode(sample: Sample, *, needs_text: bool = True, keeps: frozenset[str] | None = None) -> Converted | DataError:
+    """Decode an utterance of a pipeline that ends with ``decode_audio``; return it, or its failure.
+
+    ``keeps``: fields that its form has a place for (None: all); no others are read.
+    """
+    wav = sample.fields.get("wav")
+    where = wav if isinstance(wav, str) else wav.file.path if isinstance(wav, Ref) else sample.url
+    try:
+        if isinstance(wav, Recorded) and "supervisions" in sample.fields:
+            sample.fields["supervisions"] = wav.of_first(sample.fields["supervisions"])
+        compute(sample)
+        sample.read([n for n, v in sample.fields.items() if not isinstance(v, _DATA) and (keeps is None or n in keeps)])
+        metadata, dropped = _metadata_of(sample, where, sample["sample_rate"], needs_text)
+        return Converted(metadata, to_int16(sample["wav"][0].numpy()), dropped)
+    except Exception as error:
+        return _failure_of(sample, error)
+
+
+def _failure_of(sample: Sample, error: Exception) -> DataError:
+    """Return an error of one utterance; raise any other one."""
+    failure = sample.failure(error, "convert")
+    if not isinstance(failure, DataError):
+        raise failure from error
+    return failure
+
+
+def _metadata_of(sample: Sample, where: str, sample_rate: int, needs_text: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return the metadata of a :class:`Converted`, and the names of the fields that have no place in it.
+
+    Raises: DataError ``missing_text``, if a text is needed.
+    """
+    said, dropped = sample.fields.get("txt"), []
+    if needs_text and not isinstance(said, str):
+        raise DataError("missing_text", f"the utterance has no text; {TEXTLESS}")
+    text_or_none = {"txt": said} if isinstance(said, str) else {}
+    known: dict[str, Any] = {"key": sample.key, "wav": where, **text_or_none, "sample_rate": sample_rate}
+    for name, value in sample.fields.items():
+        if name not in _OF_AUDIO:
+            try:
+                text = value.decode() if isinstance(value, bytes) else value
+                known[name] = json.loads(json.dumps(text, allow_nan=False))
+            except (TypeError, ValueError):
+                dropped.append(name)
+    return known, dropped
+
+
+class Referred(NamedTuple):
+    """An utterance whose audio stays where it is: from ``first`` on, ``samples`` of the recording of a manifest."""
+
+    metadata: dict[str, Any]
+    dropped: list[str]
+    recording: dict[str, Any]
+    channels: list[int]
+    first: int
+    samples: int
+
+    @property
+    def frames(self) -> int:
+        return frames_of(self.samples, int(self.recording["sampling_rate"]))
+
+
+def _refer(sample: Sample) -> Converted | Referred | DataError:
+    """Return an utterance with a reference to its audio file, or decoded if it has none; or its failure."""
+    try:
+        wav, fields = sample.fields.get("wav"), sample.fields
+        if isinstance(wav, Recorded):
+            own = all(source["type"] != _IN_SHAR for source in wav.manifest["sources"])
+            found = (dict(wav.manifest), wav.channels, wav.info) if own else None
+        elif isinstance(wav, (str, Whole, Nearby)):
+            found = _of_file(wav, audio_info(wav, dict(fields)))
+        else:
+            found = None
+        if found is None:
+            return _decode(sample, needs_text=False)
+        recording, channels, info = found
+        first = samples_in(fields.get("start") or 0.0, info.sample_rate)
+        end = fields.get("end")
+        last = info.samples if end is None else min(info.samples, samples_in(end, info.sample_rate))
+        metadata, dropped = _metadata_of(sample, recording["id"], info.sample_rate, needs_text=False)
+    except Exception as error:
+        return _failure_of(sample, error)
+    return Referred(metadata, dropped, recording, channels, first, last - first)
+
+
+def _of_file(wav: str | Ref, info: AudioInfo | None) -> tuple[dict[str, Any], list[int], AudioInfo] | None:
+    """Return the manifest of an audio file; None if only decoding shows its length."""
+    if info is None:
+        return None
+    path = wav.file.path if isinstance(wav, Ref) else wav
+    return _manifest(is_local(path) or path, is_local(path) is not None, info), [0], info
+
+
+def _manifest(path: str, local: bool, info: AudioInfo) -> dict[str, Any]:
+    """Return the manifest of a recording, as Lhotse writes it."""
+    channels = list(range(info.channels))
+    return {
+        "id": path,
+        "sources": [{"type": "file" if local else "url", "channels": channels, "source": path}],
+        "sampling_rate": info.sample_rate,
+        "num_samples": info.samples,
+        "duration": info.samples / info.sample_rate,
+        "channel_ids": channels,
+    }
+
+
+def _cut_of(one: Referred) -> dict[str, Any]:
+    """Return the cut of an utterance, as Lhotse writes it: without supervisions if nobody knows what is said, or by
+    whom."""
+    known, recording = one.metadata, one.recording
+    rate = recording["sampling_rate"]
+    duration = one.samples / rate
+    channel: Any = one.channels[0] if len(one.channels) == 1 else one.channels
+    spoken = {"text": known["txt"]} if "txt" in known else {}
+    spoken |= {name: known[name] for name in _OF_SPEECH if isinstance(known.get(name), str)}
+    whole = {"recording_id": recording["id"], "start": 0.0, "duration": duration, "channel": channel}
+    said = known.get("supervisions") or ([{"id": known["key"], **whole, **spoken}] if spoken else [])
+    theirs = {name for one in said for name in one.get("custom") or ()}
+    custom = {name: value for name, value in known.items() if name not in _NOT_CUSTOM | theirs}
+    return {
+        "id": known["key"],
+        "start": one.first / rate,
+        "duration": duration,
+        "channel": channel,
+        "supervisions": said,
+        "recording": recording,
+        **({"custom": custom} if custom else {}),
+        "type": "MonoCut" if len(one.channels) == 1 else "MultiCut",
+    }
+
+
+class CutsPart(RawPart):
+    """A folder of audio files, as far as they are not elsewhere, and the lines of the manifest of cuts."""
+
+    def store(self, one: Converted | Referred) -> None:
+        if isinstance(one, Converted):
+            info = AudioInfo(len(one.samples), int(one.metadata["sample_rate"]), 1)
+            recording = _manifest(self.write_audio(one), self.out.path is not None, info)
+            one = Referred(one.metadata, one.dropped, recording, [0], 0, info.samples)
+        self.write_line(_cut_of(one))

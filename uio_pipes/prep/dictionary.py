@@ -48,11 +48,7 @@ def write_characters(folder: Path, texts: Iterable[str]) -> int:
 
 
 def write_pieces(
-    folder: Path,
-    texts: Iterable[str],
-    size: int,
-    model: Literal["bpe", "unigram"] = "bpe",
-    dummy_prefix: bool = False,
+    folder: Path, texts: Iterable[str], size: int, model: Literal["bpe", "unigram"] = "bpe", dummy_prefix: bool = False
 ) -> int:
     """Train a model of ``size`` pieces, the three symbols included; return the number of tokens.
 

@@ -40,7 +40,7 @@ from uio_pipes.prep.pack import PackSettings, pack
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio, encode
 from uio_pipes.prep.writing.files import Folder, write_lines
-from uio_pipes.prep.writing.shards import open_unit
+from uio_pipes.prep.writing.shards import open_part
 
 PER_SHARD = 4  # twelve shards: something for each of twelve lanes
 
@@ -92,10 +92,9 @@ def _write_features(spoken: list[SpokenSentence]) -> None:
     folder, shards = Folder("data/features"), list[str]()
     for begin in range(0, len(spoken), PER_SHARD):
         shards.append(f"features_{len(shards):09d}.tar")
-        unit = open_unit(folder, shards[-1], mark="")
-        for one in spoken[begin : begin + PER_SHARD]:
-            unit.add(Utterance(one.key, "", one.txt, speaker=one.speaker), _array(features[one.key]))
-        unit.finish()
+        with open_part(folder, shards[-1], mark="") as part:
+            for one in spoken[begin : begin + PER_SHARD]:
+                part.add_cut(Utterance(one.key, "", one.txt, speaker=one.speaker), _array(features[one.key]))
     write_lines(Path("data/feature_shards.list"), map(folder.join, shards))
 
 

@@ -21,7 +21,7 @@ from uio_pipes.formats.touchdataset import IndexedFile, checksum_file, read_chec
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.transport import filesystem
-from uio_pipes.prep.checking.duplicates import PackedKeys, duplicates, listed_twice
+from uio_pipes.prep.duplicates import PackedKeys, duplicates, listed_twice
 from uio_pipes.prep.reading.data_list import names_touchdataset
 from uio_pipes.prep.scan import scan_shard
 from uio_pipes.prep.writing.files import atomic_path
@@ -163,27 +163,6 @@ class IndexedShard:
         return ShardEntry(line, self.utterances, self.frames, self.bytes, self.crc32)
 
 
-def index_shards(
-    urls: Sequence[str],
-    *,
-    into: str | None = None,
-    jobs: int = 1,
-    grouping: Grouping = "wenet",
-    text: str = "txt",
-    access: Access | None = None,
-    force: bool = False,
-) -> Iterator[IndexedShard]:
-    """Index shards, several at a time, and yield them as they are done.
-
-    A shard whose index fits is left as it is, unless ``force``. One that cannot be read has the reason in its
-    ``problems``, and no index.
-
-    Raises: ListError if an index cannot be written.
-    """
-    work = ((url, (url, into, grouping, text, access, force)) for url in urls)
-    return (shard for _, shard in as_done(index_shard, work, min(jobs, len(urls)), PRELOAD))
-
-
 def index_shard(
     url: str,
     into: str | None = None,
@@ -192,16 +171,17 @@ def index_shard(
     access: Access | None = None,
     force: bool = False,
 ) -> IndexedShard:
-    """Index one shard."""
+    """Index one shard. If its index fits, it is left as it is, unless ``force``; if it cannot be read, its ``problems``
+    have the reason, and it gets none. Raises: ListError if the index cannot be written."""
     try:
-        if not force and (index := _fitting(url, into, (grouping, text), access)) is not None:
-            return _summary(url, index, len(dumps(index)), fresh=True)
-        found = scan_shard(url, access, grouping, text)
+        if not force and (fitting := _fitting(url, into, (grouping, text), access)) is not None:
+            return _summary(url, fitting, len(dumps(fitting)), fresh=True)
+        index, bad = scan_shard(url, access, grouping, text)
     except DataError as error:
         return IndexedShard(url, PackedKeys.of(url, [], []), problems=(error,), indexed=False)
-    data = dumps(found.index)
+    data = dumps(index)
     write_sidecar(sidecar_path(url, into), data, access)
-    return _summary(url, found.index, len(data), problems=found.bad)
+    return _summary(url, index, len(data), problems=bad)
 
 
 def _fitting(url: str, into: str | None, how: tuple[str, str], access: Access | None) -> ShardIndex | None:
@@ -222,7 +202,7 @@ def _summary(
         bytes=index.shard.size,
         index_bytes=size,
         crc32=f"{index.shard.crc32:08x}",
-        keys=PackedKeys.of(url, list(map(index.key, range(len(index)))), list(map(index.start, range(len(index))))),
+        keys=PackedKeys.of_shard(url, index),
         problems=(*index.errors, *problems),
         fresh=fresh,
         damaged=bool(index.errors),
@@ -305,10 +285,12 @@ def index_lists(
     table = Table(tuple(given), access) if given or not found else None
     entries = _shards_of(table) if table is not None else []
     urls = list(dict.fromkeys(url for url, _ in entries))
-    shards = index_shards(urls, into=into, jobs=jobs, grouping=grouping, text=text, access=access, force=force)
-    work = ((each, (each, into, access, force)) for each in found)
-    folders = (folder for _, folder in as_done(index_folder, work, min(jobs, len(found)), PRELOAD))
-    done = {shard.url: shard for shard in follow(chain(shards, folders), "indexing", len(urls) + len(found))}
+    of_shards = ((url, (url, into, grouping, text, access, force)) for url in urls)
+    of_folders = ((each, (each, into, access, force)) for each in found)
+    shards = as_done(index_shard, of_shards, min(jobs, len(urls)), PRELOAD)
+    folders = as_done(index_folder, of_folders, min(jobs, len(found)), PRELOAD)
+    results = (result for _, result in chain(shards, folders))
+    done = {shard.url: shard for shard in follow(results, "indexing", len(urls) + len(found))}
     report = IndexedLists(shards=len(urls), folders=len(found))
     names = [*urls, *(each.folder for each in found)]
     for name in names:

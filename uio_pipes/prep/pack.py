@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn
 
 from uio_pipes.base.errors import ListError, UioError
-from uio_pipes.base.processes import in_order
+from uio_pipes.base.processes import import_ray, in_order, join_cluster
 from uio_pipes.base.urls import AnyPath, counted
 from uio_pipes.prep.common import follow
-from uio_pipes.prep.packing.grouping import (
+from uio_pipes.prep.placement import (
     FeatureSettings,
     LengthGroup,
     PackSettings,
@@ -40,8 +40,8 @@ from uio_pipes.prep.packing.grouping import (
 )
 from uio_pipes.prep.reading.utterance_lists import Utterance, UtteranceList, names_features, open_list
 from uio_pipes.prep.writing.cutting import CutResult
-from uio_pipes.prep.writing.files import Folder, write_to
-from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures, write_manifest
+from uio_pipes.prep.writing.files import Folder
+from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures, write_shard_list
 from uio_pipes.prep.writing.shards import TARS, ShardWriter, write_shard
 
 
@@ -62,7 +62,7 @@ def open_sources(
     features = settings.features or FeatureSettings()
     if features.conf is not None:
         raise ListError(f"{sources[0]} has features already: leave --features out, or name a list of audio")
-    from uio_pipes.prep.reading.feature_tables import FeatureTables  # only here: it needs torch
+    from uio_pipes.prep.writing.features import FeatureTables  # only here: it needs torch
 
     settings = replace(settings, form="as-is", sample_rate=None, features=features)
     return FeatureTables(sources, texts, measured=bool(settings.groups)), settings
@@ -86,23 +86,11 @@ def _audio(
 
 
 __all__ = [
-    "WHOLE",
-    "FeatureSettings",
-    "LengthGroup",
-    "OtherPacking",
-    "PackSettings",
-    "Packing",
-    "PackingFailed",
-    "Split",
-    "names_features",
-    "pack",
-    "parse_group",
-    "parse_groups",
-    "parse_split",
-]
+    "WHOLE", "FeatureSettings", "LengthGroup", "OtherPacking", "PackSettings", "Packing", "PackingFailed", "Split",
+    "names_features", "pack", "parse_group", "parse_groups", "parse_split",
+]  # fmt: skip
 
 WHOLE = Split()
-INDEXED = "audio+metainfo"  # second word of a data list's line for a folder of a TouchDataset
 LOST = (
     "a process was killed while it cut recordings, perhaps for want of memory (2 bytes a sample of a whole recording "
     "each): run the same command again with fewer --jobs; it goes on where it was"
@@ -185,9 +173,7 @@ def _pack_share(
     what = f"packing {str(split).replace('of', '/')}" if split.count > 1 else "packing"
     written: Iterator[Finished] | None = None
     if executor == "ray":
-        from uio_pipes.prep.packing.on_ray import pack_on_ray
-
-        written = pack_on_ray(tasks_of(placed), placement, folder, str(split), jobs)
+        written = _pack_on_ray(tasks_of(placed), placement, folder, str(split), jobs)
     elif 1 < jobs <= len(todo) and placement.apart:
         written = _shards_in_pool(placed, placement, folder, str(split), jobs)
     if written is not None:
@@ -251,10 +237,8 @@ def _summary(placement: Placement, folder: Folder, shard_list: str, journal: Jou
         _nothing(failures, packed)
     write_failures(folder, failures)
     # The list is written last: it names complete shards only.
-    tars = placement.settings.name.endswith(TARS)
-    if tars:
-        write_manifest(shard_list, (done.entry(folder.join(done.shard)) for done in finished if done.utterances))
-    write_to(shard_list, "".join(f"{shard}\n" if tars else f"{shard} {INDEXED}\n" for shard in packed.shards).encode())
+    full = [done for done in finished if done.utterances]
+    write_shard_list(shard_list, folder, full, tars=placement.settings.name.endswith(TARS))
     return packed
 
 
@@ -280,3 +264,93 @@ def _one_by_one(
     for task, audios in cut:
         for (shard, utterance), audio in zip(task, audios, strict=True):
             yield (shard, utterance, audio), 1
+
+
+# On Ray: the pieces of a shard are sent from the nodes that cut them to the one that writes it. The nodes need this
+# package, the recordings, and the output folder (a shared file system, or a URL). The bytes are those that one machine
+# writes. A lost node's tasks run again elsewhere.
+
+ShardPiece = list[tuple[Utterance, CutResult]]  # of one shard
+PER_CORE = 4  # tasks under way, for each core of the cluster
+MOST = 3600.0  # seconds in which at least one of them must end
+
+
+def _pack_on_ray(
+    tasks: Iterator[list[Placed]], placement: Placement, folder: Folder, mark: str, jobs: int
+) -> Iterator[Finished]:
+    """Cut ``tasks`` and write the shards; yield each shard when it is in its place.
+
+    Joins the cluster that ``RAY_ADDRESS`` names, or starts Ray on ``jobs`` cores of this machine.
+    """
+    ray = import_ray("executor ray")
+    begun = join_cluster(ray, jobs)
+    try:
+        yield from _Cluster(ray, placement, folder, mark).pack(tasks)
+    except ray.exceptions.RayError as error:
+        first = str(error).strip().splitlines()[-1]
+        raise UioError(f"a task on Ray failed: {first}; the same command goes on where it was") from error
+    finally:
+        if begun:
+            ray.shutdown()
+
+
+class _Cluster:
+    def __init__(self, ray: Any, placement: Placement, folder: Folder, mark: str) -> None:
+        self.ray, self.placement, self.folder, self.mark = ray, placement, folder, mark
+        self.cut, self.write = ray.remote(_cut_pieces), ray.remote(_write)
+        self.limit = PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.pieces: dict[str, list[Any]] = {}
+        self.seen: dict[str, int] = {}
+        self.cutting: list[Any] = []
+        self.writing: list[Any] = []
+
+    def pack(self, tasks: Iterator[list[Placed]]) -> Iterator[Finished]:
+        for task in tasks:
+            self._begin(task)
+            yield from self._take(0)
+            while len(self.cutting) + len(self.writing) >= self.limit:
+                yield from self._take(MOST)
+        while self.writing:
+            yield from self._take(MOST)
+
+    def _begin(self, task: list[Placed]) -> None:
+        shards = list(dict.fromkeys(shard for shard, _ in task))
+        refs = self.cut.options(num_returns=len(shards)).remote(task, shards, self.placement.settings)
+        for shard, ref in zip(shards, [refs] if len(shards) == 1 else refs, strict=True):
+            self.pieces.setdefault(shard, []).append(ref)
+            self.cutting.append(ref)
+        for shard, _ in task:
+            self.seen[shard] = self.seen.get(shard, 0) + 1
+        for shard in shards:
+            if self.seen[shard] == self.placement.count(shard):
+                self.writing.append(self.write.remote(self.folder.url, shard, self.mark, *self.pieces.pop(shard)))
+
+    def _take(self, timeout: float) -> Iterator[Finished]:
+        """Yield the shards that have been written; with a ``timeout``, wait until something ends.
+
+        Raises: UioError if nothing does.
+        """
+        under_way = self.cutting + self.writing
+        done, _ = self.ray.wait(under_way, num_returns=len(under_way) if timeout == 0 else 1, timeout=timeout,
+                                fetch_local=False)  # fmt: skip
+        if timeout and not done:
+            raise UioError(
+                f"none of {len(under_way)} tasks on Ray has ended within {timeout:.0f} s; free there: "
+                f"{self.ray.available_resources()}. End other jobs or add nodes; the same command goes on where it was"
+            )
+        ended = set(done)
+        self.cutting = [ref for ref in self.cutting if ref not in ended]
+        for ref in [ref for ref in self.writing if ref in ended]:
+            self.writing.remove(ref)
+            yield self.ray.get(ref)
+
+
+def _cut_pieces(task: list[Placed], shards: list[str], settings: PackSettings) -> Any:
+    pieces: dict[str, ShardPiece] = {shard: [] for shard in shards}
+    for (shard, utterance), audio in zip(task, cut_task(task, settings), strict=True):
+        pieces[shard].append((utterance, audio))
+    return pieces[shards[0]] if len(shards) == 1 else tuple(pieces.values())
+
+
+def _write(out: str, shard: str, mark: str, *pieces: ShardPiece) -> Finished:
+    return write_shard(Folder(out), shard, mark, itertools.chain.from_iterable(pieces))

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from uio_pipes.audio.containers import sniff
@@ -40,9 +40,19 @@ from uio_pipes.prep.reading.data_list import (
     names_in,
 )
 from uio_pipes.prep.reading.texts import holds_texts
+from uio_pipes.sources.config import from_config
+from uio_pipes.sources.conversations import from_conversations
+from uio_pipes.sources.kaldi.source import from_kaldi
+from uio_pipes.sources.lhotse.shar import from_lhotse_shar
+from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list
+from uio_pipes.sources.nemo.source import from_nemo
+from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.parquet.table import SUFFIXES
+from uio_pipes.sources.tar_index import from_tar_index
+from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.folder import names_folder, with_all_pairs
+from uio_pipes.sources.touchdataset.source import from_indexed
 
 _AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
 _FILE = re.compile(r"/\S*/\S+|\w+://\S+")
@@ -53,6 +63,10 @@ _USUAL = {
 _PATHS = ("audio", "wav", "path", "file", "audio_path", "audio_filepath", "file_name", "filename")
 _SHOWN = 12  # names in a message
 _UNKNOWN = '{"wav": …, "txt": …}'
+_SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
+_PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
+TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
+SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
 
 
 def foreign_folder(path: str, names: set[str]) -> str:
@@ -155,14 +169,6 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
-_SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
-_PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
-TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
-
-
-SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
-
-
 @dataclass(frozen=True)
 class Recognized:
     """A path, its kind in words, and the pipeline of its utterances."""
@@ -193,13 +199,13 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     if path.startswith("{"):
         return _object(path, fields)
     if names_folder(path):
-        return _indexed(path, "TouchDataset folder", fields)
+        return Recognized(path, "TouchDataset folder", from_indexed(path, fields=fields))
     if is_named(path, ARCHIVES):
         return _shards(path, "tar shard", fields)
     if is_named(path, SUFFIXES):
-        return _parquet(path, "Parquet file", fields)
+        return Recognized(path, "Parquet file", from_parquet(path, fields=fields))
     if is_named(path, (SCP,)):
-        return _kaldi(path, "Kaldi's scp", allow_pipes, fields)
+        return Recognized(path, "Kaldi's scp", from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
     if name_of(path) in TABLES:
         folder = folder_of(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
@@ -216,10 +222,6 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:
     """Return what JSON lines are. Raises: ListError."""
-    from uio_pipes.sources.conversations import from_conversations
-    from uio_pipes.sources.lhotse.source import from_lhotse_cuts
-    from uio_pipes.sources.text import from_jsonl
-
     kind, names = kind_of(lines, fields), names_in(lines[0], fields)
     if kind in ("", JSONL) and (named := foreign_object(lines[0], fields)):
         ours = dict(pair.split("=", 1) for pair in named.split(","))
@@ -229,28 +231,25 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) ->
         )
     if {"reason", "member"} <= names:
         raise ListError(f"{path} is a quarantine file (failures with their origin): uio verify --confirm takes it")
-    if kind == CUTS:
-        return Recognized(path, kind, from_lhotse_cuts(path, fields=fields, allow_pipes=allow_pipes))
-    if kind == NEMO:
-        return Recognized(path, kind, _nemo(path, lines, fields))
     if not kind:
         shown = ", ".join(sorted(names)[:12])
         raise ListError(
             f"{path} has JSON objects with other names than ours ({shown}): say which is which, as in "
             "--fields txt=content for texts, or --fields key=id,wav=path,txt=words for audio"
         )
-    if kind == CONVERSATIONS:
-        return Recognized(path, kind, from_conversations(path, fields=fields))
-    if kind == JSONL:
-        return Recognized(path, kind, from_jsonl(path, fields=fields))
+    if kind == CUTS:
+        return Recognized(path, kind, from_lhotse_cuts(path, fields=fields, allow_pipes=allow_pipes))
+    if kind == NEMO:
+        return Recognized(path, kind, _nemo(path, lines, fields))
+    if kind in (CONVERSATIONS, JSONL):
+        start = from_conversations if kind == CONVERSATIONS else from_jsonl
+        return Recognized(path, kind, start(path, fields=fields))
     said = any("txt" in names_in(line, fields) for line in lines)
     return Recognized(path, kind + SILENT[said], from_raw_list(path, fields=fields, text=TEXTS[said]))
 
 
 def _nemo(path: str, lines: list[str], fields: GivenNames) -> Pipeline:
     """Return the pipeline of a manifest, with the tars beside it if its rows are in tars."""
-    from uio_pipes.sources.nemo.source import from_nemo
-
     if '"shard_id"' not in lines[0]:
         return from_nemo(path, fields=fields)
     folder = folder_of(is_local(path) or path)
@@ -271,8 +270,6 @@ def _object(path: str, fields: GivenNames) -> Recognized:
 
 
 def _text(path: str, kind: str, files: Any, fields: GivenNames) -> Recognized:
-    from uio_pipes.sources.text import from_text
-
     _unnamed(path, kind, fields)
     return Recognized(path, kind, from_text(files))
 
@@ -286,13 +283,11 @@ def _unnamed(path: str, kind: str, fields: GivenNames) -> None:
 def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
     names = set(os.listdir(local))
     if {"metainfo.idx", "metainfo.bin", "texttoken.idx", "texttoken.bin"} & names:
-        return replace(_indexed(with_all_pairs(path), "TouchDataset folder", fields), path=path)
+        return Recognized(path, "TouchDataset folder", from_indexed(with_all_pairs(path), fields=fields))
     if any(map(_SHAR.fullmatch, names)) and any(name.endswith(ARCHIVES) for name in names):
-        from uio_pipes.sources.lhotse.shar import from_lhotse_shar
-
         return Recognized(path, "Lhotse Shar", from_lhotse_shar(path, fields=fields))
     if {"wav.scp", "feats.scp"} & names:
-        return _kaldi(path, "Kaldi data folder", allow_pipes, fields)
+        return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
     if what := foreign_folder(path, names):
         raise ListError(f"{path} is {what}")
     if written := sorted({"data.list", "shards.list", "cuts.jsonl", "cuts.jsonl.gz"} & names):
@@ -308,32 +303,12 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
     )
 
 
-def _indexed(path: str, kind: str, fields: GivenNames) -> Recognized:
-    from uio_pipes.sources.touchdataset.source import from_indexed
-
-    return Recognized(path, kind, from_indexed(path, fields=fields))
-
-
-def _kaldi(path: str, kind: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
-    from uio_pipes.sources.kaldi.source import from_kaldi
-
-    return Recognized(path, kind, from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
-
-
-def _parquet(path: str, kind: str, fields: GivenNames) -> Recognized:
-    from uio_pipes.sources.parquet.source import from_parquet
-
-    return Recognized(path, kind, from_parquet(path, fields=fields))
-
-
 def _shards(path: str, kind: str, fields: GivenNames) -> Recognized:
     said = holds_texts(path, fields)
     return Recognized(path, kind + SILENT[said], from_shard_list(path, fields=fields, text=TEXTS[said]))
 
 
 def _sidecar(path: str, fields: GivenNames) -> Recognized:
-    from uio_pipes.sources.tar_index import from_tar_index
-
     if not is_named(path, SUFFIX):
         raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
     shard = path_of(path).removesuffix(SUFFIX) + path[len(path_of(path)) :]
@@ -341,8 +316,6 @@ def _sidecar(path: str, fields: GivenNames) -> Recognized:
 
 
 def _mix(path: str, head: bytes, fields: GivenNames) -> Recognized:
-    from uio_pipes.sources.config import from_config
-
     if not any(line.startswith((b"sources:", b"input_cfg:", b"- ")) for line in head.splitlines()):
         raise ListError(f"{path} is a configuration, but has no sources: uio simulate --conf takes that of a trainer")
     _unnamed(path, "mix of sources", fields)
@@ -352,9 +325,9 @@ def _mix(path: str, head: bytes, fields: GivenNames) -> Recognized:
 def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
     first = lines[0]
     if names_folder(first):
-        return _indexed(path, "list of TouchDataset folders", fields)
+        return Recognized(path, "list of TouchDataset folders", from_indexed(path, fields=fields))
     if is_named(first, SUFFIXES):
-        return _parquet(path, "list of Parquet files", fields)
+        return Recognized(path, "list of Parquet files", from_parquet(path, fields=fields))
     if has_shards(lines):
         return _shards(path, "shard list", fields)
     if any(line.startswith('{"') for line in lines):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -34,17 +34,6 @@ from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import StreamBytes
 
 _CHUNK = 1 << 20
-
-
-@dataclass
-class Scan:
-    """The result of scanning a shard.
-
-    ``index.errors``: what reading the shard would report; ``bad``: notes, and utterances with a bad header.
-    """
-
-    index: ShardIndex
-    bad: list[DataError] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -96,7 +85,8 @@ class Looked:
 
 
 class Scanning:
-    """A shard that is read from its beginning to its end; after that, call :meth:`scan`."""
+    """A shard that is read from its beginning to its end. After that, :meth:`index` has what reading the shard would
+    report as its ``errors``; ``bad``: notes, and utterances with a bad header."""
 
     def __init__(
         self,
@@ -128,7 +118,7 @@ class Scanning:
                 except DataError as error:
                     if error.reason in UNREADABLE:
                         raise
-                    self._failed(error)
+                    (self.bad if error.reason in NOTES else self.errors).append(error)
                     continue
                 self._columns.add(looked)
                 self._ends.append(self._reader.tell()[0])
@@ -143,15 +133,12 @@ class Scanning:
         if identity(self.url, self._access) != self._before:
             raise DataError("changed_file", "the shard changed while it was read: do it again", url=self.url)
 
-    def _failed(self, error: DataError) -> None:
-        (self.bad if error.reason in NOTES else self.errors).append(error)
-
-    def scan(self) -> Scan:
-        """Return the result, after the last utterance."""
+    def index(self) -> ShardIndex:
+        """Return the index, after the last utterance."""
         form = detect(self._file.head, self.url)
         size, stamp = self._before
         shard = ShardStamp(self._file.size or size, stamp, self._file.crc, form.name if form else "")
-        return Scan(self._columns.index(shard, self._grouping, self._text, self.errors), self.bad)
+        return self._columns.index(shard, self._grouping, self._text, self.errors)
 
     def _look(self, utterance: TarUtterance, txt: str) -> Looked:
         looked = Looked(utterance, txt, self._names)
@@ -163,12 +150,14 @@ class Scanning:
             return replace(looked, error=error)
 
 
-def scan_shard(url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt") -> Scan:
-    """Read the shard once. Raises: DataError if it cannot be read at all."""
+def scan_shard(
+    url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt"
+) -> tuple[ShardIndex, list[DataError]]:
+    """Read the shard once; return its index, and what is ``bad``. Raises: DataError if it cannot be read at all."""
     reading = Scanning(url, access, grouping, text)
     for _ in reading:
         pass
-    return reading.scan()
+    return reading.index(), reading.bad
 
 
 class _Columns:

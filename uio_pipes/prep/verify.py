@@ -14,9 +14,8 @@ from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import Access
-from uio_pipes.prep.checking.duplicates import duplicates, listed_twice
-from uio_pipes.prep.checking.records import Share, verify_lines, verify_records
-from uio_pipes.prep.checking.shard import Checked, WantedChecks, verify_shard
+from uio_pipes.prep.checks import Checked, Share, WantedChecks, verify_lines, verify_records, verify_shard
+from uio_pipes.prep.duplicates import duplicates, listed_twice
 from uio_pipes.prep.index import PRELOAD
 from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize
@@ -73,8 +72,8 @@ def verify(
     entries = list(table.entries()) if table else []
     shards, lines, indexed = _sorted(entries, only, wanted)
     manifests = {name: read_manifest(name, access) or {} for name in table.lists} if table else {}
-    told = {at: entry for at, url in shards.items() if (entry := _expected(url, manifests)) is not None}
-    tasks: list[Task] = [((at, 1), (verify_shard, url, told.get(at), wanted, access)) for at, url in shards.items()]
+    told = {url: entry for manifest in reversed(manifests.values()) for url, entry in manifest.items()}  # the first one
+    tasks: list[Task] = [((at, 1), (verify_shard, url, told.get(url), wanted, access)) for at, url in shards.items()]
     tasks += _of_lines(lines, wanted, access)
     tasks += _of_records([*indexed, *folders], len(entries), jobs, wanted)
     report = Verified(items=len(shards) + len(lines) + len(indexed) + len(folders))
@@ -163,10 +162,6 @@ def _sorted(
 def _home(item: str, place: str) -> str:
     """Return the file that findings of this item name: the list of a raw line, or the shard."""
     return home(place if item.startswith("{") else item)
-
-
-def _expected(url: str, manifests: ManifestEntries) -> ShardEntry | None:
-    return next((manifest[url] for manifest in manifests.values() if url in manifest), None)
 
 
 def _not_in_list(listed: set[str], manifests: ManifestEntries) -> Iterator[DataError]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +21,7 @@ from uio_pipes.core.per_utterance import Wrapped
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.statistics import Stats
-from uio_pipes.inspect.peek import Tap
+from uio_pipes.inspect.peek import Clock, Tap
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.pipeline import Pipeline
@@ -34,27 +33,7 @@ from uio_pipes.run.workers import PackedMessage
 
 READING = "reading audio"
 HEADERS = "reading headers"
-T = TypeVar("T")
 G = TypeVar("G", bound=Graph)
-
-
-class Clock:
-    """Seconds spent, by name. Time that is measured within another measurement is not counted for the outer one."""
-
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = defaultdict(float)
-        self._within = 0.0  # seconds measured within the current measurement
-
-    def time(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Return ``function(…)`` and count its time under ``name``."""
-        before, self._within = self._within, 0.0
-        began = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            took = time.perf_counter() - began
-            self.spent[name] += took - self._within
-            self._within = before + took
 
 
 def timed(graph: G, clock: Clock, within: str = "") -> G:

@@ -14,13 +14,11 @@ from typing import Any
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import counted
 from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, files_of, read
-from uio_pipes.reports.page import Alarm, Bar, PageTable
-from uio_pipes.reports.svg import Chart
+from uio_pipes.reports.page import Alarm, Bar, Chart, PageTable, in_groups
 
 LATELY = 5  # records that the present speed is measured over
 PATIENCE = 10.0  # seconds, beyond three times those between records, before a rank is silent
 POINTS = 150  # of a curve
-SOURCES = 9  # most sources that a chart names
 MISSING = 3  # most ranks without a record that are named
 NAMED = 10  # most sources that a terminal names
 
@@ -297,8 +295,7 @@ def _mix(there: list[list[RecordedStretch]]) -> dict[str, list[float]]:
             counts.subtract(stretch.first.stats.sources)
         gained.append(counts)
     names = [name for name, n in sum(gained, Counter[str]()).most_common() if n]
-    groups = {name: [name] for name in names[:SOURCES]} | ({"others": names[SOURCES:]} if names[SOURCES:] else {})
     return {
         group: [sum(counts[name] for name in of) / (counts.total() or 1) for counts in gained]
-        for group, of in groups.items()
+        for group, of in in_groups(names).items()
     }

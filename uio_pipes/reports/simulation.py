@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.core.statistics import LEAVE_OUT_LESS
-from uio_pipes.reports.svg import Chart
+from uio_pipes.reports.page import Chart, in_groups
 
 if TYPE_CHECKING:
     from uio_pipes.reports.bench import Bench
@@ -181,7 +181,6 @@ def spread(values: BatchColumn) -> dict[str, float]:
 
 
 POINTS = 200  # most points of a curve
-SOURCES = 9  # most sources that are named
 BINS = 40
 SLOWEST = 0.005  # share of the time from which on a stage is drawn
 
@@ -215,10 +214,8 @@ def _histogram(title: str, values: BatchColumn, unit: str, counted: str = "batch
 def _along(run: Simulation) -> list[Chart]:
     """Return the shares of the sources, and the lengths, step by step."""
     middles, unit = [(s.first + s.last) / 2 for s in run.along], run.units[0]
-    named, others = run.largest_sources[:SOURCES], run.largest_sources[SOURCES:]
-    shares = {name or "all": [s.shares[name] for s in run.along] for name in named}
-    if others:
-        shares["others"] = [sum(s.shares[name] for name in others) for s in run.along]
+    groups = in_groups(run.largest_sources)
+    shares = {name or "all": [sum(s.shares[one] for one in of) for s in run.along] for name, of in groups.items()}
     lengths: dict[str, Sequence[float]] = {
         "of a batch, padded (mean)": [s.padded for s in run.along],
         "of the longest utterance": [s.longest for s in run.along],

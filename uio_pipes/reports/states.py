@@ -1,4 +1,5 @@
-"""Finds and reads saved loader states, compares two of them, and divides one among other ranks and workers."""
+"""Finds and reads saved loader states, compares two of them, divides one among other ranks and
+workers, and tells how far it has come with the shards of a list."""
 
 from __future__ import annotations
 
@@ -10,19 +11,23 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from uio_pipes.base.errors import StateError
 from uio_pipes.base.hashing import unpack
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import counted
-from uio_pipes.core.lane import lanes_of, worker_of
+from uio_pipes.core.lane import Lane, Site, lanes_of, worker_of
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.statistics import Stats
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta
+
+if TYPE_CHECKING:
+    from uio_pipes.stages.reading.listing import ListFiles
 
 DEPTH = 12  # levels of dicts that are searched
 MOST = 1 << 28  # bytes of a JSON file
@@ -105,14 +110,11 @@ def _read_torch(path: str, file: BinaryIO) -> Any:
             "Save the loader's state in a file of its own"
         ) from error
     except (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, OSError) as error:
+        first = shorten(str(error).split("\n")[0].partition(". ")[0], 120, placeholder=" …")
         raise StateError(
-            f"{path} is neither JSON nor an intact file of torch.save with weights only ({_first_sentence(error)}); "
+            f"{path} is neither JSON nor an intact file of torch.save with weights only ({first}); "
             "use an older checkpoint, or save the loader's state in a file of its own"
         ) from error
-
-
-def _first_sentence(error: Exception) -> str:
-    return shorten(str(error).split("\n")[0].partition(". ")[0], 120, placeholder=" …")
 
 
 def _read_json(path: str, file: BinaryIO) -> Any:
@@ -170,7 +172,7 @@ class StateView:
     def stats(self) -> Stats:
         total = Stats()
         for lane in self.lanes:
-            _add(total, lane.stats)
+            total.add(vars(lane.stats) | {"waited_us": int(lane.stats.waited * 1e6)})
         return total
 
     @property
@@ -224,10 +226,6 @@ def _position(nodes: Any) -> int | None:
     """Return how many items of the list have been read, without those in buffers; None if there are several lists."""
     found = [n["position"] for n in _nested(nodes) if isinstance(n.get("position"), int) and set(n) == {"position"}]
     return found[0] if len(found) == 1 else None
-
-
-def _add(total: Stats, stats: Stats) -> None:
-    total.add(vars(stats) | {"waited_us": int(stats.waited * 1e6)})
 
 
 # Two states
@@ -287,3 +285,68 @@ def per_rank(state: Mapping[str, str], world_size: int) -> list[dict[str, str]]:
     lanes = read_meta(state).lanes
     names = [[lane_name(lane) for lane in lanes_of(lanes, rank, world_size)] for rank in range(world_size)]
     return [{"meta": state["meta"], **{name: state[name] for name in mine}} for mine in names]
+
+
+# The shards of a list
+
+
+def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateView]:
+    """Sort the items of the list ``data`` by how far they are; return ``seen``, too, with items where buffers begin.
+
+    "done": all of it has left the buffers. "under way": open at the lane's offset, or certainly read in part. "not
+    finished": after that in a lane that reads ahead, so it may be in buffers or even delivered, in part or completely.
+    "to come": certainly not begun.
+
+    Raises: StateError if the list is not the state's, or the order of its items does not follow from the state.
+    """
+    meta = seen.meta
+    stage = _listed(meta, data)
+    out: dict[str, list[str]] = {"done": [], "under way": [], "not finished": [], "to come": []}
+    lanes = {lane.lane: lane for lane in seen.lanes}
+    begun: set[int] = set()
+    for p, item in enumerate(_order(stage, meta)):
+        lane = lanes.get(p % meta.lanes)
+        if lane is None:
+            continue
+        status = _status(lane, p, item, lane.lane in begun)
+        if status != "done" and lane.lane not in begun:
+            begun.add(lane.lane)
+            if lane.ahead and not lane.url:
+                lanes[lane.lane] = replace(lane, url=item, offset=0)
+        out[status].append(item)
+    return out, replace(seen, lanes=list(lanes.values()))
+
+
+def _listed(meta: Meta, data: str) -> ListFiles:
+    """Return the stage that reads the list, with the options of the state's graph."""
+    from uio_pipes.sources.lists import list_files  # only here, as it needs torch
+
+    lines = [str(line) for line in meta.graph]
+    first = lines[0] if lines else ""
+    cut = next((i for i, line in enumerate(lines) if line.startswith("sharding_filter")), None)
+    if not first.startswith("list_files(") or cut != 1:
+        raise StateError(
+            "--data needs a graph that begins with list_files(…).sharding_filter(); this one begins with "
+            f"{' → '.join(lines[:3])}: see the counts without --data"
+        )
+    pipeline = list_files(data, shuffle="shuffle=True" in first)
+    if pipeline._list_fingerprint() != meta.listed:
+        raise StateError(f"{data} is not the list of the state: its lines, or their number, are not the same")
+    return cast("ListFiles", pipeline.stages[0])
+
+
+def _order(stage: ListFiles, meta: Meta) -> Iterator[str]:
+    from uio_pipes.run.lane_runner import items_of
+
+    lane = Lane(Ledger(), 0, 1, meta.seed, meta.data_epoch)
+    for item in items_of(stage.build(None, lane, Site(stage.name, 0))):
+        yield item.key  # without credentials, as in a state
+
+
+def _status(lane: LaneView, p: int, item: str, begun: bool) -> str:
+    """Return how far item ``p`` is. ``begun``: an earlier item of its lane is not done."""
+    if lane.done or (lane.position is not None and p < lane.position and item != lane.url):
+        return "done"
+    if item == lane.url or lane.exhausted or (lane.ahead and not (begun or lane.url)):
+        return "under way"
+    return "not finished" if lane.ahead else "to come"

@@ -1,7 +1,5 @@
 """Checks of TouchDatasets and Kaldi folders: everything is read, everything that is wrong is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from video_files import video
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError
-from uio_pipes.prep.checking.shard import WantedChecks
+from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.verify import Verified, confirm, verify
 

@@ -107,7 +107,37 @@ class RawList:
         self.digest = digest.hexdigest()
 
 
-class KaldiFolder(KaldiJoin):
+class KaldiUtterances(KaldiJoin):
+    """Utterances of Kaldi's tables, which are joined by their keys."""
+
+    digest: str
+    _needs_text: bool
+
+    def __iter__(self) -> Iterator[Utterance | Bad]:
+        for number in range(len(self)):
+            try:
+                yield self.one(number)
+            except DataError as error:
+                error.url = error.url or self.place(number)
+                yield Bad(self.key(number), error.reason, str(error))
+
+    def text(self, number: int) -> str | None:
+        """Return the transcript. Raises: DataError if it is needed and missing."""
+        return self.value("text", number) if self._needs_text else self.find("text", number)
+
+    def one(self, number: int) -> Utterance:
+        raise NotImplementedError
+
+
+def digest_of(*tables: KaldiLines | None) -> blake2b:
+    """Return a hash of the tables' content."""
+    digest = blake2b(digest_size=16)
+    for table in tables:
+        digest.update(b"\0" if table is None else table.data)
+    return digest
+
+
+class KaldiFolder(KaldiUtterances):
     """The utterances of a folder with ``wav.scp`` and ``text``, and ``segments`` and ``utt2spk`` if they are there.
 
     ``segments``: the path of this table if it is not in the folder; ``needs_text``: False if there may be no text.
@@ -121,24 +151,12 @@ class KaldiFolder(KaldiJoin):
         text = read_table(f"{url}/text", 0) if needs_text or exists(f"{url}/text") else None
         cut = read_table(segments, 3, 3) if segments else _optional(f"{url}/segments", 3)
         speakers = _optional(f"{url}/utt2spk", 1)
-        digest = blake2b(digest_size=16)
-        for table in (scp, text, cut, speakers):
-            digest.update(b"\0" if table is None else table.data)
-        self.digest = digest.hexdigest()
+        self.digest = digest_of(scp, text, cut, speakers).hexdigest()
         super().__init__(scp, text, cut, speakers)
 
-    def __iter__(self) -> Iterator[Utterance | Bad]:
-        for number in range(len(self)):
-            try:
-                yield self._one(number)
-            except DataError as error:
-                error.url = error.url or self.place(number)
-                yield Bad(self.key(number), error.reason, str(error))
-
-    def _one(self, number: int) -> Utterance:
+    def one(self, number: int) -> Utterance:
         recording = self.recording(number)
-        key, wav = self.key(number), self.scp.value(recording)
-        txt = self.value("text", number) if self._needs_text else self.find("text", number)
+        key, wav, txt = self.key(number), self.scp.value(recording), self.text(number)
         if wav.endswith("|") and not self._allow_pipes:
             message = "a command in place of a file: --allow-pipes runs such commands, without a shell"
             raise DataError("pipe_not_allowed", message, url=self.scp.place(recording))

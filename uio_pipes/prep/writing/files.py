@@ -64,12 +64,6 @@ def read_lines(path: Path) -> list[str]:
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def count_lines(path: Path) -> int:
-    """Count the lines of a text file."""
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
-
-
 class Busy(Exception):
     """Another process is at work in the folder."""
 

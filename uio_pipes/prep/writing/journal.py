@@ -22,7 +22,7 @@ from zlib import crc32
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
-from uio_pipes.prep.packing.grouping import Split
+from uio_pipes.prep.placement import Split
 from uio_pipes.prep.writing.files import Folder, taken, write_to
 
 NAME = "pack.journal"
@@ -130,6 +130,16 @@ class Journal:
         """Release the lock."""
         if self._lock is not None:
             self._lock.close()
+
+
+def write_shard_list(list_path: str, folder: Folder, shards: Iterable[Finished], tars: bool) -> None:
+    """Write the list of complete shards, and before it the manifest; or, if these are no ``tars``, the data list of the
+    folders of a TouchDataset."""
+    places = [(done, folder.join(done.shard)) for done in shards]
+    if tars:
+        write_manifest(list_path, (done.entry(place) for done, place in places))
+    word = "" if tars else " audio+metainfo"
+    write_to(list_path, "".join(f"{place}{word}\n" for _, place in places).encode())
 
 
 def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:

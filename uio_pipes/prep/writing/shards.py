@@ -1,5 +1,5 @@
-"""Writing shards and folders of TouchDatasets: each is moved to its place when it is complete, and then noted in the
-journal."""
+"""The parts of packed and converted data (tars, folders of TouchDatasets or of audio files): each is moved to its place
+when it is complete, and then noted in the journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from struct import unpack_from
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -24,21 +24,94 @@ import zstandard
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.touchdataset import DTYPES, HEADER, MAGIC, VERSION
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure
+from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure, FileForm, encode, frames_of
 from uio_pipes.prep.writing.files import Folder
-from uio_pipes.prep.writing.journal import Finished, note
+from uio_pipes.prep.writing.journal import LIST, Finished, note
+
+BLOCK, RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
+TARS = (".tar", ".tar.zst")  # suffixes of shards
+FRAME = 1 << 17  # bytes of a tar, or more, that are compressed together: whole utterances, with a checksum
+HEAD_OF_WAV = 44  # bytes, in the files that cutting makes; the rate is at byte 24
+LONGEST = 2**31 - 1  # items: lengths are 4 bytes
+UPLOADS = 4  # shards on their way to a remote folder at a time
+_CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 
-class Unit(ABC):
-    """One shard under way: counts its utterances, and those that failed."""
+P = TypeVar("P", bound="Part")
+
+
+class Converted(NamedTuple):
+    """A decoded utterance. ``metadata``: ``key``, ``wav`` (its former place), ``txt`` if there is one, ``sample_rate``,
+    and all fields that can be written as JSON; ``dropped``: the names of the others."""
+
+    metadata: dict[str, Any]
+    samples: npt.NDArray[np.int16]
+    dropped: list[str]
+
+    @property
+    def frames(self) -> int:
+        return frames_of(len(self.samples), int(self.metadata["sample_rate"]))
+
+    def encoded(self, form: FileForm) -> bytes:
+        return encode(self.samples, self.metadata["sample_rate"], form)
+
+
+class Part:
+    """A shard or a folder under way: counts its utterances, and those that failed. Used as a context: it is moved to
+    its place, and ``done``, when the block ends without an error; if nothing is in it, it is removed."""
+
+    keeps: ClassVar[frozenset[str] | None] = None  # fields that it has a place for; None: all
+    done: Finished
 
     def __init__(self, out: Folder, name: str) -> None:
         self.out, self.name = out, name
-        self.seen, self.utterances, self.frames = 0, 0, 0
-        self.failed, self._keys = list[list[str]](), set[str]()
-        self._stack = ExitStack()
+        self.utterances = self.frames = self.bytes = 0
+        self.failed, self.dropped = list[list[str]](), set[str]()
+        self.stack = ExitStack()
 
-    def add(self, utterance: Utterance, audio: CutResult) -> None:
+    def add(self, one: Any) -> None:
+        """Add one utterance: :class:`Converted`, or what else the part can hold."""
+        self.dropped.update(one.dropped)
+        self.store(one)
+        self.utterances += 1
+        self.frames += one.frames
+
+    def store(self, one: Any) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> Finished:
+        """Move it to its place, or remove it if it is empty."""
+        self.stack.close()
+        if not self.utterances:
+            self.out.remove_folder(self.name)
+        return Finished(self.name, self.bytes, self.utterances, self.frames, "", self.failed)
+
+    def abandon(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove what is incomplete."""
+        self.stack.__exit__(kind or GeneratorExit, error or GeneratorExit(), trace)
+
+    def __enter__(self: P) -> P:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abandon(kind, error, trace)
+        else:
+            self.done = self.finish()
+
+
+class PackedPart(Part, ABC):
+    """What recordings are cut into: a shard, or a folder of a TouchDataset."""
+
+    def __init__(self, out: Folder, name: str) -> None:
+        super().__init__(out, name)
+        self.seen, self._keys = 0, set[str]()
+
+    def add_cut(self, utterance: Utterance, audio: CutResult) -> None:
         """Add one utterance, or its failure."""
         self.seen += 1
         audio = self._checked(utterance.key, audio)
@@ -46,7 +119,7 @@ class Unit(ABC):
             self.failed.append([utterance.key, audio.reason, audio.detail])
             return
         self._keys.add(utterance.key)
-        self._store(utterance, audio)
+        self.store_cut(utterance, audio)
         self.utterances += 1
         self.frames += max(audio.frames, 0)
 
@@ -61,39 +134,32 @@ class Unit(ABC):
         return audio
 
     @abstractmethod
-    def _store(self, utterance: Utterance, audio: Audio) -> None: ...
-
-    @abstractmethod
-    def finish(self) -> Finished:
-        """Move the shard to its place, or remove it if it is empty."""
-
-    def abandon(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Remove the incomplete shard."""
-        self._stack.__exit__(kind or GeneratorExit, error or GeneratorExit(), trace)
+    def store_cut(self, utterance: Utterance, audio: Audio) -> None: ...
 
 
-BLOCK, RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
-TARS = (".tar", ".tar.zst")  # suffixes of shards
-FRAME = 1 << 17  # bytes of a tar, or more, that are compressed together: whole utterances, with a checksum
-
-
-class ShardFile(Unit):
+class TarPart(PackedPart):
     """One tar of ``KEY.wav`` (or another suffix) and, as far as they are known, ``KEY.txt`` and ``KEY.speaker``.
 
     With the suffix .zst it is compressed in small frames, each with a checksum: readers give out nothing damaged.
     """
 
-    def __init__(self, out: Folder, name: str, mark: str) -> None:
+    keeps: ClassVar[frozenset[str]] = frozenset(["key", "wav", "txt", "sample_rate", "speaker"])
+
+    def __init__(self, out: Folder, name: str, mark: str, form: FileForm = "wav") -> None:
         super().__init__(out, name)
-        self.size, self.crc = 0, 0  # of the file
+        self.form, self.crc = form, 0  # the latter, as the number of bytes, of the file
         self._length = 0  # of the tar
         self._frame: bytearray | None = bytearray() if name.endswith(".zst") else None
-        temporary = self._stack.enter_context(out.staged(name, mark))
-        self._file: BinaryIO = self._stack.enter_context(temporary.open("wb", 1 << 20))
+        temporary = self.stack.enter_context(out.staged(name, mark))
+        self._file: BinaryIO = self.stack.enter_context(temporary.open("wb", 1 << 20))
 
-    def _store(self, utterance: Utterance, audio: Audio) -> None:
+    def add(self, one: Converted) -> None:  # counted as what is cut
+        known = one.metadata
+        self.dropped.update(one.dropped, known.keys() - self.keeps)
+        utterance = Utterance(known["key"], known["wav"], known.get("txt"), speaker=str(known.get("speaker", "")))
+        self.add_cut(utterance, Audio(one.encoded(self.form), self.form, one.frames))
+
+    def store_cut(self, utterance: Utterance, audio: Audio) -> None:
         if utterance.txt is not None:
             self._member(f"{utterance.key}.txt", utterance.txt.encode())
         if utterance.speaker:
@@ -126,7 +192,7 @@ class ShardFile(Unit):
 
     def _store_bytes(self, data: bytes) -> None:
         self._file.write(data)
-        self.size += len(data)
+        self.bytes += len(data)
         self.crc = crc32(data, self.crc)
 
     def finish(self) -> Finished:
@@ -134,15 +200,11 @@ class ShardFile(Unit):
         self._write(bytes(-self._length % RECORD))
         if self._frame is not None:
             self._compress(self._frame)
-        self._stack.close()
+        self.stack.close()
         if not self.utterances:
             self.out.remove(self.name)
             return Finished(self.name, 0, 0, 0, "", self.failed)
-        return Finished(self.name, self.size, self.utterances, self.frames, f"{self.crc:08x}", self.failed)
-
-
-LONGEST = 2**31 - 1  # items: lengths are 4 bytes
-_CODES = {dtype: code for code, dtype in DTYPES.items()}
+        return Finished(self.name, self.bytes, self.utterances, self.frames, f"{self.crc:08x}", self.failed)
 
 
 class PairWriter:
@@ -203,39 +265,51 @@ class PairWriter:
             self.abandon()
 
 
-_HEADER = 44  # of the wav files that cutting makes; the rate is at byte 24
-
-
-class ShardFolder(Unit):
+class IndexedPart(PackedPart):
     """``audio.bin``, ``audio.idx``, ``metainfo.bin``, ``metainfo.idx`` in a folder ``name``."""
 
     def __init__(self, out: Folder, name: str, mark: str) -> None:
         super().__init__(out, name)
-        folder = self._stack.enter_context(out.staged_folder(name, mark))
-        self._audio = self._stack.enter_context(PairWriter(folder / "audio", np.int16))
-        self._metainfo = self._stack.enter_context(PairWriter(folder / "metainfo", np.uint8))
-        self._samples = 0
+        folder = self.stack.enter_context(out.staged_folder(name, mark))
+        self._audio = self.stack.enter_context(PairWriter(folder / "audio", np.int16))
+        self._metainfo = self.stack.enter_context(PairWriter(folder / "metainfo", np.uint8))
 
-    def _store(self, utterance: Utterance, audio: Audio) -> None:
-        (rate,) = unpack_from("<I", audio.data, 24)
+    def store(self, one: Converted) -> None:
+        text = json.dumps(one.metadata, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        self._audio.add(one.samples)
+        self._metainfo.add(text)
+        self.bytes += one.samples.nbytes
+
+    def store_cut(self, utterance: Utterance, audio: Audio) -> None:
         known: dict[str, Any] = {"key": utterance.key, "wav": utterance.wav}
-        known |= {"sample_rate": rate} if utterance.txt is None else {"txt": utterance.txt, "sample_rate": rate}
-        if utterance.speaker:
-            known["speaker"] = utterance.speaker
-        samples = np.frombuffer(audio.data, "<i2", offset=_HEADER)
-        self._audio.add(samples)
-        self._metainfo.add(json.dumps(known, ensure_ascii=False).encode())
-        self._samples += len(samples)
-
-    def finish(self) -> Finished:
-        self._stack.close()
-        size = 2 * self._samples
-        if not self.utterances:
-            self.out.remove_folder(self.name)
-        return Finished(self.name, size, self.utterances, self.frames, "", self.failed)
+        known |= {} if utterance.txt is None else {"txt": utterance.txt}
+        known["sample_rate"] = unpack_from("<I", audio.data, 24)[0]
+        known |= {"speaker": utterance.speaker} if utterance.speaker else {}
+        self.store(Converted(known, np.frombuffer(audio.data, "<i2", offset=HEAD_OF_WAV), []))
 
 
-UPLOADS = 4  # shards on their way to a remote folder at a time
+class RawPart(Part):
+    """A folder of audio files, and the lines of the raw list."""
+
+    def __init__(self, out: Folder, name: str, mark: str, form: FileForm) -> None:
+        super().__init__(out, name)
+        self.form = form
+        self._folder: Path = self.stack.enter_context(out.staged_folder(name, mark))
+        self._list = self.stack.enter_context((self._folder / LIST).open("w", encoding="utf-8"))
+
+    def store(self, one: Converted) -> None:
+        self.write_line(one.metadata | {"wav": self.write_audio(one)})
+
+    def write_audio(self, one: Converted) -> str:
+        """Write an utterance's audio file; return its path."""
+        file, data = f"{self.utterances:06d}.{self.form}", one.encoded(self.form)
+        (self._folder / file).write_bytes(data)
+        self.bytes += len(data)
+        return self.out.join(f"{self.name}/{file}")
+
+    def write_line(self, line: dict[str, Any]) -> None:
+        """Add a line to the list."""
+        self._list.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 class ShardWriter:
@@ -245,7 +319,7 @@ class ShardWriter:
         self, out: Folder, mark: str, count: Callable[[str], int], finished: Callable[[Finished], None]
     ) -> None:
         self.out, self.mark, self._count, self._finished = out, mark, count, finished
-        self._open: dict[str, Unit] = {}
+        self._open: dict[str, PackedPart] = {}
         self._pool = None if out.path is not None else ThreadPoolExecutor(UPLOADS)
         self._uploads: list[Future[Finished]] = []
 
@@ -253,12 +327,12 @@ class ShardWriter:
         """Add one utterance, or its failure; the last one of a shard finishes it."""
         current = self._open.get(shard)
         if current is None:
-            current = self._open[shard] = open_unit(self.out, shard, self.mark)
-        current.add(utterance, audio)
+            current = self._open[shard] = open_part(self.out, shard, self.mark)
+        current.add_cut(utterance, audio)
         if current.seen == self._count(shard):
             self._finish(self._open.pop(shard))
 
-    def _finish(self, shard: Unit) -> None:
+    def _finish(self, shard: PackedPart) -> None:
         if self._pool is None:
             self._finished(shard.finish())
             return
@@ -284,20 +358,13 @@ class ShardWriter:
 
 def write_shard(out: Folder, name: str, mark: str, content: Iterable[tuple[Utterance, CutResult]]) -> Finished:
     """Write one whole shard, and note it in the journal."""
-    unit = open_unit(out, name, mark)
-    try:
+    with open_part(out, name, mark) as part:
         for utterance, audio in content:
-            unit.add(utterance, audio)
-        done = unit.finish()
-    except BaseException as error:
-        unit.abandon(type(error), error, error.__traceback__)
-        raise
-    note(out, done, mark)
-    return done
+            part.add_cut(utterance, audio)
+    note(out, part.done, mark)
+    return part.done
 
 
-def open_unit(out: Folder, name: str, mark: str) -> Unit:
-    """Open a shard to be written: by its name a tar, or the folder of a TouchDataset."""
-    if name.endswith(TARS):
-        return ShardFile(out, name, mark)
-    return ShardFolder(out, name, mark)
+def open_part(out: Folder, name: str, mark: str, form: FileForm = "wav") -> PackedPart:
+    """Open a shard to be written: by its name a tar, or the folder of a TouchDataset. ``form``: of converted audio."""
+    return TarPart(out, name, mark, form) if name.endswith(TARS) else IndexedPart(out, name, mark)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.naming import finding
+from uio_pipes.formats.tar.index import ShardIndex
 
 _GAP = "\0"  # no name in a tar has it
 
@@ -37,6 +38,12 @@ class PackedKeys:
     @classmethod
     def of(cls, url: str, keys: Sequence[str], starts: Sequence[int]) -> PackedKeys:
         return cls(url, _GAP.join(key.replace(_GAP, " ") for key in keys), np.array(starts, np.int64))
+
+    @classmethod
+    def of_shard(cls, url: str, index: ShardIndex) -> PackedKeys:
+        """Return the keys of an index."""
+        numbers = range(len(index))
+        return cls.of(url, [index.key(n) for n in numbers], [index.start(n) for n in numbers])
 
     @classmethod
     def at(cls, url: str, keys: Sequence[str], places: Sequence[str]) -> PackedKeys:

@@ -1,7 +1,5 @@
 """``plot`` draws what there is, and leaves matplotlib's global state alone."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.inspect import drawing
-from uio_pipes.inspect import plot as module
+from uio_pipes.inspect import plot
 
 image = pytest.importorskip("matplotlib.image", reason="could not import matplotlib: pip install matplotlib")
 pytestmark = pytest.mark.filterwarnings("error")  # a glyph that is missing in the font warns
@@ -44,8 +41,8 @@ def test_masks_are_marked(many_shards: Corpus, tmp_path: Path) -> None:
 
 def test_marked_is_what_spec_aug_changed(many_shards: Corpus) -> None:
     pipeline = utterances(many_shards).fbank(num_mel_bins=20).spec_aug(max_t=20, max_f=5)
-    for records in module.trace(pipeline, 3):
-        one = module._drawn(pipeline.stages, records)
+    for records in plot.trace(pipeline, 3):
+        one = plot._drawn(pipeline.stages, records)
         assert one.feat is not None
         assert one.masked is not None
         np.testing.assert_array_equal(one.masked, one.feat == 0)
@@ -88,17 +85,17 @@ def test_names_with_dollars_and_mandarin(many_shards: Corpus, tmp_path: Path) ->
 
 
 def test_titles_have_the_key_whatever_fonts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawing, "CHINESE_FONTS", [])
-    drawing.families.cache_clear()
-    drawing._glyphs.cache_clear()
+    monkeypatch.setattr(plot, "CHINESE_FONTS", [])
+    plot.families.cache_clear()
+    plot._glyphs.cache_clear()
     key = "录音_" + "a" * 70
-    assert drawing.label(key, "今天天气") == "\\u5f55\\u97f3_" + "a" * 70 + " · 4 characters"
-    assert drawing.label("K1", "é ω ж") == "K1 · é ω ж"
+    assert plot.label(key, "今天天气") == "\\u5f55\\u97f3_" + "a" * 70 + " · 4 characters"
+    assert plot.label("K1", "é ω ж") == "K1 · é ω ж"
     monkeypatch.undo()
-    drawing.families.cache_clear()
-    drawing._glyphs.cache_clear()
-    chinese = len(drawing.families()) > 1
-    assert (drawing.label("录音", "今天") == "录音 · 今天") == chinese
+    plot.families.cache_clear()
+    plot._glyphs.cache_clear()
+    chinese = len(plot.families()) > 1
+    assert (plot.label("录音", "今天") == "录音 · 今天") == chinese
 
 
 def test_no_global_state(many_shards: Corpus, tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
-"""All checks of the utterances of sources that are read in any order, of raw lists, and of Shars."""
+"""All checks of one shard, in one pass over its bytes, and of the utterances of raw lists, of Shars, and of sources
+that are read in any order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,18 +19,28 @@ from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
+from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.lists.table import parse
 from uio_pipes.formats.naming import finding
-from uio_pipes.formats.tar.checks import has_sidecar
+from uio_pipes.formats.tar.checks import (
+    NO_UTTERANCE,
+    against_manifest,
+    check_fresh,
+    has_sidecar,
+    miscounted,
+    read_sidecar,
+)
+from uio_pipes.formats.tar.index import ShardIndex
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping
 from uio_pipes.formats.touchdataset import StoredRecord, remedy_for
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import AudioInfo, Payload, Ref
+from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.prep.checking.duplicates import PackedKeys
-from uio_pipes.prep.checking.shard import Checked, WantedChecks, check_rate
 from uio_pipes.prep.common import Noting
+from uio_pipes.prep.duplicates import PackedKeys
+from uio_pipes.prep.scan import Looked, Scanning
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.conversations import recordings_of
 from uio_pipes.sources.lhotse.recording import Recorded, fits
@@ -37,8 +50,129 @@ from uio_pipes.sources.touchdataset.folder import Pcm
 from uio_pipes.sources.touchdataset.source import IndexedTable
 from uio_pipes.stages.reading.listing import RecordListing
 
+
+@dataclass(frozen=True)
+class WantedChecks:
+    """The checks to be made beyond structure, headers, texts and counts.
+
+    ``decode``: decode all audio and load all features; ``crc``: a shard or folder without an index is a finding (if
+    there is one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
+    ``uio index --into``; ``fields``: names that fields have in the data, by ours.
+    """
+
+    decode: bool = False
+    crc: bool = False
+    rate: int | None = None
+    grouping: Grouping = "wenet"
+    text: str = "txt"
+    indexes: str | None = None
+    fields: Mapping[str, str] | None = None
+
+
+@dataclass
+class Checked:
+    """The findings in one shard, or in some lines of a raw list."""
+
+    keys: PackedKeys
+    utterances: int = 0
+    bytes: int = 0
+    findings: list[DataError] = field(default_factory=list)
+
+
+def verify_shard(url: str, entry: ShardEntry | None, wanted: WantedChecks, access: Access | None = None) -> Checked:
+    """Check one shard. ``entry``: its entry in the list's manifest."""
+    checked = Checked(PackedKeys.of(url, [], []))
+    try:
+        names = wanted.fields or {}
+        reading = Scanning(url, access, wanted.grouping, names.get("txt", wanted.text), names)
+        for looked in reading:
+            key, offset = looked.utterance.key, looked.utterance.offset
+            found = _looked_at(looked, wanted)
+            checked.findings += (finding(each.reason, each.message, url, key, offset) for each in found)
+        index = reading.index()
+    except DataError as error:
+        checked.findings.append(error)
+        return checked
+    checked.keys, checked.utterances, checked.bytes = PackedKeys.of_shard(url, index), len(index), index.shard.size
+    checked.findings = [*index.errors, *reading.bad, *checked.findings]
+    if entry is not None:
+        checked.findings += _against_manifest(url, index, entry)
+    checked.findings += _against_index(url, index, wanted, access)
+    return checked
+
+
+def _looked_at(looked: Looked, wanted: WantedChecks) -> Iterator[DataError]:
+    """Yield the findings of one utterance beyond its header."""
+    audio = looked.audio
+    if audio is not None and audio[0].rpartition(".")[2] in AUDIO_SUFFIXES:  # `fields` may name any other suffix
+        yield from _check_suffix(*audio)
+    if audio is not None and looked.info is not None and looked.features is None:
+        yield from _check_rate(looked.info.sample_rate, wanted.rate)
+    if wanted.decode and looked.error is None:
+        try:
+            if audio is not None:
+                decode(audio[1], None)
+            if looked.features is not None:
+                yield from _check_npy(looked.features)
+        except DataError as error:
+            yield error
+
+
+def _check_suffix(suffix: str, data: bytes) -> Iterator[DataError]:
+    if (form := belies(suffix, data[:16])) is not None and suffix:
+        yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
+
+
+def _check_rate(rate: int, wanted: int | None) -> Iterator[DataError]:
+    if wanted is not None and rate != wanted:
+        yield DataError("wrong_rate", f"{rate} Hz instead of {wanted}: resample it, or leave --rate out")
+
+
+def _check_npy(features: bytes) -> Iterator[DataError]:
+    try:
+        array = np.load(io.BytesIO(features), allow_pickle=False)
+    except (ValueError, OSError, EOFError, MemoryError) as error:
+        yield DataError("bad_features", f"cannot read the features: {error}")
+        return
+    yield from _check_finite(array, "bad_features", "features")
+
+
+def _check_finite(values: npt.NDArray[Any], reason: str, what: str) -> Iterator[DataError]:
+    if not np.isfinite(values).all():
+        yield DataError(reason, f"some {what} are not numbers (NaN or infinite): make them again")
+
+
+def _against_manifest(url: str, index: ShardIndex, entry: ShardEntry) -> Iterator[DataError]:
+    seen = len(index) + sum(error.reason not in NO_UTTERANCE for error in index.errors)
+    if seen != entry.utterances:
+        yield miscounted(url, entry.utterances, seen)
+    crc, same = f"{index.shard.crc32:08x}", entry._replace(utterances=seen)
+    if bad := against_manifest(url, same, seen, index.shard.size, crc):
+        yield bad
+
+
+def _against_index(url: str, now: ShardIndex, wanted: WantedChecks, access: Access | None) -> Iterator[DataError]:
+    if not has_sidecar(url, access, wanted.indexes):
+        if wanted.crc:
+            yield DataError("missing_index", "the shard has no index: make it with uio index", url=url)
+        return
+    then: ShardIndex | None = None
+    try:
+        then = read_sidecar(url, access, wanted.indexes)
+        check_fresh(then, url, access, wanted.indexes)
+    except ListError as error:
+        yield DataError("stale_index", str(error), url=url)
+    if then is None:
+        return
+    crcs = {now.start(i): {m.suffix: m.crc for m in now.members(i)} for i in range(len(now))}
+    for i in range(len(then)):
+        members = {m.suffix: m.crc for m in then.members(i)}
+        if members != crcs.get(then.start(i), members):
+            message = "the bytes are not those that were indexed (CRC32): fetch or pack the file again"
+            yield finding("bad_crc", message, url, then.key(i), then.start(i))
+
+
 _KEPT = 0.01  # frames per second
-_NAN = "some {} are not numbers (NaN or infinite): make them again"
 
 
 class Share(NamedTuple):
@@ -134,8 +268,11 @@ def _read(wav: Any) -> bytes:
 
 def _utterance(fields: dict[str, Any], wanted: WantedChecks, checked: Checked, read: Any) -> Iterator[DataError]:
     _beside(fields, wanted, checked)
-    if isinstance(fields.get("feat"), StoredFeatures):
-        _features(fields["feat"], wanted)
+    if isinstance(feat := fields.get("feat"), StoredFeatures):
+        if wanted.decode:
+            yield from _check_finite(feat.load(), "bad_features", "features")
+        else:
+            feat.frames  # noqa: B018  reads the header
         return
     wav = fields.get("feat", fields.get("wav"))
     if wav is None:  # text, or a conversation
@@ -168,10 +305,10 @@ def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: WantedCheck
     if "feat" not in fields:
         if (rate := fields.get("sample_rate")) is None:
             raise DataError("missing_sample_rate", "samples need their rate in Hz: give a column sample_rate")
-        yield from check_rate(int(rate), wanted.rate)
-    if wanted.decode and not np.isfinite(values).all():
+        yield from _check_rate(int(rate), wanted.rate)
+    if wanted.decode:
         reason, what = ("bad_features", "features") if "feat" in fields else ("nan_audio", "samples")
-        yield DataError(reason, _NAN.format(what))
+        yield from _check_finite(values, reason, what)
 
 
 def _beside(fields: dict[str, Any], wanted: WantedChecks, checked: Checked) -> None:
@@ -204,20 +341,9 @@ def _samples(wav: Pcm | Recorded, fields: dict[str, Any], wanted: WantedChecks) 
     start, end = fields.get("start"), fields.get("end")
     if not (start is None and end is None):
         sample_range(wav.info.samples, wav.info.sample_rate, start, end)
-    yield from check_rate(wav.info.sample_rate, wanted.rate)
+    yield from _check_rate(wav.info.sample_rate, wanted.rate)
     if wanted.decode:
         wav.decode(None, start, end)
-
-
-def _features(feat: StoredFeatures | Payload, wanted: WantedChecks) -> None:
-    """Check the header, or all of the features. Raises: DataError."""
-    if not isinstance(feat, StoredFeatures):
-        data = feat.read() if isinstance(feat, Ref) else feat
-        npy_shape(data, len(data))
-    elif not wanted.decode:
-        feat.frames  # noqa: B018  reads the header
-    elif not np.isfinite(feat.load()).all():
-        raise DataError("bad_features", _NAN.format("features"))
 
 
 def verify_lines(lines: Sequence[tuple[str, str]], wanted: WantedChecks, access: Access | None = None) -> Checked:
@@ -249,14 +375,12 @@ def verify_recording(fields: dict[str, Any], data: bytes, wanted: WantedChecks) 
     start, end = fields.get("start"), fields.get("end")
     info = audio_info(data, fields)
     name = fields["wav"] if isinstance(fields["wav"], str) else ""
-    suffix = suffix_of(name)
-    if (form := belies(suffix, data[:16])) is not None and suffix:
-        yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
+    yield from _check_suffix(suffix_of(name), data)
     if info is not None:
         stated = fields.get("sample_rate", wanted.rate)
         if end is not None:
             sample_range(info.samples, info.sample_rate, start, end)
-        yield from check_rate(info.sample_rate, stated if isinstance(stated, int) else wanted.rate)
+        yield from _check_rate(info.sample_rate, stated if isinstance(stated, int) else wanted.rate)
         yield from _check_duration(fields, Plan(segment_samples(info, start, end), info.sample_rate))
     if wanted.decode:
         waveform, rate = decode(data, None, start, end)

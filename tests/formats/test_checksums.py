@@ -1,7 +1,5 @@
 """Checksums of TouchDatasets: what ``uio index`` writes beside them, and what reading finds by them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -18,7 +16,7 @@ import uio_pipes as uio
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.local import LocalFile
 from uio_pipes.prep import metainfo
-from uio_pipes.prep.checking.shard import WantedChecks
+from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.index import index_lists
 from uio_pipes.prep.verify import verify
 

@@ -1,4 +1,5 @@
-"""Loads the pipeline that a command line names: ``module:attribute``, ``file.py:attribute``, or a list and a YAML."""
+"""Options that several commands have, and the pipeline that a command line names: ``module:attribute``,
+``file.py:attribute``, or a list and a YAML."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ Named = Annotated[
     ),
 ]
 RunArgument = Annotated[str, typer.Argument(help="The run's pipeline: train.py:pipeline or package.module:pipeline.")]
-RanksOption = Annotated[
-    int | None, typer.Option(min=1, help="Ranks that go on from the state; those that saved it if not given.")
+ListArgument = Annotated[
+    str, typer.Argument(metavar="LIST", help="A list, or any data that `uio inspect` knows. Path or URL.")
 ]
 DataTypeOption = Annotated[str, typer.Option("--data-type", help="With --data: raw, shard or indexed.")]
 Data = Annotated[str | None, typer.Option("--data", help="Instead of PIPELINE: a data list, with --conf.")]
@@ -35,6 +36,37 @@ Conf = Annotated[str | None, typer.Option("--conf", help="WeNet's train.yaml (it
 Symbols = Annotated[
     str | None, typer.Option("--symbols", help="A dictionary (lang_char.txt) for filters by the number of labels.")
 ]
+RanksOption = Annotated[
+    int | None, typer.Option(min=1, help="Ranks that go on from the state; those that saved it if not given.")
+]
+Seed = Annotated[int, typer.Option(help="The loader's seed.")]
+Draw = Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")]
+Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
+AllowPipes = Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")]
+Compress = Annotated[
+    bool, typer.Option("--compress", help="Tars as .tar.zst: small zstd frames, each with a checksum of its content.")
+]
+Fields = Annotated[
+    str | None,
+    typer.Option("--fields", metavar="OURS=THEIRS,…", help="Names of fields in the data: txt=sentence,wav=speech."),
+]
+GroupingOption = Annotated[str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")]
+PROCESSES = os.cpu_count() or 1
+Processes = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes.")]
+ProcessesOrAll = Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each core.")]
+Rate = Annotated[
+    int | None, typer.Option(min=1000, max=384_000, help="Hz, 1000 to 384000; audio of another rate is resampled.")
+]
+
+
+def field_names(text: str | None) -> dict[str, str] | None:
+    """Return the names that ``--fields`` gives, by ours. Raises: typer.BadParameter."""
+    if text is None:
+        return None
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    if not all(ours.strip() and theirs.strip() for ours, _, theirs in pairs):
+        raise typer.BadParameter(f"{text!r} must be names by ours, as txt=sentence,wav=speech", param_hint="--fields")
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
 def load(named: str | None, data_type: str, data: str | None, conf: str | None, symbols: str | None) -> Pipeline:

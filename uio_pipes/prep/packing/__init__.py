@@ -1,1 +1,0 @@
-"""Packing: the placement of utterances in shards, and packing on a cluster."""
