@@ -1,6 +1,7 @@
 """Whole pipelines on remote files: the same utterances as from local ones, in spite of faults; no secret gets out."""
 
 import http.server
+import inspect
 import json
 import logging
 import random
@@ -307,6 +308,24 @@ def test_memory(plain_corpus: Corpus) -> None:
         with fsspec.open(urls[-1], "wb") as file:
             file.write(Path(line).read_bytes())
     assert delivered(uio.from_shard_list("memory://remote/*.tar")) == delivered(uio.from_shard_list(plain_corpus.list))
+
+
+SOURCES = [name for name in uio.__all__ if name.startswith("from_") and name != "from_iterable"]
+
+
+@pytest.mark.parametrize("name", [*SOURCES, "list_files", "open_index"])
+def test_every_source_takes_the_same_options(name: str) -> None:
+    defaults = {n: p.default for n, p in inspect.signature(getattr(uio, name)).parameters.items()}
+    options = {"storage_options": None, "cache": None, "cache_size": "100GB"}
+    assert {n: defaults.get(n, "-") for n in options} == options
+
+
+def test_a_cache_keeps_the_audio_of_kaldi_s_tables(server: FaultServer, raw_corpus: Corpus, tmp_path: Path) -> None:
+    lines = raw(server, raw_corpus)
+    (tmp_path / "wav.scp").write_text("".join(f"{line['key']} {line['wav']}\n" for line in lines))
+    pipeline = uio.from_kaldi(tmp_path / "wav.scp", cache=tmp_path / "cache").decode_audio()
+    assert [sample["key"] for sample in uio.Loader(pipeline)] == [line["key"] for line in lines]
+    assert sum(path.is_file() for path in (tmp_path / "cache").rglob("*")) >= len(lines)
 
 
 @pytest.fixture(scope="module")

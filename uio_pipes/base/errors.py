@@ -83,7 +83,7 @@ class DataError(UioError):
         return DataError(self.reason, message, url=self.url, member=self.member, offset=self.offset)
 
     def at(self, url: str, member: str = "") -> DataError:
-        """Return this error with its place."""
+        """Return this error with the place ``url`` where it happened, and the ``member`` there."""
         return DataError(self.reason, self.message, url=url, member=member, offset=self.offset)
 
     def __reduce__(self) -> tuple[object, ...]:
