@@ -31,6 +31,7 @@ __all__ = [
     "Report",
     "begin",
     "child",
+    "default_folder",
     "load",
     "median",
     "older",
@@ -74,10 +75,13 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def default_folder() -> Path:
+    """Return a temporary folder; it is kept between runs until the system empties it."""
+    return Path(tempfile.gettempdir()) / ("uio_pipes_benchmarks_quick" if QUICK else "uio_pipes_benchmarks")
+
+
 def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     """Return a parser with the arguments that all benchmarks have."""
-    from benchmarks.corpus import default_folder
-
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument(
         "--data", type=Path, default=default_folder(), help="folder of the corpus; made if it is not there"

@@ -17,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from benchmarks.common import QUICK, sized
+from benchmarks.common import default_folder, sized
 
 __all__ = ["Corpus", "default_folder", "prepare", "tar_of", "wav_members", "wav_of"]
 
@@ -64,11 +63,6 @@ class Corpus:
     def shar(self, kind: str) -> Path:
         """Return the folder of Lhotse Shar: wav or FLAC in plain tars."""
         return self.folder / ("shar.flac" if kind == "flac" else "shar")
-
-
-def default_folder() -> Path:
-    """Return a temporary folder; it is kept between runs until the system empties it."""
-    return Path(tempfile.gettempdir()) / ("uio_pipes_benchmarks_quick" if QUICK else "uio_pipes_benchmarks")
 
 
 def prepare(folder: Path) -> Corpus:

@@ -1,7 +1,5 @@
 """Corpora that many tests read (and none writes to)."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import json
@@ -22,6 +20,7 @@ import shar_corpus as shar_files
 import torch
 import touchdataset
 from corpus import Corpus
+from fault_server import FaultServer, serving
 from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
 
@@ -51,6 +50,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
         if str(error.filename).startswith("/proc") and not Path("/proc/self").exists():
             pytest.skip(f"there is no {error.filename}")
         raise
+
+
+# What takes long and finds little: `scripts/test` leaves it out, `scripts/test --all` and .ci/run do not.
+SLOW = ("browser", "benchmarks", "recipes", "sweeps", "test_docs.py", "test_packaging.py", "test_site.py")
+SLOW += ("test_tour.py",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in SLOW:
+            item.add_marker("slow")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -139,6 +150,12 @@ def feature_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Forty-eight short utterances in 24 shards: for topologies up to 4 × 4."""
     return corpus.shards(tmp_path_factory.mktemp("many"), [2, 3, 1, 2] * 6, seconds=(0.3, 0.8))
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """A tiny graph with each stage on a corpus of tar shards (or other data): what the contract tests stop and resume."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -53,8 +51,6 @@ from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
-
-__all__ = ["EXAMPLES"]
 
 PLAIN = {"user": "<u>{}\n", "assistant": "<a>{}</a>\n"}
 TURNS = [("user", "{wav}What was said?"), ("assistant", "{txt}")]

@@ -5,8 +5,6 @@ whose first line is a comment with a file's name is saved under it), each bash b
 the comment ``<!-- not run: REASON -->`` is passed over.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import runpy
@@ -16,8 +14,6 @@ import tempfile
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-
-__all__ = ["PAGES", "Block", "blocks"]
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -1,7 +1,5 @@
 """Exact resume, for every stage there is and for nodes of a user's own."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every page of the documentation works as it stands, in a reader's own folder; every stage has an example."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import inspect

@@ -1,7 +1,5 @@
 """Exact resume of graphs that nobody thought of: random stages, sizes, lanes and corpora with bad members."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +8,7 @@ from typing import Any
 import pytest
 from contract import Case, Record, check_cuts, check_twice, counted, digest, record
 from corpus import DAMAGE, Corpus
+from helpers_bad import code_points
 from hypothesis import HealthCheck, given, note, reject, settings
 from hypothesis import strategies as st
 
@@ -45,7 +44,7 @@ class Nest:
 
     several: str  # "mix" or "interleave"
     stop: Any
-    sources: tuple[Source | Nest, ...]
+    sources: "tuple[Source | Nest, ...]"
     steps: tuple[Step, ...]
 
     def build(self, corpora: dict[str, Corpus]) -> uio.Pipeline:
@@ -71,12 +70,6 @@ def with_steps(pipeline: uio.Pipeline, steps: tuple[Step, ...]) -> uio.Pipeline:
     for name, args, kwargs in steps:
         pipeline = getattr(pipeline, name)(*args, **kwargs)
     return pipeline
-
-
-def code_points(text: str) -> list[int]:
-    if text.endswith("7"):
-        raise ValueError("no sevens here")
-    return [ord(c) for c in text]
 
 
 def not_ending_in_4(sample: uio.Sample) -> bool:

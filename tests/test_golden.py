@@ -1,7 +1,5 @@
 """States that an earlier version saved (tests/golden) load, and go on with the same batches."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

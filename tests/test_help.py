@@ -1,7 +1,5 @@
 """Texts that ``help``, editors and completion show: every parameter is explained where it is written."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import pydoc

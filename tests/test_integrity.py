@@ -1,13 +1,12 @@
 """One kind of damage, made byte by byte, after the other: each has its own reason, and the rest goes on."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
 import logging
 import lzma
 import os
+import pickle
 import re
 import struct
 import tarfile
@@ -580,7 +579,6 @@ def test_failures_are_named_with_shard_member_and_offset(tmp_path: Path, caplog:
 
 
 def test_errors_of_data_survive_the_way_between_processes() -> None:
-    import pickle
 
     error = DataError("bad_crc", "other bytes", url="s.tar", member="a.wav", offset=7)
     error.key, error.item = "a", 3

@@ -1,7 +1,5 @@
 """A new stage is one file, and one line that names it: everything else works for it without being told."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 import pydoc

@@ -3,8 +3,6 @@
 It downloads a PyTorch for each of them, so it runs where everything is asked for: UIO_REQUIRE_ALL=1, as .ci/run does.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

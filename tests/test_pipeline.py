@@ -1,7 +1,6 @@
 """The description: immutable, picklable, without I/O, readable, and wrong arguments fail while it is written."""
 
-from __future__ import annotations
-
+import json
 import pickle
 import re
 from collections.abc import Callable
@@ -94,7 +93,6 @@ def test_describing_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_list_may_be_written_after_the_description(tmp_path: Path) -> None:
     graph = uio.from_raw_list(tmp_path / "x.list").decode_audio()
     loader = uio.Loader(graph)
-    import json
 
     (tmp_path / "x.list").write_text("\n".join(json.dumps(item) for item in raw_items(tmp_path, 2)))
     assert keys(loader) == ["R000", "R001"]
@@ -256,11 +254,6 @@ def test_wrong_arguments_fail_when_described(stage: str, build: Callable[[], Any
     assert isinstance(error.value, ValueError)
 
 
-def test_unknown_arguments_fail_when_described() -> None:
-    with pytest.raises(uio.PipelineError, match="'longest'; it takes function, min_frames, max_frames"):
-        RAW.filter(longest=10)
-
-
 # Wrong orders
 
 ORDERS: list[tuple[str, Callable[[], Any], str]] = [
@@ -289,11 +282,6 @@ ORDERS: list[tuple[str, Callable[[], Any], str]] = [
 def test_wrong_orders_fail_when_described(build: Callable[[], Any], says: str) -> None:
     with pytest.raises(uio.PipelineError, match=says):
         build()
-
-
-def test_pad_before_batch_says_that_a_batch_must_come_first() -> None:
-    with pytest.raises(uio.PipelineError, match=r"pad works on batchs?(es)?.*batch\("):
-        RAW.pad()
 
 
 # Lanes and the loader's arguments
@@ -408,29 +396,6 @@ def test_a_pipeline_given_to_a_loader_of_torch_says_what_to_do(kind: Any, option
 def test_an_index_into_a_pipeline_names_the_index() -> None:
     with pytest.raises(TypeError, match=r"uio\.open_index"):
         RAW[3]  # type: ignore[index]
-
-
-def test_a_pipeline_is_no_data_for_another_one() -> None:
-    with pytest.raises(uio.PipelineError, match="must yield utterances"):
-        uio.from_iterable(RAW)  # type: ignore[arg-type]
-
-
-def test_a_loader_of_files_says_what_to_add() -> None:
-    with pytest.raises(uio.PipelineError, match="load_from_raw"):
-        uio.Loader(uio.list_files("x"))
-    with pytest.raises(uio.PipelineError, match="load_from_tar"):
-        uio.Loader(uio.list_files("x").open_files())
-
-
-@pytest.mark.parametrize("epoch", [-1, 1.5, "1", None, True])
-def test_wrong_epochs(epoch: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="epoch"):
-        uio.Loader(RAW).set_epoch(epoch)
-
-
-def test_wrong_options_of_a_dataset_fail_at_once() -> None:
-    with pytest.raises(uio.PipelineError, match="on_error"):
-        RAW.as_dataset(on_error="ignore")
 
 
 FORGOTTEN: list[tuple[str, Callable[[uio.Pipeline], uio.Pipeline], str]] = [

@@ -1,7 +1,5 @@
 """The documentation site is whole: ``scripts/docs`` builds it, and refuses what a reader would stumble over."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

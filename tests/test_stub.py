@@ -1,7 +1,5 @@
 """pipeline.pyi tells editors and type checkers what the class really has, and is current."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import os

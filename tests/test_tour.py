@@ -1,7 +1,5 @@
 """The tour runs from top to bottom in a fresh kernel. ``python tests/test_tour.py`` runs it and stores its outputs."""
 
-from __future__ import annotations
-
 import base64
 import io
 import os

@@ -1,7 +1,5 @@
 """m4a, aac and wma: what was encoded comes back, in its place; what was cut off is noticed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Decoding and probing of real files of every encoding, whole, cut and damaged."""
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Callable

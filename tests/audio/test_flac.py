@@ -1,7 +1,5 @@
 """Whole FLAC files by dr_flac: the very samples of libsndfile, which also speaks for damaged ones."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

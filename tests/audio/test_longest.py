@@ -1,7 +1,5 @@
 """A recording of many hours in few bytes fills no memory; parts of it can be decoded as ever."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """MP3 files whose header does not tell their length are decoded to their end, and cuts of them are noticed."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

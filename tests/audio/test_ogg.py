@@ -1,7 +1,5 @@
 """An Ogg file that was cut off or damaged is noticed; libsndfile alone would decode what is left of it."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One table of first bytes: the format is the same for bytes and for a path, and by it names are checked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Frames of a time span, whatever the container, read from no more than its part of the file."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import itertools

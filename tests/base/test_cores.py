@@ -1,7 +1,5 @@
 """The number of cores: by affinity, quota and ranks."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hashes and draws: the same numbers for ever, since saved states and shuffled orders depend on them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """JSON that would stop a run, or take it down, is an ordinary ValueError."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A cache bounded in bytes."""
 
-from __future__ import annotations
-
 from uio_pipes.base.hashing import Lru
 
 

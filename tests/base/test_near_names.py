@@ -1,7 +1,5 @@
 """Names that there are not: what is meant, and in whose words."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

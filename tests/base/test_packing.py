@@ -1,7 +1,5 @@
 """Columns of whole numbers as strings: they come back as they were, and strings of another kind are refused."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

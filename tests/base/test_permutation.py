@@ -1,7 +1,5 @@
 """Shuffled numbers: each once, as keys choose, alike everywhere."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """Texts for people: numbers with their nouns."""
 
-from __future__ import annotations
-
 import pytest
 
 from uio_pipes.base.urls import counted

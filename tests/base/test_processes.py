@@ -1,7 +1,5 @@
 """Processes of a pool: what Ctrl-C does to them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

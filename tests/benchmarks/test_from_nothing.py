@@ -1,7 +1,5 @@
 """Every benchmark runs with an empty folder for temporary files, on few utterances: its figures mean nothing then."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The site and the reports as a reader has them: Chromium opens every page at two widths and finds nothing wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

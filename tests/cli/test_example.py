@@ -1,7 +1,5 @@
 """``uio example``: a folder in which everything can be tried, and nothing is overwritten."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

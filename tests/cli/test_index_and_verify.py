@@ -1,7 +1,5 @@
 """``uio index`` and ``uio verify``: what they write, say, and their exit codes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``uio inspect``, ``simulate``, ``bench`` and ``state`` as commands: JSON, files, exit codes, mistakes."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

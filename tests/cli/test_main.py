@@ -1,7 +1,5 @@
 """The ``uio`` command as such: quick, with a version, and kind to those who mistype."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

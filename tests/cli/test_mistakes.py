@@ -1,7 +1,5 @@
 """Mistakes of users, and odd data: commands overwrite nothing, and obey nothing that stands in data."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

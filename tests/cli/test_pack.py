@@ -1,7 +1,5 @@
 """``uio pack``, run as users run it: what it writes, what it survives, what it says."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """``uio pack`` of features, run as users run it: killed, in several processes, with mistakes."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``uio cmvn``, ``uio dict`` and ``uio spm``: of raw lists, shards and Kaldi folders the same."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

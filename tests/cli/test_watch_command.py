@@ -1,7 +1,5 @@
 """``uio watch`` beside a real training: it is killed, and goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

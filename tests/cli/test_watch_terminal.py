@@ -1,7 +1,5 @@
 """What ``uio watch`` shows on terminals of several sizes, of a large run."""
 
-from __future__ import annotations
-
 import re
 import time
 

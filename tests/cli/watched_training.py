@@ -1,7 +1,5 @@
 """A training that is watched: ``watched_training.py LIST FOLDER STEPS``, under torchrun."""
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """Deferred stages: those that must run before a field is read, and none that need not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

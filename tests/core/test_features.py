@@ -1,7 +1,5 @@
 """Features that are in the data go through every stage of features; what would make them from audio says so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fingerprints: a saved state fits only a graph that gives the same."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Streams without an end of which nothing is left: they end in an error that says why, and none turns for ever."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

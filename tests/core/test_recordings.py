@@ -1,7 +1,5 @@
 """Streams of several recordings: each is worked on by itself, as a stream of its own would be."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fault_server import serving
+from helpers_bad import code_points
 from tones import RATE, tone, wav_bytes
 
 import uio_pipes as uio
@@ -26,10 +25,6 @@ def items(sizes: list[list[int]] = SIZES) -> list[dict[str, Any]]:
         {"key": f"C{i}", "txt": "abc", "audio": [wav_bytes(tone(size, 10 * i + n)) for n, size in enumerate(each)]}
         for i, each in enumerate(sizes)
     ]
-
-
-def code_points(text: str) -> list[int]:
-    return [ord(character) for character in text]
 
 
 def test_each_becomes_what_a_stream_of_its_own_would() -> None:

@@ -1,7 +1,5 @@
 """Kinds of a state's fields: what fits is given back, everything else is refused by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Statistics as scalars, with the real TensorBoard."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Items looked at before their turn: same items, same errors and same states as without looking ahead."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

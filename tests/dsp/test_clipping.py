@@ -1,7 +1,5 @@
 """Clipping by its definition."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

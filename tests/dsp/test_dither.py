@@ -1,7 +1,5 @@
 """Noise for dither: normal, the utterance's own, as good as drawn anew."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """torchaudio that cannot be used here gives our error, with the remedy."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The filter bank as a module: the loader's features, of a padded batch at once."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

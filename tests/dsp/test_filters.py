@@ -1,7 +1,5 @@
 """The low-pass by its frequency response, loudness by the standard's own signals, pitch by the peak of the spectrum."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whisper's features against its published definition, its filters against those that it ships."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

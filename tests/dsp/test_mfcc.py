@@ -1,7 +1,5 @@
 """Cepstral coefficients against torchaudio's, at every rate and bank; the ends of the mel bank."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

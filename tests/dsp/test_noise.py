@@ -1,7 +1,5 @@
 """Noise at a ratio and reverberation, against torchaudio and against sums written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

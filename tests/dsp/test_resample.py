@@ -1,7 +1,5 @@
 """Resampling and speed against torchaudio's."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torchaudio

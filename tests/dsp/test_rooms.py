@@ -1,7 +1,5 @@
 """Computed rooms: decay times by Schroeder's integration, and places of echoes by geometry."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

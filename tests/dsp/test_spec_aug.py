@@ -1,7 +1,5 @@
 """Masks: their bounds, their distribution, and what they set to 0."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

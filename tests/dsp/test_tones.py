@@ -1,7 +1,5 @@
 """Tones in place of speech."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from uio_pipes.prep.example_speech import tone, toned

@@ -1,7 +1,5 @@
 """Codecs: what comes out has its place, its length, its band and about its noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -7,8 +7,6 @@ written here once more, and not taken from ``contract``, because that imports mo
 have.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Each test here runs on the CPU, which shows that the test itself is right, and on a GPU where there is one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

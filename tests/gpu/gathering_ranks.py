@@ -3,8 +3,6 @@
 They stop in the middle of an epoch; rank 0 saves the gathered state, and each rank the keys that it received.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

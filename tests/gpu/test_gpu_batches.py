@@ -1,7 +1,5 @@
 """Batches on their way to a GPU: whole, whatever the trainer's stream does, and counted when the trainer gets them."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``FbankModule`` on a GPU: the features of the CPU, under autocast and compiled, too."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Ranks under NCCL: the loader's own messages go by gloo, through no GPU, between the trainer's collectives."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import chain

@@ -1,7 +1,5 @@
 """Killed and resumed on a GPU: the batches and the losses are bit by bit those of an undisturbed training."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

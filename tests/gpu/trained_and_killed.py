@@ -1,7 +1,5 @@
 """Trains a small model, saves a checkpoint and is killed later: ``trained_and_killed.py DEVICE LIST CHECKPOINT``."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Small tokenizers of transformers, made here, with chat templates like those of well-known models."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs the real ``uio`` command, and makes it something to pack."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -16,8 +14,6 @@ import numpy as np
 import soundfile
 from forks import Forks
 from processes import environment
-
-__all__ = ["FORKS", "RATE", "UIO", "digests", "make_wav", "members", "programs", "ranks", "start", "uio", "write_list"]
 
 UIO = str(Path(sys.executable).with_name("uio"))
 FORKS = Forks()

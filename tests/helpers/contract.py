@@ -4,8 +4,6 @@ A case is a pipeline with the options of its loader. ``record`` runs it undistur
 batch; ``check_cuts`` goes on from those states and compares. Everything delivered is compared by a digest of its bits.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import importlib
@@ -32,18 +30,6 @@ from uio_pipes.core.lane import Lane, Pulse
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-
-__all__ = [
-    "Case",
-    "Record",
-    "all_stages",
-    "check_cuts",
-    "check_node",
-    "digest",
-    "in_fresh_process",
-    "keys_of",
-    "record",
-]
 
 State = dict[str, str]
 

@@ -1,7 +1,5 @@
 """Conversations in each shape that they are written in, with wavs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small corpora of seeded noise: tar shards (plain or compressed, damaged on request), raw lists, feature shards."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -12,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-
-__all__ = ["DAMAGE", "Corpus", "feature_shards", "raw_list", "shards", "wav_bytes"]
 
 # What can be wrong, and the reason under which it is counted
 DAMAGE = {

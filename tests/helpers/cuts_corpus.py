@@ -1,15 +1,11 @@
 """Manifests of cuts, written without Lhotse (tests/interop has those that Lhotse wrote)."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import corpus
-
-__all__ = ["RATE", "cut_of", "cuts", "write_cuts"]
 
 RATE = 8000
 

@@ -5,8 +5,6 @@ loaders of single lanes that are never stopped, get each change at the batch whe
 sources from the beginning.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging
@@ -27,8 +25,6 @@ from contract import digest
 from journeys import TOPOLOGIES, begun, in_processes
 
 import uio_pipes as uio
-
-__all__ = ["SHARDS", "different", "journey"]
 
 LANES = 8
 SHARDS = [2, 3, 1, 2] * 5  # utterances of each

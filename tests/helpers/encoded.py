@@ -1,14 +1,10 @@
 """m4a, aac and wma files, made by FFmpeg's own encoders."""
 
-from __future__ import annotations
-
 import io
 from fractions import Fraction
 
 import numpy as np
 import pytest
-
-__all__ = ["CODECS", "chirp", "encode"]
 
 CODECS = {"m4a": ("ipod", "aac"), "alac": ("ipod", "alac"), "aac": ("adts", "aac"), "wma": ("asf", "wmav2")}
 FRAME = 1024  # samples given to the encoders at a time

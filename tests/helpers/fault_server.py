@@ -1,7 +1,5 @@
 """An HTTP server on a local port that can fail in every way there is, on schedule; it notes what it was asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct
@@ -16,8 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from servers import running
-
-__all__ = ["FaultServer", "Served", "serving"]
 
 
 @dataclass
@@ -39,7 +35,7 @@ class Served:
     redirect: str = ""
     latency: float = 0.0
     cap: int | None = None
-    lie: Lie | None = None
+    lie: "Lie | None" = None
 
 
 Lie = Callable[

@@ -4,8 +4,6 @@ All else is as in a process of its own: arguments, folder, environment, streams,
 Tests of how a command starts, is interrupted or killed start it themselves.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import fcntl
@@ -31,8 +29,6 @@ from typing import NoReturn
 
 import call
 import huge_pages
-
-__all__ = ["Forks"]
 
 HEAVY = [  # the first optimizer of a process imports torch._dynamo
     "torch._dynamo",

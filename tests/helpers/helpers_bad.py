@@ -1,7 +1,6 @@
 """Tiny fixtures for tests that need odd, broken or hand-made input: every byte is made here."""
 
-from __future__ import annotations
-
+import contextlib
 import io
 import json
 import tarfile
@@ -14,6 +13,7 @@ import soundfile
 import torch
 
 import uio_pipes as uio
+from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
@@ -22,27 +22,17 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.stage import Stage
 
-__all__ = [
-    "END",
-    "Given",
-    "Members",
-    "audio",
-    "drained",
-    "keys",
-    "members",
-    "noise",
-    "raw_items",
-    "raw_list",
-    "run",
-    "shard",
-    "shard_list",
-    "started",
-    "tar",
-]
-
 Members = list[tuple[str, bytes]]
 END = 1024  # bytes of a tar's end marker
 RATE = 8000
+
+
+def code_points(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def ones(text: str) -> list[int]:
+    return [1] * len(text)
 
 
 def noise(samples: int, seed: int = 0, channels: int = 1) -> np.ndarray:
@@ -119,6 +109,34 @@ def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Loader]:
         return list(loader), loader
     except NothingRead:
         return [], loader
+
+
+def each_alone(pipeline: uio.Pipeline) -> tuple[list[Any], dict[str, int]]:
+    """All utterances, and what was counted. If all of them failed, that is an error."""
+    loader, samples = uio.Loader(pipeline.batch(1)), list[Any]()
+    with contextlib.suppress(uio.TooManyFailures):
+        samples.extend(sample for batch in loader for sample in batch)
+    return samples, loader.stats().skipped
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy of a nested value with another one at ``path``."""
+    if not path:
+        return new
+    out = value.copy()
+    out[path[0]] = replaced(value[path[0]], path[1:], new)
+    return out
+
+
+def planned(pipeline: uio.Pipeline, **options: Any) -> tuple[dict[str, Plan], list[Any]]:
+    """The plan of each utterance by its key, and the utterances, none of which may fail."""
+    plans: dict[str, Plan] = {}
+
+    def look(sample: uio.Sample) -> bool:
+        plans[sample["key"]] = sample.plan
+        return True
+
+    return plans, run(pipeline.filter(look), **{"on_error": "raise", **options})[0]
 
 
 def keys(batches: Iterable[Any]) -> list[str]:

@@ -1,14 +1,10 @@
 """A server that answers as the Hugging Face hub does, as far as ``huggingface_hub`` asks to read a data set's files."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-__all__ = ["Hub", "hub"]
 
 
 class Hub(ThreadingHTTPServer):

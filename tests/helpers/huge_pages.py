@@ -1,11 +1,7 @@
 """Puts the memory of this process into huge pages, which makes forks cheap: each of them copies the table of pages."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
-
-__all__ = ["collapse"]
 
 HUGE = 2 << 20
 MADV_COLLAPSE = 25  # Linux 6.1 has it; elsewhere nothing happens, and forks cost what they cost

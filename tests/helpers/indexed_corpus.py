@@ -1,12 +1,8 @@
 """Indexes for the corpora of other tests, which nobody writes to: in a folder of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from uio_pipes.prep.index import IndexedLists, index_lists
-
-__all__ = ["indexed"]
 
 
 def indexed(path: Path | str, folder: Path) -> IndexedLists:

@@ -1,15 +1,11 @@
 """A small Kaldi data folder: recordings, tables, features in arks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
 import corpus
 import kaldiio
 import numpy as np
-
-__all__ = ["KaldiCorpus", "feats", "recordings"]
 
 
 @dataclass(frozen=True)

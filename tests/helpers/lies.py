@@ -3,8 +3,6 @@
 Each is asked as ``Served.lie``. ``wire`` writes as it is; a client that goes away meanwhile ends the answer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import itertools
@@ -13,8 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from fault_server import Lie, Served
-
-__all__ = ["LIES", "first_times", "head", "wire"]
 
 PAGE = b"<!DOCTYPE html>\n<html><head><title>502</title></head>\n<body>Busy. Come back later.</body></html>\n"
 

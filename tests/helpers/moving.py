@@ -1,15 +1,11 @@
 """Loaders whose lanes move to other numbers of workers at given batches, whatever the rates are."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import uio_pipes as uio
 from uio_pipes.run.tuning import Tuner, WorkerPlan
-
-__all__ = ["PLANS", "Scripted", "moving", "patient"]
 
 PLANS = (WorkerPlan(1, 2), WorkerPlan(3, 1), WorkerPlan(2, 4), WorkerPlan(4, 2), WorkerPlan(1, 1))
 

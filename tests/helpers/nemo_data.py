@@ -1,7 +1,5 @@
 """NeMo's manifests and tars, laid out as its convert_to_tarred_audio_dataset.py documents them."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile
@@ -12,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import corpus
-
-__all__ = ["Tarred", "plain", "seconds", "tar", "tarred", "wav", "write"]
 
 Row = dict[str, Any]
 

@@ -1,7 +1,5 @@
 """Ogg files, made by libsndfile, and their pages taken apart and put together again."""
 
-from __future__ import annotations
-
 import io
 import struct
 from collections.abc import Iterator
@@ -9,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import soundfile
-
-__all__ = ["Page", "join", "ogg", "pages"]
 
 END = 4  # the flag of a stream's last page
 

@@ -1,11 +1,8 @@
 """Reads a page of a report as a browser and a screen reader do, and says what is wrong with it."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 
-__all__ = ["Page"]
 VOID = {"meta", "link"}
 
 

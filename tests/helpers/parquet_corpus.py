@@ -1,15 +1,11 @@
 """Parquet files as Hugging Face's ``datasets`` and pyarrow write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from corpus import wav_bytes
-
-__all__ = ["rows", "write"]
 
 
 def rows(count: int, first: int = 0, seconds: tuple[float, float] = (0.3, 1.5)) -> list[dict[str, Any]]:

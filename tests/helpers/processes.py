@@ -1,7 +1,5 @@
 """Runs a test file as a script in processes of its own, bounded in time, and leaves none behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -13,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-__all__ = ["environment", "launch", "left", "raises"]
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:

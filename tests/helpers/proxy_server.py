@@ -1,7 +1,5 @@
 """A real HTTP proxy on a local port: GET of whole URLs, and CONNECT. It notes what it was asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -11,8 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from servers import running
-
-__all__ = ["ProxyServer", "proxying"]
 
 
 class ProxyServer(ThreadingHTTPServer):

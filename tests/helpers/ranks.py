@@ -3,8 +3,6 @@
 ``ranks.py WORLD SCRIPT ARGUMENTS``: once a rank has failed, the others are killed, and its exit status is that of all.
 """
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal

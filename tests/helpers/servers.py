@@ -1,7 +1,5 @@
 """Real servers on local ports, for as long as a block runs."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator

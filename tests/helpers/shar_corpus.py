@@ -1,15 +1,11 @@
 """A small Shar, written without Lhotse (tests/interop has those that Lhotse wrote)."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import corpus
-
-__all__ = ["shar"]
 
 
 def shar(root: Path, sizes: Sequence[int], rate: int = 8000) -> Path:

@@ -1,14 +1,10 @@
 """Noise as samples and as wav files in memory."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 
 import numpy as np
 import soundfile
-
-__all__ = ["RATE", "tone", "wav_bytes"]
 
 RATE = 16_000
 

@@ -1,7 +1,5 @@
 """The layout of a TouchDataset as its description says, written and read field by field: independent of the package."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

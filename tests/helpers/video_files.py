@@ -1,7 +1,5 @@
 """Small video files, made by FFmpeg: the number of a frame can be read from its brightness."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -4,8 +4,6 @@ The namenode answers LISTSTATUS, GETFILESTATUS and GETCONTENTSUMMARY, and sends 
 sends the bytes from ``offset``, at most ``length``. Errors are RemoteExceptions in JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading
@@ -14,8 +12,6 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
-
-__all__ = ["Hdfs", "serving_hdfs"]
 
 EXCEPTIONS = {  # status and package, as Hadoop's
     "FileNotFoundException": (404, "java.io"),

@@ -1,7 +1,5 @@
 """Accelerate with the real package: ``prepare`` leaves our loader alone, and checkpoints hold all ranks' lanes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

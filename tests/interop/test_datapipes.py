@@ -1,7 +1,5 @@
 """torch's own ``IterDataPipe`` graphs, before a pipeline and behind one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hugging Face's ``datasets`` through ``from_iterable``: real objects, no map of the user's, exact in resuming."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

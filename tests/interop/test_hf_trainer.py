@@ -1,7 +1,5 @@
 """The ``Trainer`` of transformers with the real package: resumed exactly or not at all, and data is dealt out once."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

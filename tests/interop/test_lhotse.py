@@ -1,8 +1,5 @@
 """Shar that the real Lhotse wrote, read by ``from_lhotse_shar``."""
 
-from __future__ import annotations
-
-import contextlib
 import gzip
 import json
 import shutil
@@ -14,6 +11,7 @@ import numpy as np
 import pytest
 from contract import Case, check_cuts, check_node, check_twice, in_fresh_process, keys_of, record, some_cuts
 from corpus import Corpus
+from helpers_bad import each_alone
 
 lhotse = pytest.importorskip("lhotse")
 from shar_data import cut_set, rewrite, write_shar  # noqa: E402
@@ -37,14 +35,6 @@ def copy(shar: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(shar, tmp_path / "shar"))
 
 
-def delivered(pipeline: uio.Pipeline) -> tuple[list[Any], dict[str, int]]:
-    """All utterances, and what was counted. If all of them failed, that is an error."""
-    loader, samples = uio.Loader(pipeline.batch(1)), list[Any]()
-    with contextlib.suppress(uio.TooManyFailures):
-        samples.extend(sample for batch in loader for sample in batch)
-    return samples, loader.stats().skipped
-
-
 def lines(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
@@ -60,7 +50,7 @@ def keys(numbers: Any) -> list[str]:
 @pytest.mark.parametrize("form", ["flac", "wav"])
 def test_audio_and_text_are_lhotses_own(form: str, cuts: Any, tmp_path: Path) -> None:
     folder = write_shar(tmp_path, cuts, recording=form)
-    samples, skipped = delivered(uio.from_lhotse_shar(folder).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_shar(folder).decode_audio())
     assert skipped == {}
     read = list(lhotse.CutSet.from_shar(in_dir=folder))
     assert [s["key"] for s in samples] == [cut.id for cut in read]
@@ -74,7 +64,7 @@ def test_audio_and_text_are_lhotses_own(form: str, cuts: Any, tmp_path: Path) ->
 
 def test_features_as_numpy(tmp_path: Path) -> None:
     folder = write_shar(tmp_path / "shar", cut_set(tmp_path, 6, features=True), features="numpy")
-    samples, skipped = delivered(uio.from_lhotse_shar(folder).sort(6))
+    samples, skipped = each_alone(uio.from_lhotse_shar(folder).sort(6))
     assert skipped == {}
     for cut in lhotse.CutSet.from_shar(in_dir=folder):
         (found,) = (s["feat"] for s in samples if s["key"] == cut.id)
@@ -84,20 +74,20 @@ def test_features_as_numpy(tmp_path: Path) -> None:
 def test_features_packed_by_lilcom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("lilcom")
     folder = write_shar(tmp_path / "shar", cut_set(tmp_path, 3, features=True), features="lilcom")
-    samples, skipped = delivered(uio.from_lhotse_shar(folder).sort(6))
+    samples, skipped = each_alone(uio.from_lhotse_shar(folder).sort(6))
     assert skipped == {}
     for cut in lhotse.CutSet.from_shar(in_dir=folder):
         (found,) = (s["feat"] for s in samples if s["key"] == cut.id)
         np.testing.assert_array_equal(found, cut.load_features())
     monkeypatch.setitem(sys.modules, "lilcom", None)
-    assert delivered(uio.from_lhotse_shar(folder)) == ([], {"missing_codec": 3})
+    assert each_alone(uio.from_lhotse_shar(folder)) == ([], {"missing_codec": 3})
 
 
 def test_fields_may_be_chosen_by_paths_globs_and_braces(tmp_path: Path) -> None:
     folder = write_shar(tmp_path / "shar", cut_set(tmp_path, 6, features=True), recording="wav", features="numpy")
-    assert {"wav", "feat"} <= set(delivered(uio.from_lhotse_shar(folder).decode_audio())[0][0])
+    assert {"wav", "feat"} <= set(each_alone(uio.from_lhotse_shar(folder).decode_audio())[0][0])
     named = {"cuts": f"{folder}/cuts.*.jsonl.gz", "recording": f"{folder}/recording.{{000000..000001}}.tar"}
-    samples, _ = delivered(uio.from_lhotse_shar(named).decode_audio())
+    samples, _ = each_alone(uio.from_lhotse_shar(named).decode_audio())
     assert len(samples) == 6
     assert "feat" not in samples[0]
 
@@ -106,7 +96,7 @@ def test_values_in_jsonl_and_placeholders(tmp_path: Path) -> None:
     made = list(cut_set(tmp_path, 6))
     del made[3].custom["snr"]
     folder = write_shar(tmp_path / "shar", lhotse.CutSet.from_cuts(made), recording="wav", snr="jsonl")
-    samples, skipped = delivered(uio.from_lhotse_shar(folder).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_shar(folder).decode_audio())
     assert skipped == {}
     assert [s.get("snr") for s in samples] == [0.0, 0.5, 1.0, None, 2.0, 2.5]
 
@@ -115,7 +105,7 @@ def test_cuts_without_audio_are_counted(tmp_path: Path) -> None:
     made = list(cut_set(tmp_path, 5))
     made[2].recording = None
     folder = write_shar(tmp_path / "shar", lhotse.CutSet.from_cuts(made), recording="wav")
-    samples, skipped = delivered(uio.from_lhotse_shar(folder).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_shar(folder).decode_audio())
     assert [s["key"] for s in samples] == keys([0, 1, 3, 4])
     assert skipped == {"missing_audio": 1}
 
@@ -128,7 +118,7 @@ def test_cuts_that_were_edited_later_are_cut_out(copy: Path) -> None:
     wanted = list(lhotse.CutSet.from_shar(in_dir=copy))[1].load_audio()
     edited[2] |= {"type": "MixedCut"}
     write_lines(first, [json.dumps(cut) for cut in edited])
-    samples, skipped = delivered(uio.from_lhotse_shar(copy).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_shar(copy).decode_audio())
     assert skipped == {"unsupported_cut": 1}
     np.testing.assert_array_equal(samples[1]["wav"].numpy(), wanted)
     assert wanted.shape == (1, 1600)
@@ -136,7 +126,7 @@ def test_cuts_that_were_edited_later_are_cut_out(copy: Path) -> None:
 
 def test_one_file_a_field_without_numbers(cuts: Any, tmp_path: Path) -> None:
     folder = write_shar(tmp_path, cuts, size=None)
-    assert [s["key"] for s in delivered(uio.from_lhotse_shar(folder))[0]] == keys(range(14))
+    assert [s["key"] for s in each_alone(uio.from_lhotse_shar(folder))[0]] == keys(range(14))
 
 
 # Damage
@@ -144,7 +134,7 @@ def test_one_file_a_field_without_numbers(cuts: Any, tmp_path: Path) -> None:
 
 def test_a_recording_that_is_missing_in_the_middle_is_one_error(copy: Path) -> None:
     rewrite(copy / "recording.000001.tar", lambda name: not name.startswith("c005"))
-    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    samples, skipped = each_alone(uio.from_lhotse_shar(copy))
     assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 5)
     assert skipped == {"missing_recording": 1}
 
@@ -152,7 +142,7 @@ def test_a_recording_that_is_missing_in_the_middle_is_one_error(copy: Path) -> N
 def test_a_recording_of_no_cut_is_one_error(copy: Path) -> None:
     first = copy / "cuts.000001.jsonl.gz"
     write_lines(first, [line for line in lines(first) if "c005" not in line])
-    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    samples, skipped = each_alone(uio.from_lhotse_shar(copy))
     assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 5)
     assert skipped == {"missing_cut": 1}
 
@@ -171,7 +161,7 @@ def test_files_of_different_lengths_are_said_to_be(what: str, copy: Path) -> Non
 def test_data_without_a_manifest_and_the_other_way_round(copy: Path) -> None:
     rewrite(copy / "recording.000000.tar", lambda name: name != "c001.json")
     rewrite(copy / "recording.000002.tar", lambda name: name != "c010.flac")
-    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    samples, skipped = each_alone(uio.from_lhotse_shar(copy))
     assert [s["key"] for s in samples] == keys(i for i in range(14) if i not in (1, 10))
     assert skipped == {"bad_pair": 2, "missing_recording": 2}
 
@@ -181,11 +171,11 @@ def test_no_flipped_or_missing_byte_of_a_tar_goes_unnoticed(where: int, copy: Pa
     path = copy / "recording.000001.tar"
     whole = path.read_bytes()
     path.write_bytes(whole[:where] + bytes([whole[where] ^ 0x55]) + whole[where + 1 :])
-    samples, skipped = delivered(uio.from_lhotse_shar(copy).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_shar(copy).decode_audio())
     assert len(samples) + sum(skipped.get(r, 0) for r in ("missing_recording", "bad_audio", "truncated_audio")) == 14
     assert skipped
     path.write_bytes(whole[: len(whole) // 2])
-    samples, skipped = delivered(uio.from_lhotse_shar(copy).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_shar(copy).decode_audio())
     assert skipped["short_shard"] == 1
     assert 10 <= len(samples) < 14
 
@@ -193,7 +183,7 @@ def test_no_flipped_or_missing_byte_of_a_tar_goes_unnoticed(where: int, copy: Pa
 def test_cuts_that_cannot_be_unpacked_to_their_end(copy: Path) -> None:
     path = copy / "cuts.000001.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-30])
-    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    samples, skipped = each_alone(uio.from_lhotse_shar(copy))
     assert skipped == {"truncated": 1, "short_shard": 1}
     assert [s["key"] for s in samples if s["key"] < "c004" or s["key"] > "c007"] == keys([*range(4), *range(8, 14)])
 
@@ -201,7 +191,7 @@ def test_cuts_that_cannot_be_unpacked_to_their_end(copy: Path) -> None:
 def test_a_bad_line_of_cuts_is_one_cut(copy: Path) -> None:
     path = copy / "cuts.000001.jsonl.gz"
     write_lines(path, ["{oops" if i == 2 else line for i, line in enumerate(lines(path))])
-    samples, skipped = delivered(uio.from_lhotse_shar(copy))
+    samples, skipped = each_alone(uio.from_lhotse_shar(copy))
     assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 6)
     assert skipped == {"bad_line": 1, "missing_cut": 1}
 
@@ -209,11 +199,11 @@ def test_a_bad_line_of_cuts_is_one_cut(copy: Path) -> None:
 def test_missing_files_are_named_before_anything_is_read(copy: Path, tmp_path: Path) -> None:
     (copy / "recording.000002.tar").unlink()
     with pytest.raises(ListError, match="000002"):
-        delivered(uio.from_lhotse_shar(copy))
+        each_alone(uio.from_lhotse_shar(copy))
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "a.txt").write_text("a")
     with pytest.raises(ListError, match="is not a Lhotse Shar"):
-        delivered(uio.from_lhotse_shar(tmp_path / "empty"))
+        each_alone(uio.from_lhotse_shar(tmp_path / "empty"))
     with pytest.raises(PipelineError, match="source must be a folder"):
         uio.from_lhotse_shar({"recording": ["a"]})
 

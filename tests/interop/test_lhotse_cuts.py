@@ -1,9 +1,6 @@
 """Cuts that the real Lhotse wrote, read by ``from_lhotse_cuts``; and cuts that we wrote, read by Lhotse."""
 
-from __future__ import annotations
-
 import base64
-import contextlib
 import io
 import json
 import os
@@ -15,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import corpus
+import fsspec
 import nemo_data
 import numpy as np
 import pytest
 import soundfile
 import touchdataset
 from command import start
+from helpers_bad import each_alone
 
 lhotse = pytest.importorskip("lhotse")
 from cuts_corpus import RATE, cut_of, write_cuts  # noqa: E402
@@ -36,21 +35,13 @@ from uio_pipes.reports.inspect import inspect  # noqa: E402
 from uio_pipes.run.planning import plan_lanes  # noqa: E402
 
 
-def delivered(pipeline: uio.Pipeline) -> tuple[list[Any], dict[str, int]]:
-    """All utterances, and what was counted. If all of them failed, that is an error."""
-    loader, samples = uio.Loader(pipeline.batch(1)), list[Any]()
-    with contextlib.suppress(uio.TooManyFailures):
-        samples.extend(sample for batch in loader for sample in batch)
-    return samples, loader.stats().skipped
-
-
 def written(path: Path, cuts: Any) -> Path:
     CutSet.from_cuts(cuts).to_file(path)
     return path
 
 
 def reading(path: Path, **options: Any) -> list[Any]:
-    samples, skipped = delivered(uio.from_lhotse_cuts(path, **options).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path, **options).decode_audio())
     assert skipped == {}
     return samples
 
@@ -111,7 +102,7 @@ def test_changes_in_the_manifest_are_made_as_lhotse_makes_them(change: str, part
 def test_other_changes_are_counted_by_name(change: str, tmp_path: Path) -> None:
     cut = getattr(a_cut(tmp_path), change)(0.9)
     path = written(tmp_path / "cuts.jsonl", [cut, a_cut(tmp_path, 1)])
-    samples, skipped = delivered(uio.from_lhotse_cuts(path))
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path))
     assert (len(samples), skipped) == (1, {"unsupported_transform": 1})
 
 
@@ -140,7 +131,7 @@ def test_channels_and_several_files(tmp_path: Path) -> None:
     sources = [AudioSource("file", [at], part.sources[0].source) for at, part in enumerate(parts)]
     both = MultiCut("both", 0, 2.0, [0, 1], recording=Recording("two", sources, 16_000, 32_000, 2.0, [0, 1]))
     path = written(tmp_path / "cuts.jsonl", [stereo, right, both])
-    samples, skipped = delivered(uio.from_lhotse_cuts(path).decode_audio(channel=None))
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path).decode_audio(channel=None))
     assert skipped == {}
     for sample, cut in zip(samples, [stereo, right, both], strict=True):
         np.testing.assert_array_equal(sample["wav"].numpy(), cut.load_audio())
@@ -160,7 +151,7 @@ def test_features(form: str, part: bool, tmp_path: Path) -> None:
     cuts = cuts.compute_and_store_features(lhotse.Fbank(), tmp_path / "feats", storage_type=WRITERS[form])
     made = [cut.truncate(offset=6.3, duration=3.3) if part else cut for cut in cuts]
     path = written(tmp_path / "cuts.jsonl", made)
-    samples, skipped = delivered(uio.from_lhotse_cuts(path, fields={"wav": None}).sort(2))
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path, fields={"wav": None}).sort(2))
     assert skipped == {}
     for cut in made:
         (found,) = (s["feat"] for s in samples if s["key"] == cut.id)
@@ -179,7 +170,7 @@ def test_kaldis_arks_and_forms_that_are_not_read(tmp_path: Path) -> None:
     cuts += [whole | {"id": "b", "start": 0.5, "duration": 1.0, "features": cuts[0]["features"]}]
     cuts += [whole | {"id": "c", "features": features | {"storage_key": "utt", "storage_type": "numpy_hdf5"}}]
     cuts += [whole | {"id": "d", "features": features | {"storage_key": "nobody"}}]
-    samples, skipped = delivered(uio.from_lhotse_cuts(write_cuts(tmp_path / "cuts.jsonl", cuts)).sort(1))
+    samples, skipped = each_alone(uio.from_lhotse_cuts(write_cuts(tmp_path / "cuts.jsonl", cuts)).sort(1))
     assert skipped == {"unsupported_features": 1, "bad_features": 1}
     np.testing.assert_array_equal(samples[0]["feat"], matrix)
     np.testing.assert_array_equal(samples[1]["feat"], matrix[50:150])
@@ -229,7 +220,7 @@ def test_supervisions_are_joined_or_become_utterances_of_their_own(tmp_path: Pat
     path = written(tmp_path / "cuts.jsonl", [cut])
     (joined,) = reading(path)
     assert (joined["txt"], joined.get("speaker"), joined["language"]) == ("one two", None, "en")
-    samples, skipped = delivered(uio.from_lhotse_cuts(path).segments(field="supervisions").decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path).segments(field="supervisions").decode_audio())
     assert skipped == {}
     assert [(s["key"], s["txt"], s["speaker"], s.get("mood")) for s in samples] == [
         ("s0a", "one", "A", None),
@@ -260,13 +251,13 @@ def test_a_supervision_has_the_audio_of_its_channel(shar: bool, tmp_path: Path) 
         source = uio.from_lhotse_shar(write_shar(tmp_path / "shar", CutSet.from_cuts([cut]), recording="wav"))
         (cut,) = CutSet.from_shar(in_dir=tmp_path / "shar")
     graph = source.segments(field="supervisions")
-    samples, skipped = delivered(graph.decode_audio(channel=None))
+    samples, skipped = each_alone(graph.decode_audio(channel=None))
     theirs = {own.id: own for own in cut.trim_to_supervisions(keep_overlapping=False)}
     assert skipped == {}
     assert [len(sample["wav"]) for sample in samples] == [1, 1, 2]
     for sample in samples:
         np.testing.assert_array_equal(sample["wav"].numpy(), theirs[sample["key"]].load_audio())
-    joined, _ = delivered(source.segments(field="supervisions", merge_seconds=5, cut_seconds=(0.3, 5)).decode_audio())
+    joined, _ = each_alone(source.segments(field="supervisions", merge_seconds=5, cut_seconds=(0.3, 5)).decode_audio())
     assert [sample["txt"] for sample in joined] == ["one", "two", "three"], "only those of one channel are joined"
     np.testing.assert_array_equal(joined[1]["wav"].numpy(), theirs["s0b"].load_audio())
 
@@ -275,7 +266,7 @@ def test_a_supervision_of_a_channel_that_is_not_there_is_counted(tmp_path: Path)
     stereo, mono = telephone(tmp_path), a_cut(tmp_path, 1)
     stereo.supervisions[0].channel = mono.supervisions[0].channel = 3
     graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [stereo, mono])).segments(field="supervisions")
-    samples, skipped = delivered(graph)
+    samples, skipped = each_alone(graph)
     assert ([sample["txt"] for sample in samples], skipped) == (["one", "three", "one", "two"], {"no_such_channel": 1})
 
 
@@ -284,14 +275,14 @@ def test_a_shar_of_one_channel_is_the_channel_of_its_supervisions(tmp_path: Path
     cut = a_cut(tmp_path)
     cut.supervisions[0].channel = 1
     folder = write_shar(tmp_path / "shar", CutSet.from_cuts([cut]), recording="wav")
-    samples, skipped = delivered(uio.from_lhotse_shar(folder).segments(field="supervisions").decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_shar(folder).segments(field="supervisions").decode_audio())
     assert ([sample["txt"] for sample in samples], skipped) == (["one", "two"], {})
 
 
 def test_of_supervisions_that_overlap_the_edge_what_lies_inside_is_cut_out(tmp_path: Path) -> None:
     windows = list(CutSet.from_cuts([a_cut(tmp_path)]).cut_into_windows(0.6))
     path = written(tmp_path / "cuts.jsonl", windows)
-    samples, skipped = delivered(uio.from_lhotse_cuts(path).segments(field="supervisions").decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path).segments(field="supervisions").decode_audio())
     assert skipped == {"missing_segments": 1}, "of the window without speech"
     assert [(s["key"], round(s["start"], 6), round(s["end"], 6)) for s in samples] == [
         ("s0a", 0.1, 0.6), ("s0a", 0.6, 0.9), ("s0b", 1.0, 1.2), ("s0b", 1.2, 1.5),
@@ -307,7 +298,7 @@ def test_supervisions_outside_of_the_cut_are_counted(tmp_path: Path) -> None:
     for name, begin, duration in (("before", -2.0, 1.5), ("after", 2.0, 0.5), ("rounded", -1e-9, 2.0 + 1e-7)):
         cut.supervisions.append(SupervisionSegment(name, cut.recording_id, begin, duration, text=name))
     graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut])).segments(field="supervisions")
-    samples, skipped = delivered(graph.decode_audio())
+    samples, skipped = each_alone(graph.decode_audio())
     assert ([sample["key"] for sample in samples], skipped) == (["rounded", "s0a", "s0b"], {"bad_segment": 2})
     assert samples[0]["wav"].shape == (1, 32_000)
     with pytest.raises(uio.DataError, match=r"-2.0 to -0.5 s, lies outside of the 2.000 s of the cut"):
@@ -319,7 +310,7 @@ def test_segments_of_a_shar_keep_speakers_and_cut_arrays(tmp_path: Path) -> None
     cut = stored(a_cut(tmp_path), tmp_path).truncate(offset=0.04)
     fields = {"recording": "wav", "ali": "numpy", "emb": "lilcom", "target": "wav"}
     folder = write_shar(tmp_path / "shar", CutSet.from_cuts([cut]), **fields)
-    samples, skipped = delivered(uio.from_lhotse_shar(folder).segments(field="supervisions").decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_shar(folder).segments(field="supervisions").decode_audio())
     assert skipped == {}
     (read,) = CutSet.from_shar(in_dir=folder)
     theirs = sorted(read.trim_to_supervisions(keep_overlapping=False), key=lambda one: one.start)
@@ -338,12 +329,12 @@ def test_what_is_left_out_of_a_shar_is_not_opened(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         folder = write_shar(tmp_path / "shar", cuts, recording="wav", target="wav", ali="numpy")
     (folder / "target.000000.tar").write_bytes(b"damaged")
-    samples, skipped = delivered(uio.from_lhotse_shar(folder, fields={"target": None, "alignment": "ali"}))
+    samples, skipped = each_alone(uio.from_lhotse_shar(folder, fields={"target": None, "alignment": "ali"}))
     assert (len(samples), skipped) == (3, {})
     assert "target" not in samples[0]
     np.testing.assert_array_equal(samples[0]["alignment"], np.arange(50))
     (folder / "recording.000000.tar").unlink()
-    assert delivered(uio.from_lhotse_shar(folder, fields={"wav": None, "target": None}))[1] == {"missing_audio": 3}
+    assert each_alone(uio.from_lhotse_shar(folder, fields={"wav": None, "target": None}))[1] == {"missing_audio": 3}
 
 
 def test_what_cannot_be_read_is_counted_by_name(tmp_path: Path) -> None:
@@ -353,10 +344,10 @@ def test_what_cannot_be_read_is_counted_by_name(tmp_path: Path) -> None:
         "p", [AudioSource("command", [0], f"cat {tmp_path}/r0.wav")], 16_000, 32_000, 2.0))  # fmt: skip
     bare = MonoCut("bare", 0, 2.0, 0)
     path = written(tmp_path / "cuts.jsonl", [plain, plain.pad(3.0), mixed, piped, bare])
-    samples, skipped = delivered(uio.from_lhotse_cuts(path).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path).decode_audio())
     assert [s["key"] for s in samples] == [plain.id]
     assert skipped == {"unsupported_cut": 2, "pipe_not_allowed": 1, "missing_audio": 1}
-    samples, skipped = delivered(uio.from_lhotse_cuts(path, allow_pipes=True).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path, allow_pipes=True).decode_audio())
     assert [s["key"] for s in samples] == [plain.id, "piped"]
     np.testing.assert_array_equal(samples[1]["wav"].numpy(), plain.load_audio())
 
@@ -372,7 +363,7 @@ def test_other_manifests_are_refused_with_the_remedy(tmp_path: Path) -> None:
         ("raw.jsonl", "no.* cut"),
     ):
         with pytest.raises(uio.ListError, match=words):
-            delivered(uio.from_lhotse_cuts(tmp_path / name))
+            each_alone(uio.from_lhotse_cuts(tmp_path / name))
 
 
 def longer(cut: dict[str, Any], seconds: float, rate: int) -> dict[str, Any]:
@@ -396,7 +387,7 @@ def test_damaged_lines_cost_one_cut_each(tmp_path: Path) -> None:
         json.dumps(longer(good[7], good[7]["duration"], 2 * RATE)),
     ]
     path.write_text("\n".join(changed) + "\n")
-    samples, skipped = delivered(uio.from_lhotse_cuts(path).decode_audio())
+    samples, skipped = each_alone(uio.from_lhotse_cuts(path).decode_audio())
     assert [s["key"] for s in samples] == ["C000"]
     assert skipped == {
         "bad_line": 2,
@@ -411,7 +402,6 @@ def test_damaged_lines_cost_one_cut_each(tmp_path: Path) -> None:
 
 
 def test_memory_and_urls(tmp_path: Path) -> None:
-    import fsspec
 
     cut = cut_of(tmp_path, 1)
     data = Path(cut["recording"]["sources"][0]["source"]).read_bytes()
@@ -496,7 +486,7 @@ def test_packed_supervisions_are_those_of_the_channel_that_is_kept(tmp_path: Pat
     cut = telephone(tmp_path)
     path = written(tmp_path / "cuts.jsonl", [MonoCut("right", 0, 2.0, 1, cut.supervisions, recording=cut.recording)])
     done = convert(str(path), str(tmp_path / "indexed"))
-    samples, skipped = delivered(uio.from_indexed(done.data_list).segments(field="supervisions").decode_audio())
+    samples, skipped = each_alone(uio.from_indexed(done.data_list).segments(field="supervisions").decode_audio())
     theirs = soundfile.read(tmp_path / "r0.wav", always_2d=True)[0][:, 1]
     assert ([sample["txt"] for sample in samples], skipped) == (["two", "three"], {}), "one is of the other channel"
     for sample in samples:

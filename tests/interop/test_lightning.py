@@ -1,7 +1,5 @@
 """Lightning's ``Trainer`` with the real package: its hooks find the state, and it shards nothing a second time."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -1,8 +1,5 @@
 """Shards that the real webdataset wrote are read, and webdataset reads shards of ours."""
 
-from __future__ import annotations
-
-import contextlib
 import io
 import json
 from pathlib import Path
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 from contract import Case, check_cuts, record, some_cuts
+from helpers_bad import each_alone
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
@@ -33,20 +31,12 @@ def spoken(i: int, **more: Any) -> dict[str, Any]:
     return {"__key__": f"K{i:03d}", "wav": corpus.wav_bytes(i), **more}
 
 
-def delivered(pipeline: uio.Pipeline) -> tuple[list[Any], dict[str, int]]:
-    """All utterances, and what was counted. If all of them failed, that is an error."""
-    loader, samples = uio.Loader(pipeline.batch(1)), list[Any]()
-    with contextlib.suppress(uio.TooManyFailures):
-        samples.extend(sample for batch in loader for sample in batch)
-    return samples, loader.stats().skipped
-
-
 # What webdataset wrote
 
 
 def test_audio_text_and_other_members(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar", [spoken(i, txt=f"文{i}", cls=i, **{"mask.npy": np.arange(i)}) for i in range(5)])
-    samples, skipped = delivered(uio.from_shard_list(str(path), grouping="webdataset").decode_audio())
+    samples, skipped = each_alone(uio.from_shard_list(str(path), grouping="webdataset").decode_audio())
     assert skipped == {}
     for i, (sample, own) in enumerate(zip(samples, webdataset.WebDataset(str(path), shardshuffle=False), strict=True)):
         assert sample["key"] == own["__key__"] == f"K{i:03d}"
@@ -61,11 +51,11 @@ def test_text_in_json(tmp_path: Path) -> None:
     texts: list[Any] = [{"text": f"文{i}", "speaker": i} for i in range(6)]
     texts[2], texts[4] = {"words": "x"}, ["text"]
     path = write(tmp_path / "a.tar", [spoken(i, json=text) for i, text in enumerate(texts)])
-    samples, skipped = delivered(uio.from_shard_list(str(path), grouping="webdataset", text="json:text"))
+    samples, skipped = each_alone(uio.from_shard_list(str(path), grouping="webdataset", text="json:text"))
     assert [s["txt"] for s in samples] == ["文0", "文1", "文3", "文5"]
     assert json.loads(samples[1]["json"])["speaker"] == 1
     assert skipped == {"missing_text": 1, "bad_text": 1}
-    assert delivered(uio.from_shard_list(str(path)))[1] == {"missing_text": 6}
+    assert each_alone(uio.from_shard_list(str(path)))[1] == {"missing_text": 6}
     with pytest.raises(PipelineError, match="text must be a suffix"):
         uio.from_shard_list(str(path), text="a/b")
 
@@ -77,7 +67,7 @@ def test_text_under_another_suffix_and_members_of_webdatasets_own(tmp_path: Path
     (tmp_path / "b.tar").write_bytes(corpus._tar([*own, *spoken_of]))
     assert [s["__key__"] for s in webdataset.WebDataset(str(tmp_path / "b.tar"), shardshuffle=False)] == ["K9"]
     pipeline = uio.from_shard_list(str(tmp_path / "*.tar"), grouping="webdataset", text="transcript")
-    samples, skipped = delivered(pipeline)
+    samples, skipped = each_alone(pipeline)
     assert [s["txt"] for s in samples] == ["文0", "文1", "文2", "nine"]
     assert skipped == {}
 
@@ -138,7 +128,7 @@ def test_a_group_that_is_not_there_is_named(groups: Path) -> None:
 def test_features_are_bit_for_bit_what_webdataset_reads(groups: Path) -> None:
     shards = sorted(map(str, groups.glob("*/data-*.tar")))
     own = {s["__key__"]: s["npy"] for s in webdataset.WebDataset(shards, shardshuffle=False).decode()}
-    samples, _ = delivered(uio.from_shard_list(shards).sort(4))
+    samples, _ = each_alone(uio.from_shard_list(shards).sort(4))
     assert len(samples) == len(own) == 22
     for sample in samples:
         np.testing.assert_array_equal(sample["feat"], own[sample["key"]])
@@ -159,7 +149,7 @@ def test_webdataset_reads_what_uio_pack_wrote(tmp_path: Path) -> None:
     raw = corpus.raw_list(tmp_path / "raw", 9)
     pack(raw.list, tmp_path / "out", tmp_path / "shards.list", PackSettings(size=4, sample_rate=None))
     shards = (tmp_path / "shards.list").read_text().split()
-    ours, _ = delivered(uio.from_shard_list(tmp_path / "shards.list").decode_audio())
+    ours, _ = each_alone(uio.from_shard_list(tmp_path / "shards.list").decode_audio())
     theirs = list(webdataset.WebDataset(shards, shardshuffle=False))
     assert [s["__key__"] for s in theirs] == [s["key"] for s in ours] == list(raw.keys)
     for sample, own in zip(ours, theirs, strict=True):

@@ -1,7 +1,5 @@
 """WeNet's reading, by its own rules, of what `uio pack` wrote; and Lhotse's, over webdataset."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The local cache: right, bounded, shared, and safe under kill -9, damage and a full disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

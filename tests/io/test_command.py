@@ -1,7 +1,5 @@
 """Kaldi's pipes: run without a shell, checked, never left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,13 +1,10 @@
 """Every fault of a server, over real sockets: what is tried again, from which byte on, and what is said in the end."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle
 import random
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -31,12 +28,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 4)
     monkeypatch.setattr(connections, "STALL", 0.4)
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with serving() as made:
-        yield made
 
 
 def read_on(file: RemoteFile, step: int = 70_000) -> bytes:

@@ -1,10 +1,7 @@
 """Requests to HTTP servers, and their answers: none takes for ever, and every error is the package's own."""
 
-from __future__ import annotations
-
 import random
 import time
-from collections.abc import Iterator
 
 import pytest
 from fault_server import FaultServer, Lie, serving
@@ -25,12 +22,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "ATTEMPTS", 3)
     monkeypatch.setattr(retry, "TOTAL", 2.0)
     monkeypatch.setattr(connections, "STALL", 0.3)
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with serving() as made:
-        yield made
 
 
 OTHER_FILE = {"compresses it unasked", "sends a page instead, with status 200"}  # as far as bytes can tell

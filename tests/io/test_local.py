@@ -1,7 +1,5 @@
 """LocalFile, Ref and opening: what is read, what is noticed, how many files stay open."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time

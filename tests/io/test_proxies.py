@@ -1,7 +1,5 @@
 """HTTP, HTTPS and S3 through a real proxy that the environment names; its credentials are told to nobody else."""
 
-from __future__ import annotations
-
 import base64
 import random
 import ssl
@@ -40,12 +38,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     proxies.proxy_for.cache_clear()
     yield
     proxies.proxy_for.cache_clear()
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with serving() as made:
-        yield made
 
 
 @pytest.fixture

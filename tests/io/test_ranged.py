@@ -1,14 +1,12 @@
 """Answers that are shorter than asked: what came is compared with what there is, and the rest asked for."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any
 
 import fsspec
 import pytest
-from fault_server import FaultServer, serving
+from fault_server import FaultServer
 from fsspec.spec import AbstractFileSystem
 from lies import LIES
 
@@ -27,12 +25,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "ATTEMPTS", 3)
     monkeypatch.setattr(connections, "STALL", 0.4)
     monkeypatch.setattr(readahead, "BEGIN", 60_000)
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with serving() as made:
-        yield made
 
 
 def ways(file: RemoteFile, tmp_path: Any) -> list[bytes]:

@@ -1,9 +1,6 @@
 """Redirects that aiohttp follows, for options that only it knows: the user's headers stay at home."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,12 +25,6 @@ LIMIT = {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=5)}}
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 3)
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with serving() as made:
-        yield made
 
 
 @pytest.mark.parametrize(

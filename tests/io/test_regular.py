@@ -1,7 +1,5 @@
 """Nothing but files is opened: a FIFO would be waited for, a device never end. Each is said at once, and counted."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

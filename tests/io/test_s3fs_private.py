@@ -4,8 +4,6 @@ If one of these fails after a new s3fs was installed, mend io/s3fs_private.py; t
 All hold with the versions below, the last that they were tried with. No server is asked.
 """
 
-from __future__ import annotations
-
 import inspect
 import threading
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Byte sources: the same bytes from a file and from every kind of stream, and every way a stream can break."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Files on HDFS: the same utterances as from local ones, over WebHDFS, in spite of faults; no secret gets out."""
 
-from __future__ import annotations
-
 import json
 import logging
 import random

@@ -7,8 +7,6 @@ The tests beside the fault run first, and most others only if those miss it. It 
 change of the tests: what was caught before must be caught after it. The exit status is the number of faults missed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Packs slowly, to be killed: ``slow_pack.py LIST OUT``. Without torch: it starts in a fraction of a second."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -10,8 +8,6 @@ from pathlib import Path
 
 from uio_pipes.prep.pack import LengthGroup, PackSettings, pack
 from uio_pipes.prep.writing.shards import ShardWriter
-
-__all__ = ["SETTINGS", "kill_oneself"]
 
 SETTINGS = PackSettings(size=7, groups=(LengthGroup(10, 100), LengthGroup(100, 200)))
 

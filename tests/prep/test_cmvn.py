@@ -1,7 +1,5 @@
 """Global CMVN from the pipeline: Kaldi's sums, the same bits on any number of workers, resumed after a kill."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

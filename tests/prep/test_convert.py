@@ -1,7 +1,5 @@
 """Conversions: every source to a TouchDataset and back, sample by sample; killed, damaged, misused."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Dictionaries of characters and of SentencePiece pieces."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

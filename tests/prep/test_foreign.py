@@ -1,7 +1,5 @@
 """Data that no source reads: named as what they are, with a line of Python that does read them; never passed over."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

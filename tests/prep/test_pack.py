@@ -1,7 +1,5 @@
 """Packing raw lists into shards."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

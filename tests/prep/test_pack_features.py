@@ -1,7 +1,5 @@
 """Packing features: those of Kaldi's arks, and those computed of audio, equal to what kaldiio and a pipeline give."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Parquet files for the commands: inspect, verify, convert, simulate."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The kind of data at a path, and what inspect, verify and convert make of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,13 +1,9 @@
 """Files under a folder, and archives like those that corpora are published in."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile
 from pathlib import Path
-
-__all__ = ["digests", "tgz"]
 
 
 def digests(root: Path) -> dict[str, str]:

@@ -1,13 +1,9 @@
 """A recipe's ``main`` called in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-__all__ = ["Result", "invoked"]
 
 
 class Result(NamedTuple):

@@ -1,7 +1,5 @@
 """The program that ``test_launch`` starts: it notes its start and its end. ``python -m launched FOLDER STATUS``."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A real HTTP server on a local port: ranges, and on request slow, cut off, failing or without ranges."""
 
-from __future__ import annotations
-
 import http.server
 import time
 from collections.abc import Iterator
@@ -9,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from servers import running
-
-__all__ = ["RangeServer", "serve"]
 
 
 class RangeServer(http.server.ThreadingHTTPServer):

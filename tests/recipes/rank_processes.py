@@ -4,8 +4,6 @@ As a script: ``rank_processes.py ROOT WORLD SEED`` trains undisturbed to ROOT/ca
 everything at random moments: by both signals, and while a checkpoint is being written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,13 +1,9 @@
 """A prepared folder of noise, and settings of a model that learns it in seconds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import corpus
-
-__all__ = ["TINY", "prepare"]
 
 TINY = [
     *("model.dim=16", "model.heads=2", "model.feed_forward=32", "model.encoder_layers=1", "model.decoder_layers=2"),

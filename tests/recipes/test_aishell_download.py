@@ -1,7 +1,5 @@
 """AISHELL-1's archives, as OpenSLR has them but small: fetched, checked, unpacked, interrupted, damaged, hostile."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import tarfile

@@ -1,7 +1,5 @@
 """From AISHELL-1's layout to lists, statistics, shards and the dictionary."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The whole AISHELL recipe, from nothing to an exported model, on a corpus of seconds and a model of nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

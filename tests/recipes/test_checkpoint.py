@@ -1,7 +1,5 @@
 """Checkpoints: there when complete, passed over when torn, the last K kept."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import Any

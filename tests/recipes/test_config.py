@@ -1,7 +1,5 @@
 """The configuration: what is in it, and how it refuses what it should not be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decoding on any number of ranks, killed at any moment: the files are those of an undisturbed run, byte by byte."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Averaging, and export to torch.export and TorchScript: what is loaded again gives what the model gives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import corpus

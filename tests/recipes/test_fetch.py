@@ -1,7 +1,5 @@
 """Downloads from a real HTTP server: killed, cut off, refused, damaged."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import signal

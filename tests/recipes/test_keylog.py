@@ -1,7 +1,5 @@
 """The check that an epoch contained every utterance exactly once, across a crash: it must notice when it did not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

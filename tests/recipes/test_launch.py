@@ -1,7 +1,5 @@
 """Stages and what they start: signals are handed on, a second command is kept out, problems are told in a line."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """LibriSpeech's archives, as OpenSLR has them but small: fetched, checked, unpacked, interrupted, damaged."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The mini LibriSpeech: read by the field's own readers, the same bytes for a seed, no sentence in two parts."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """From LibriSpeech's layout to lists, statistics, pieces and shards."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

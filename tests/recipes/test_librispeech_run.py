@@ -1,7 +1,5 @@
 """The whole LibriSpeech recipe on a corpus of seconds and a model of nothing, and its options."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

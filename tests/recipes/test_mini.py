@@ -1,7 +1,5 @@
 """The mini corpus: AISHELL-1's layout, the same bytes for a seed, no sentence in two parts."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The model: losses by definition, and no utterance that depends on its neighbours."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """The recipes' graphs: by data type, augmented for training, as they are for validation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Error rates, and the alignments printed under each other."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The four decoding modes against slow references: every alignment, every text, plain loops."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The speech language model: packed rows give what one row for each utterance gives, and parts never see each other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training the speech language model: killed anywhere it goes on as before, and packing changes no loss."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

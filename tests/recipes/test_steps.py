@@ -1,7 +1,5 @@
 """Optimizer steps: groups of batches, accumulation, ranks without batches, the learning rate."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from pathlib import Path

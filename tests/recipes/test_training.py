@@ -1,7 +1,5 @@
 """The trainer: precisions, uneven ends, other topologies, torn checkpoints, what it writes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Killed at random moments, by SIGKILL and SIGTERM, in a save too: the weights come out as if nothing had been."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Under torchrun: its ranks end with it, keep others out of the folder, and tell a problem once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

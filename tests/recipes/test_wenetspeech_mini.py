@@ -1,7 +1,5 @@
 """The mini corpus: WenetSpeech's layout and JSON, the same for a seed, with the faults that the real one has."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From WenetSpeech.json to raw lists of segments."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The recipe as its users run it: stage by stage, interrupted, again, and without a corpus."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

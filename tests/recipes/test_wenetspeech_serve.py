@@ -1,7 +1,5 @@
 """Shards behind a real S3-compatible server and a real HTTP server with ranges, both on a socket."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A prepared folder of noise and a model of 16 dimensions: what training takes seconds with."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

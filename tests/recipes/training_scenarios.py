@@ -1,7 +1,5 @@
 """As a script, with a prepared folder: trainings whose outcome ``test_training.py`` looks at."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from pathlib import Path

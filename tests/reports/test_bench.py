@@ -1,7 +1,6 @@
 """``uio bench``: clocks on every stage change nothing, and say where the time went. No test is decided by timing."""
 
-from __future__ import annotations
-
+import re
 import time
 
 import pytest
@@ -107,7 +106,6 @@ def found(*shares: tuple[str, float], workers: float | None = None, handed: floa
     ],
 )
 def test_advice_names_what_dominates(result: Bench, words: str) -> None:
-    import re
 
     assert re.search(words, result.advice)
 

@@ -1,22 +1,16 @@
 """``uio buckets``: boundaries by the lengths that batches have, of all utterances or of a sample."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 from corpus import Corpus
-from helpers_bad import raw_items, raw_list
+from helpers_bad import code_points, raw_items, raw_list
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.reports.buckets import find_buckets, shuffled
 from uio_pipes.stages.batches.buckets import longest_of, pairs_of
-
-
-def code_points(text: str) -> list[int]:
-    return [ord(character) for character in text]
 
 
 def lengths_of(graph: uio.Pipeline) -> np.ndarray:

@@ -1,7 +1,5 @@
 """``uio inspect``: counts, hours, characters, failures of every kind of data; what it is not for."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

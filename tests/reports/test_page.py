@@ -1,7 +1,5 @@
 """A page of a report: whole, safe, and readable by everyone, whatever is in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import given, settings

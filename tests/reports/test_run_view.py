@@ -1,7 +1,5 @@
 """The view of a running training, from records whose numbers are known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``uio simulate``: what it says is what loaders do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpus import Corpus
+from helpers_bad import code_points
 
 import uio_pipes as uio
 from uio_pipes.cli.plan import simulation_tables
@@ -27,10 +26,6 @@ def by_frames(pipeline: uio.Pipeline) -> uio.Pipeline:
 def in_buckets(pipeline: uio.Pipeline) -> uio.Pipeline:
     audio = pipeline.decode_audio().fbank(num_mel_bins=8).shuffle(5)
     return audio.bucket_batch([45, 60], bucket_batch_sizes=[4, 3, 2], max_wait=9).pad()
-
-
-def code_points(text: str) -> list[int]:
-    return [ord(character) for character in text]
 
 
 def by_both(pipeline: uio.Pipeline) -> uio.Pipeline:

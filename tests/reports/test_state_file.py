@@ -1,11 +1,10 @@
 """``uio state``: what a checkpoint holds; two compared; moved to another topology."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import pickle
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,6 @@ def test_a_lane_read_to_its_end_has_nothing_to_come(many_shards: Corpus) -> None
 
 
 def _keys(shard: str) -> set[str]:
-    import tarfile
 
     with tarfile.open(shard) as tar:
         return {name.split(".")[0] for name in tar.getnames()}

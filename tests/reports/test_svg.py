@@ -1,7 +1,5 @@
 """Charts: what is drawn is where it belongs, and tooltips tell the numbers."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

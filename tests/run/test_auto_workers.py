@@ -1,7 +1,5 @@
 """``num_workers="auto"``: lanes move to other numbers of workers within an epoch, and nobody could tell."""
 
-from __future__ import annotations
-
 import json
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """However a run ends, nothing is left behind; and an error in a worker arrives as what it was."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

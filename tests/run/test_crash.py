@@ -4,8 +4,6 @@ The trainer keeps a log of what it has been given. Log and loader state are save
 steps, so what a crashed run has done is what its last checkpoint says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

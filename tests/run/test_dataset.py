@@ -1,7 +1,5 @@
 """``as_dataset()`` in other people's loaders: torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

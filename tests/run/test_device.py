@@ -1,7 +1,5 @@
 """Batches on a device, the next one under way: the same stream, and states as without. ``meta`` stands for a GPU."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ends of epochs under real DDP: very uneven lists, a rank without data, gradients accumulated over 3 batches."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

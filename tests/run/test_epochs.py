@@ -1,7 +1,5 @@
 """Epochs made of steps, batches passed over, lengths known beforehand, validation, and several loaders."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import time
@@ -194,12 +192,6 @@ def test_what_is_skipped_is_not_decoded(many_shards: Corpus) -> None:
     loader.skip(10)
     delivered = [k for b in loader for k in keys_of(b)]
     assert sorted(decoded) == sorted(delivered) == sorted(many_shards.keys[30:])
-
-
-@pytest.mark.parametrize("count", [-1, 1.5, "3"])
-def test_skip_wants_a_count(many_shards: Corpus, count: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="skip"):
-        uio.Loader(training(many_shards)).skip(count)
 
 
 def test_a_skip_to_come_is_in_the_state_and_another_epoch_forgets_it(many_shards: Corpus) -> None:

@@ -1,13 +1,11 @@
 """States as an adversary, or a broken disk, would make them: a message or the right thing, never a crash or a hang."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
 import pytest
 from corpus import Corpus
-from helpers_bad import keys
+from helpers_bad import keys, replaced
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from indexed_corpus import indexed
@@ -47,14 +45,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the paths of all values in a nested value; each can be replaced."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for name, each in inner for place in places(each, (*path, name)))]
-
-
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    if not path:
-        return new
-    out = value.copy()
-    out[path[0]] = replaced(value[path[0]], path[1:], new)
-    return out
 
 
 def go_on(graph: uio.Pipeline, state: dict[str, Any]) -> list[str] | None:

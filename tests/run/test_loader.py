@@ -1,7 +1,5 @@
 """The loader as its user meets it: epochs, states and what does not fit them, counts, several at once."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """Workers that the system ends, crash or have no room: our words say so, with the remedy, wherever the trainer is."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

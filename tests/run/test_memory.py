@@ -1,7 +1,5 @@
 """A long run in one process: many batches, epochs and resumes leave no handle, and no memory that grows."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

@@ -1,7 +1,5 @@
 """Meshes: ranks that differ in other dimensions than those of the data get the same batches. Eight processes, gloo."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -16,6 +14,7 @@ import pytest
 import torch.distributed as dist
 from command import programs
 from contract import digest
+from helpers_bad import ones
 from processes import launch
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -39,10 +38,6 @@ def graph() -> uio.Pipeline:
     items = [{"key": f"U{i}", "txt": "a" * (1 + i * 7 % 11)} for i in range(400)]
     text = uio.from_iterable(items).sharding_filter().tokenize(ones)
     return text.shuffle(20).sort(5, length="tokens").dynamic_batch(max_tokens=24)
-
-
-def ones(text: str) -> list[int]:
-    return [1] * len(text)
 
 
 # What each process does

@@ -1,7 +1,5 @@
 """Mixes that change during a run: ``loader.reweight``, edited mixes that are adopted, and the journal of both."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter
@@ -13,6 +11,7 @@ import corpus
 import edits
 import numpy as np
 import pytest
+from helpers_bad import ones
 from torch.utils.data import DataLoader
 
 import uio_pipes as uio
@@ -31,10 +30,6 @@ def mixed(weights: dict[str, float] | None = None, stop: Any = "all") -> uio.Pip
     weights = weights or {"a": 1, "b": 1}
     sources = {name: texts(name).sharding_filter() for name in weights}
     return uio.mix(sources, weights, stop=stop).tokenize(ones).shuffle(20).dynamic_batch(max_tokens=24)
-
-
-def ones(text: str) -> list[int]:
-    return [1] * len(text)
 
 
 class Again(uio.Node):

@@ -1,7 +1,5 @@
 """Epochs without one utterance: an error where reading failed, a word where stages left out all."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

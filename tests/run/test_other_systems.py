@@ -1,7 +1,5 @@
 """What of Linux's is missing on macOS: imitated, since there is no such machine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

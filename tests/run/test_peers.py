@@ -1,7 +1,5 @@
 """One peer reads and the others receive: nobody could tell by batches, states or errors. Four processes, gloo."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -17,6 +15,7 @@ import torch
 import torch.distributed as dist
 from command import programs
 from contract import digest
+from helpers_bad import ones
 from moving import Scripted, patient
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -43,10 +42,6 @@ def items(count: int) -> list[dict[str, str]]:
 def graph(count: int = 150) -> uio.Pipeline:
     text = uio.from_iterable(items(count)).sharding_filter().tokenize(ones).map(read, length="same")
     return text.shuffle(20).sort(5, length="tokens").dynamic_batch(max_tokens=24).pad()
-
-
-def ones(text: str) -> list[int]:
-    return [1] * len(text)
 
 
 def read(sample: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Planned epochs: the same batches as in a run of them, and ``len(loader)``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import corpus
 import pytest
 from corpus import Corpus
+from helpers_bad import code_points
 
 import uio_pipes as uio
 from uio_pipes.reports.simulate import simulate
@@ -30,10 +29,6 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.append(json.dumps(line | {"duration": (size - 44) / 16000}))
     (root / "timed.list").write_text("\n".join(lines) + "\n")
     return root / "timed.list"
-
-
-def code_points(text: str) -> list[int]:
-    return [ord(c) for c in text]
 
 
 def by_frames(pipeline: uio.Pipeline) -> uio.Pipeline:

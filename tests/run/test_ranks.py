@@ -1,7 +1,5 @@
 """A rank that waits for others in vain says for whom and for what. Real processes, gloo."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Workers on a Ray cluster of several nodes: batches and states are those of local ones, whatever dies meanwhile."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -1,7 +1,5 @@
 """A batch made again: bit by bit what it was, from any position, on any topology; the loader does not move."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Tensors on their way through shared memory that is used again: nothing that anyone still holds ever changes."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """``loader.skip`` of a range of steps, and of utterances by their keys: all else stays as it is, on any topology."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -110,12 +108,6 @@ def test_steps_of_a_stream(many_shards: Corpus) -> None:
         assert got + [digest(batch) for batch in (batches if one is loader else one)] == second[:6]
         one.set_epoch(2)
         assert [digest(batch) for batch in one] == third
-
-
-@pytest.mark.parametrize("wrong", [range(-1, 3), range(5, 2, -1), "3", 1.5])
-def test_what_cannot_be_passed_over(many_shards: Corpus, wrong: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="skip"):
-        uio.Loader(training(many_shards.list)).skip(wrong)
 
 
 def test_an_epoch_of_which_all_is_passed_over_is_no_error(many_shards: Corpus) -> None:

@@ -1,7 +1,5 @@
 """States that ranks saved one by one under ``uneven="join"``, where ranks are in different places, epochs too."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

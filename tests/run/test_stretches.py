@@ -1,7 +1,5 @@
 """One numbering of steps: whatever names a batch by its step means the one that the trainer got at that step."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rule 6: lanes move, state does not change. Saved under one topology, restored under another."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

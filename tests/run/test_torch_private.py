@@ -4,8 +4,6 @@ If one of these fails after a new torch was installed, mend run/private.py; the 
 All hold with torch 2.14.1, the last that they were tried with.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Decisions of ``num_workers="auto"``, from given rates: no clock is asked."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Damaged shards and utterances through the loader: all that is intact comes, the rest is counted, named, budgeted."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import logging
@@ -11,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fsspec
 import pytest
 import zstandard
 from helpers_bad import END, Members, audio, keys, members, raw_items, run, shard, shard_list, tar
@@ -143,7 +142,6 @@ def test_a_strict_run_stops_in_a_worker_with_the_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["gz", "memory"])
 def test_streams_find_the_same(tmp_path: Path, name: str, suffix: str) -> None:
     """A gzipped shard and a remote one are read as streams; what is wrong with them is found there too."""
-    import fsspec
 
     damage = DAMAGES[name]
     if suffix == "gz":

@@ -1,7 +1,5 @@
 """``from_conversations``: turns of text and audio, in each shape that they are written in."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

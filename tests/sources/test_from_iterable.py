@@ -1,7 +1,5 @@
 """``from_iterable``: any Python object, resumed at its number, by its state, or by skipping."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,26 +160,6 @@ def test_datapipes_in_and_out() -> None:
     out = uio.from_iterable(Source()).sharding_filter().as_datapipe(seed=1)
     assert isinstance(out, IterDataPipe)
     assert [x["txt"] for x in out.map(add_suffix)] == [item["txt"] + "!" for item in ITEMS]
-
-
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        ((x for x in ITEMS), "only once"),
-        (iter(ITEMS), "only once"),
-        (7, "must yield utterances"),
-        ("data.list", "must yield utterances"),
-        ({"train": ITEMS}, r"must yield utterances.*; choose one of its values, such as data\[.train.\]"),
-    ],
-)
-def test_what_cannot_be_gone_through_again_is_refused(items: Any, message: str) -> None:
-    with pytest.raises(uio.PipelineError, match=message):
-        uio.from_iterable(items)
-
-
-def test_items_that_are_no_mappings_are_named() -> None:
-    with pytest.raises(uio.PipelineError, match=r"item 1 must be a mapping .*, not tuple"):
-        list(uio.Loader(uio.from_iterable([ITEMS[0], ("wav", "txt")])))
 
 
 def test_a_shorter_iterable_does_not_pass_for_the_one_of_the_state() -> None:

@@ -1,7 +1,5 @@
 """``from_parquet``: rows of Parquet files, dealt by row groups; read as pyarrow and ``datasets`` wrote them."""
 
-from __future__ import annotations
-
 import gc
 import json
 import time
@@ -27,10 +25,6 @@ from uio_pipes.sources.parquet.group import RowGroup, RowOrder
 
 def delivered(pipeline: uio.Pipeline, **options: Any) -> list[Any]:
     return list(uio.Loader(pipeline, **options))
-
-
-def keys(pipeline: uio.Pipeline, **options: Any) -> list[str]:
-    return [sample["key"] for sample in delivered(pipeline, **options)]
 
 
 @pytest.fixture
@@ -233,19 +227,3 @@ def test_a_file_that_changes_during_the_run_is_counted(tmp_path: Path) -> None:
 
 
 # Wrong arguments
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"fields": ["audio"]}, 'from_parquet: fields must be .* as in {"wav": "audio"'),
-        ({"shuffle": 1}, "from_parquet: shuffle must be True or False, not 1"),
-        ({"columns": "age"}, "columns must be names"),
-        ({"paths": []}, "paths must be"),
-        ({"paths": 5}, "paths must be"),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_fail_at_once(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(uio.PipelineError, match=says):
-        uio.from_parquet(**{"paths": "a.parquet", **arguments})

@@ -1,7 +1,5 @@
 """TouchDatasets: the layout byte for byte, in true random order, and what is wrong with damaged ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -453,21 +451,6 @@ def test_states_of_other_data_are_refused(folder: Path, tmp_path: Path) -> None:
     other = touchdataset.write(tmp_path, touchdataset.speech(COUNT, seed=9))
     with pytest.raises(uio.StateError, match="list"):
         uio.Loader(uio.from_indexed(other)).load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(([],), "dirs must"), ((" ",), "dirs must"), (([3],), "dirs must")],
-)
-def test_wrong_arguments_fail_when_described(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(uio.PipelineError, match=message):
-        uio.from_indexed(*arguments)
-
-
-@pytest.mark.parametrize("metainfo", ["", "a/b", 3])
-def test_a_wrong_metainfo_fails_when_described(metainfo: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="metainfo must be"):
-        uio.from_indexed("x", metainfo=metainfo)
 
 
 def test_a_channel_that_is_not_there_is_counted(folder: Path) -> None:

@@ -1,7 +1,5 @@
 """Several shards read at once in a lane: the order, and that nothing is lost of any of them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``from_kaldi``: utterances joined from Kaldi's tables, none silently lost."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lists: every way to name them, every way to get them wrong, and the order that they are dealt in."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import threading
@@ -240,18 +238,6 @@ def test_lists_are_wrong_in_a_worker_as_they_are_here(tmp_path: Path) -> None:
     path = raw_list(tmp_path / "x.list", raw_items(tmp_path, 2))
     with pytest.raises(uio.ListError, match=r"x\.list, line 1"):
         run(uio.from_shard_list(path), num_workers=1)
-
-
-@pytest.mark.parametrize("paths", [[], "", "  ", [""], ["a.list", " "], [1], [None], ["a.list", 3.5], [["a.list"]]])
-def test_what_is_no_list_fails_when_described(paths: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="name a list file"):
-        uio.list_files(paths)
-
-
-@pytest.mark.parametrize("paths", [None, 3])
-def test_what_cannot_be_iterated_fails_when_described(paths: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="list"):
-        uio.list_files(paths)
 
 
 def test_describing_reads_nothing_from_an_iterator_later() -> None:

@@ -1,7 +1,5 @@
 """Sources counted beforehand: how their epochs are dealt."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Raw lists: whole recordings, segments, precomputed features; and lines that are wrong."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

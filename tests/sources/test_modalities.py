@@ -1,7 +1,5 @@
 """TouchDatasets with more than audio and metadata, or less: video and others, texts alone, tokens, mixtures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 import touchdataset
 from contract import Case, check_cuts, record, some_cuts
+from helpers_bad import code_points
 from video_files import FPS, near, video
 
 import uio_pipes as uio
@@ -282,12 +281,8 @@ def _frames(source: uio.Pipeline) -> uio.Pipeline:
 GRAPHS: dict[str, tuple[str, Any]] = {
     "video": ("audio+video+metainfo", _frames),
     "tokens": ("texttoken", lambda p: p.shuffle(3).batch(2).pad()),
-    "texts": ("metainfo", lambda p: p.tokenize(_code_points).shuffle(3).batch(2).pad()),
+    "texts": ("metainfo", lambda p: p.tokenize(code_points).shuffle(3).batch(2).pad()),
 }  # fmt: skip
-
-
-def _code_points(text: str) -> list[int]:
-    return [ord(c) for c in text]
 
 
 @pytest.mark.parametrize("name", list(GRAPHS))

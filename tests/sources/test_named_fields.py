@@ -1,7 +1,5 @@
 """``fields={"wav": "audio"}`` in every source: the user's names count before the source looks at what is there."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -292,15 +290,6 @@ STARTS: dict[str, Callable[[dict[str, str]], Any]] = {
 def test_a_json_member_is_refused_where_there_are_none(name: str) -> None:
     with pytest.raises(uio.PipelineError, match="name the field itself, 'who'"):
         STARTS[name]({"speaker": "json:who"})
-
-
-def test_names_that_data_cannot_have_are_refused() -> None:
-    with pytest.raises(uio.PipelineError, match=r"must name fields that there are \(key, wav, .*not 'text'"):
-        uio.from_kaldi("wav.scp", "text", fields={"words": "text"})
-    with pytest.raises(uio.PipelineError, match="leave wav and feat out"):
-        uio.from_indexed("folder", fields={"wav": "audio"})
-    with pytest.raises(uio.PipelineError, match="both name the transcript"):
-        uio.from_jsonl("a.jsonl", text="content", fields={"txt": "body"})
 
 
 def test_another_name_for_a_modality(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """``from_nemo``: manifests as NeMo lays them out, in files and in tars; nothing is opened to plan."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Damaged Parquet files: nothing is silently short, and the rest is delivered."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Parquet files with conversations: a column that is a list of recordings is a stream."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,15 +1,12 @@
 """Parquet files at URLs: footers and the columns that are needed are fetched, and nothing else."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from contract import Case, check_cuts, digest, record
-from fault_server import FaultServer, serving
+from fault_server import FaultServer
 from hub import hub
 from parquet_corpus import rows, write
 
@@ -18,12 +15,6 @@ from uio_pipes.io import retry
 from uio_pipes.sources.parquet.columns import TAIL
 
 Span = tuple[int, int]
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with serving() as server:
-        yield server
 
 
 def files(tmp_path: Path, **more: Any) -> dict[str, Path]:

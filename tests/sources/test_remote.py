@@ -1,7 +1,5 @@
 """Whole pipelines on remote files: the same utterances as from local ones, in spite of faults; no secret gets out."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import logging
@@ -22,11 +20,11 @@ import pytest
 from contract import Case, check_cuts, digest, record, some_cuts
 from corpus import Corpus
 from corpus import shards as make_shards
-from fault_server import FaultServer, serving
+from fault_server import FaultServer
 from servers import s3_server
 
 import uio_pipes as uio
-from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError
+from uio_pipes.base.errors import DataError, ListError, StateError
 from uio_pipes.io import connections, lookahead, readahead, retry, transport
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
@@ -43,12 +41,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readahead, "BEGIN", 10_000)  # many blocks of small shards
     monkeypatch.setattr(readahead, "LARGEST", 30_000)
     monkeypatch.setattr(readahead, "SMALLEST", 10_000)
-
-
-@pytest.fixture
-def server() -> Iterator[FaultServer]:
-    with serving() as made:
-        yield made
 
 
 def shards(corpus: Corpus) -> list[str]:
@@ -288,22 +280,6 @@ def test_storage_options_reach_everything_and_are_told_to_nobody(
         assert server.headers["Authorization"] == f"Bearer {SECRET}"
         plain = uio.from_shard_list(given).batch(2)
         assert plain.fingerprint() == uio.from_shard_list(given, storage_options=options).batch(2).fingerprint()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"storage_options": "key"}, "storage_options must be a dict"),
-        ({"cache": "s3://bucket/cache"}, "cache must be a local folder"),
-        ({"cache": "x", "cache_size": "lots"}, "cache_size must be bytes, or a size like '200GB'"),
-        ({"cache": "x", "cache_size": 0}, "cache_size must be"),
-    ],
-)
-def test_wrong_options(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(PipelineError, match=message):
-        uio.from_shard_list("a.tar", **arguments)
-    with pytest.raises(PipelineError, match=message):
-        uio.list_files("a.tar").open_files(**arguments)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Every source, stage and command with signed URLs: they work as without a signature, and no secret gets out."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

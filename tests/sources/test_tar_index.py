@@ -1,7 +1,5 @@
 """Indexed tars: the samples that reading through gives, in any order; stale, missing, damaged, hostile indexes."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil
@@ -349,13 +347,6 @@ def test_nothing_is_unpickled(own: Corpus, tmp_path: Path) -> None:
         path.write_bytes(b"\x80\x04cos\nsystem\n.")
     with pytest.raises(ListError, match="damaged or no index"):
         run(uio.from_tar_index(own.list, indexes=str(tmp_path)))
-
-
-def test_arguments() -> None:
-    with pytest.raises(uio.PipelineError, match="verify must be 'crc' or None, not 'md5'"):
-        uio.from_tar_index("x.list", verify="md5")  # type: ignore[arg-type]
-    with pytest.raises(uio.PipelineError, match="verify must be 'crc' or None"):
-        uio.from_shard_list("x.list", verify="sha")  # type: ignore[arg-type]
 
 
 def test_a_thousand_shards_are_few_objects(tmp_path: Path) -> None:

@@ -1,14 +1,12 @@
 """``from_text`` and ``from_jsonl``: text without audio, alone and in pairs."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from contract import keys_of
+from helpers_bad import code_points
 from test_kaldi import run
 
 import uio_pipes as uio
@@ -18,10 +16,6 @@ from uio_pipes.prep.recognize import recognize
 from uio_pipes.reports.simulate import simulate
 
 TEXT = "# a heading\n  two blanks before\n\n \t\n\u3000\n{0..3}\nthe last, without an end"
-
-
-def code_points(text: str) -> list[int]:
-    return [ord(c) for c in text]
 
 
 @pytest.fixture(params=["in memory", "on disk"])
@@ -110,12 +104,6 @@ def test_files_with_unequal_numbers_of_lines_are_refused_with_both(tmp_path: Pat
         run(uio.from_text({"txt": tmp_path / "a.zh", "target": tmp_path / "a.en"}))
     with pytest.raises(ListError, match="2 files of txt and 1 of target"):
         run(uio.from_text({"txt": f"{tmp_path}/*.zh", "target": tmp_path / "a.en"}))
-
-
-@pytest.mark.parametrize("paths", [{}, {"key": "a"}, {"": "a"}, [], 3, {"txt": []}], ids=str)
-def test_wrong_arguments_fail_at_once(paths: Any) -> None:
-    with pytest.raises(PipelineError, match="from_text"):
-        uio.from_text(paths)
 
 
 # JSON lines

@@ -1,7 +1,5 @@
 """Audio without transcripts, ``text=None``: every source takes it, and what works on texts says so beforehand."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

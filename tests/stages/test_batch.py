@@ -1,7 +1,5 @@
 """Batches of a fixed number."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from helpers_bad import drained, keys, raw_items, run, started

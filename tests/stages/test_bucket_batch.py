@@ -1,7 +1,5 @@
 """Bucket batches: WeNet's sizes, frame budgets, boundaries found from lengths, and nobody waits for ever."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -410,35 +408,6 @@ def test_boundaries_may_be_numpy_s() -> None:
     for wrong in (np.array(5), np.array([0.5]), [np.bool_(True)]):
         with pytest.raises(uio.PipelineError, match="must be a list of whole numbers"):
             BucketBatch(wrong, max_frames=100)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"bucket_boundaries": [(9, 3), (9, 2)], "max_frames": 9}, "that rise"),
-        ({"bucket_boundaries": [(9, 3), 12], "max_frames": 9}, "or of pairs of them"),
-        ({"bucket_boundaries": [(0, 3)], "max_frames": 9}, "above 0"),
-        ({"bucket_boundaries": [(9, 3, 1)], "max_frames": 9}, "or of pairs of them"),
-        ({"bucket_boundaries": [(9, 3)], "bucket_batch_sizes": [1, 2]}, "must be 1 numbers above 0"),
-        ({"num_buckets": (3, 0), "max_frames": 9}, "num_buckets must be 1 or more, or a pair"),
-        ({"num_buckets": (3, 2), "bucket_batch_sizes": [1] * 6}, "sizes of buckets by two lengths need"),
-        ({"num_buckets": (3, 2), "max_frames": 9, "length": "tokens"}, "length must be a pair of lengths"),
-        ({"num_buckets": (3, 2), "max_frames": 9, "length": ("tokens", "words")}, "length must be a function"),
-        ({"max_frames": 9, "length": ("frames", "tokens")}, "length must be a function"),
-        ({"num_buckets": (3, 2), "max_frames": 9, "window": 5}, "a window has no buckets"),
-        ({"num_buckets": (3, 2), "max_samples": 9}, "max_samples is for one length"),
-        ({"num_buckets": (3, 2), "max_cost": 9}, "max_cost and cost go together"),
-        ({"num_buckets": (3, 2), "max_frames": 9, "cost": max}, "max_cost and cost go together"),
-        ({"max_cost": 9, "cost": max}, "cost is of two lengths, with pairs of boundaries"),
-        ({"num_buckets": (3, 2)}, "give either bucket_batch_sizes or .* or max_cost"),
-        ({"num_buckets": (3, 2), "max_frames": 9, "max_tokens": 9}, "give only one of max_frames or .* or max_cost"),
-        ({"max_frames": 9, "max_cost": 9, "cost": max}, "cost is of two lengths"),
-        ({"num_buckets": (3, 2), "max_cost": 9, "cost": max, "quadratic": 5}, "leave quadratic out"),
-    ],
-)
-def test_wrong_arguments_of_pairs_fail_when_described(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(uio.PipelineError, match=told):
-        BucketBatch(**options)
 
 
 def test_a_cost_that_is_no_number_is_an_error_of_the_run() -> None:

@@ -1,7 +1,5 @@
 """Batches of neighbours out of a sorted window, and lanes that take them from the same place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -95,18 +93,3 @@ def test_goes_on_exactly(plain_corpus: Corpus, lanes: int) -> None:
     case = Case(graph.bucket_batch(max_frames=500, window=12, sync=True).pad(), {"lanes": lanes})
     recorded = record(case)
     check_cuts(recorded, range(len(recorded.digests) + 1))
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"max_frames": 500, "sync": True}, "sync needs a window"),
-        ({"max_frames": 500, "window": 0}, "window must be 1 or more"),
-        ({"max_frames": 500, "window": 10, "bucket_boundaries": [100]}, "a window has no buckets"),
-        ({"max_frames": 500, "window": 10, "min_batch_size": 2}, "a window has no buckets"),
-        ({"window": 10}, "give either bucket_batch_sizes or max_frames"),
-    ],
-)
-def test_wrong_arguments_fail_when_described(options: dict[str, object], says: str) -> None:
-    with pytest.raises(uio.PipelineError, match=says):
-        BucketBatch(**options)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Boundaries of buckets: the least padding there can be, and the first bucket that holds an utterance."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,9 +1,6 @@
 """Rules that every type of batch keeps with every option: the budget, the minimum, and no utterance lost."""
 
-from __future__ import annotations
-
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -339,27 +336,3 @@ def test_seconds_are_rounded_up_to_samples_behind_resample() -> None:
         node = graph.dynamic_batch(max_samples=samples).build(lane)
         node.reset(None)
         assert len(node.next()) == count
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (
-            lambda: DynamicBatch(100, 16_000),
-            "only one of max_frames or max_samples or max_tokens, not (100, 16000, None)",
-        ),
-        (lambda: DynamicBatch(max_samples=0), "max_samples must be 1 or more, not 0"),
-        (lambda: DynamicBatch(quadratic=-1), "quadratic must be 1 or more"),
-        (lambda: DynamicBatch(quadratic=1.5), "quadratic must be a whole number"),
-        (lambda: DynamicBatch(min_batch_size=0), "min_batch_size must be 1 or more"),
-        (lambda: DynamicBatch(drop_last=1), "drop_last must be True or False"),
-        (lambda: Batch(4, drop_last="yes"), "drop_last must be True or False"),
-        (lambda: BucketBatch([9], max_frames=5, max_samples=5), "only one of max_frames or max_samples or max_tokens"),
-        (lambda: BucketBatch([9], [4, 4], quadratic=100), "quadratic needs a budget"),
-        (lambda: BucketBatch([9], [4, 4], max_samples=100), "choose one"),
-        (lambda: BucketBatch([9], [4, 2], min_batch_size=3), "none below min_batch_size"),
-    ],
-)
-def test_wrong_arguments_fail_when_described(make: Any, told: str) -> None:
-    with pytest.raises(uio.PipelineError, match=re.escape(told)):
-        make()

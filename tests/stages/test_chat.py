@@ -1,7 +1,5 @@
 """Token rows of conversations: labels, loss and places of recordings, from messages and from fields."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers_bad import raw_items, run
+from helpers_bad import code_points, raw_items, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,10 +27,6 @@ TALK = [
 ]
 ASR = [("user", "{wav}transcribe the audio"), ("assistant", "{txt}")]
 PLAIN = {"system": "{}\n", "user": "<u>{}\n", "assistant": "<a>{}</a>\n"}
-
-
-def _code_points(text: str) -> list[int]:
-    return [ord(character) for character in text]
 
 
 def _quarter(n: uio.Lengths) -> int:
@@ -185,7 +179,7 @@ def test_every_token_is_there_once_and_places_never_overlap(
 
 
 TOKENIZER = made.byte_level()
-_letters = _code_points
+_letters = code_points
 
 
 def test_fields_become_turns_end_to_end(tmp_path: Path) -> None:
@@ -215,36 +209,36 @@ def test_names_in_braces_are_texts_or_recordings(tmp_path: Path) -> None:
     said = {**waves, "question": "hello", "info": {"lang": "世界"}}
     graph = talks(said).decode_audio().decode_audio(of="prompt").normalize_text(str.upper, of="question")
     turns = [("user", "{{{question}}} {info.lang}{prompt}"), ("assistant", "{wav}.")]
-    sample = only(graph.chat(_code_points, PLAIN, turns, _quarter, audio_token=42))
+    sample = only(graph.chat(code_points, PLAIN, turns, _quarter, audio_token=42))
     assert "".join(map(chr, sample["label"])) == "<u>{HELLO} 世界*****\n<a>**********.</a>\n"
     assert sample["prompt_places"] == [(13, 5)]
     assert sample["wav_places"] == [(22, 10)]
-    graph = talks(said).chat(_code_points, PLAIN, [("user", "{{{question}}}")], loss=[])
+    graph = talks(said).chat(code_points, PLAIN, [("user", "{{{question}}}")], loss=[])
     texts = only(graph.normalize_text(str.upper, of="question"))
     assert "".join(map(chr, texts["label"])).startswith("<u>{hello}"), "as it was where chat stands"
 
 
 def test_a_function_of_the_users_may_take_all_fields() -> None:
     graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
-    taken = only(graph.chat(_code_points, PLAIN, ASR).map(lambda sample: {**sample}))
+    taken = only(graph.chat(code_points, PLAIN, ASR).map(lambda sample: {**sample}))
     assert {"label", "labels", "wav_places"} < set(taken)
     assert "txt_places" not in taken
 
 
 def test_several_recordings_of_a_stream_stand_one_after_the_other() -> None:
     graph = talks({"answers": [_wave(0.2), _wave(0.1)], "answers_sample_rate": [RATE] * 2}).decode_audio(of="answers")
-    sample = only(graph.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter, loss=[]))
+    sample = only(graph.chat(code_points, PLAIN, [("user", "{answers}")], _quarter, loss=[]))
     assert sample["answers_places"] == [(3, 5), (8, 2)]
     none = {"answers": [], "answers_sample_rate": []}
     both = talks(none, {"answers": [_wave(0.2)], "answers_sample_rate": [RATE]}, none).decode_audio(of="answers")
-    [batch] = uio.Loader(both.chat(_code_points, PLAIN, [("user", "{answers}")], _quarter, loss=[]).pack(50))
+    [batch] = uio.Loader(both.chat(code_points, PLAIN, [("user", "{answers}")], _quarter, loss=[]).pack(50))
     assert batch["answers_pcm_places"].tolist() == [[4 + 3, 5]]
 
 
 def test_nothing_is_decoded_to_know_the_tokens() -> None:
     broken = {"wav": b"no audio", "prompt": b"no audio", "duration": 0.4, "prompt_duration": 0.2, "txt": "hello"}
     graph = talks(broken).decode_audio().decode_audio(of="prompt").fbank(8).fbank(8, of="prompt")
-    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}{txt}")], _quarter, loss=[])
+    graph = graph.chat(code_points, PLAIN, [("user", "{wav}{prompt}{txt}")], _quarter, loss=[])
     loader = uio.Loader(graph.filter(length="tokens", max_length=1))
     assert (list(loader), loader.stats().skipped) == ([], {"too_long": 1})
 
@@ -283,12 +277,12 @@ def test_tokenizers_of_ours_and_functions_with_a_plain_template() -> None:
     sample = only(talks(talk).chat(BLANKLESS, template))
     assert (sample["label"], sample["labels"]) == ([3, 1, 2, 4, 2, 5], [-100] * 4 + [2, 5])
     both = only(talks(talk).chat(_pairs, template, loss=["user", "assistant"], bos=9, eos=8))
-    assert both["label"] == [9, *_code_points("<u>你 好<a>好</a>"), 8]
+    assert both["label"] == [9, *code_points("<u>你 好<a>好</a>"), 8]
     assert "".join(map(chr, [label for label in both["labels"] if label != IGNORE])) == "你 好好</a>\x08"
 
 
 def _pairs(text: str) -> tuple[list[str], list[int]]:
-    return list(text), _code_points(text)
+    return list(text), code_points(text)
 
 
 BAD = {
@@ -314,7 +308,7 @@ def test_malformed_conversations_are_counted(name: str) -> None:
     conversation, reason = BAD[name]
     graph = talks(conversation)
     graph = graph.decode_audio(of="audio") if "audio" in conversation else graph
-    assert failures(graph.chat(_code_points, PLAIN)) == {reason: 1}
+    assert failures(graph.chat(code_points, PLAIN)) == {reason: 1}
 
 
 @pytest.mark.parametrize(
@@ -323,7 +317,7 @@ def test_malformed_conversations_are_counted(name: str) -> None:
 )
 def test_fields_that_turns_want(fields: dict[str, Any], reason: str) -> None:
     turns = [("user", "{txt}{wav}")]
-    assert failures(talks(fields).chat(_code_points, PLAIN, turns)) == {reason: 1}
+    assert failures(talks(fields).chat(code_points, PLAIN, turns)) == {reason: 1}
 
 
 def test_answers_that_the_template_rewrites_are_counted() -> None:
@@ -335,29 +329,29 @@ def test_answers_that_the_template_rewrites_are_counted() -> None:
 def test_conversations_without_a_loss_are_counted(roles: list[str]) -> None:
     graph = talks([{"role": role, "content": ""} for role in roles])
     template = {role: f"<{role}>{{}}" for role in ("user", "assistant", "model")}
-    assert failures(graph.chat(_code_points, template)) == {"no_loss": 1}
+    assert failures(graph.chat(code_points, template)) == {"no_loss": 1}
     with pytest.raises(uio.DataError, match=rf"no token has a loss: the turns are of {', '.join(roles)}, .* loss=\[\]"):
-        only(graph.chat(_code_points, template))
-    assert set(only(graph.chat(_code_points, template, loss=[]))["labels"]) == {IGNORE}
+        only(graph.chat(code_points, template))
+    assert set(only(graph.chat(code_points, template, loss=[]))["labels"]) == {IGNORE}
 
 
 @pytest.mark.parametrize("count", [-1, 2.5, "3", None])
 def test_a_function_of_places_that_gives_no_number(count: Any) -> None:
     graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
-    assert failures(graph.chat(_code_points, PLAIN, ASR, lambda n: count)) == {"bad_length": 1}
+    assert failures(graph.chat(code_points, PLAIN, ASR, lambda n: count)) == {"bad_length": 1}
 
 
 @pytest.mark.parametrize("count", [np.int64(3), torch.tensor(3)])
 def test_a_function_of_places_may_return_a_whole_number_of_any_kind(count: Any) -> None:
     graph = talks({"wav": _wave(0.1), "sample_rate": RATE, "txt": "a"}).decode_audio()
-    [(_, places)] = only(graph.chat(_code_points, PLAIN, ASR, lambda n: count))["wav_places"]
+    [(_, places)] = only(graph.chat(code_points, PLAIN, ASR, lambda n: count))["wav_places"]
     assert (places, type(places)) == (3, int)
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"tokenizer": _code_points}, "tokenizer must be one of the package transformers"),
+        ({"tokenizer": code_points}, "tokenizer must be one of the package transformers"),
         ({"tokenizer": 3, "template": PLAIN}, "tokenizer must be"),
         ({"template": 3}, "template must be"),
         ({"template": {"user": "no braces"}}, "once in each text"),
@@ -390,45 +384,40 @@ def test_wrong_arguments_fail_when_described(arguments: dict[str, Any], says: st
         (lambda g: g.resample(8000), "put chat after resample"),
         (lambda g: g.speed_perturb(of="prompt"), "speed_perturb changes the length of prompt"),
         (lambda g: g.fbank(8).stack(2), "put chat after fbank"),
-        (lambda g: g.tokenize(_code_points), "leave tokenize out"),
-        (lambda g: g.chat(_code_points, PLAIN), "leave chat out"),
+        (lambda g: g.tokenize(code_points), "leave tokenize out"),
+        (lambda g: g.chat(code_points, PLAIN), "leave chat out"),
     ],
 )
 def test_stages_that_cannot_come_after_it_are_refused_when_described(stages: Any, says: str) -> None:
     graph = talks({}).decode_audio().decode_audio(of="prompt")
-    graph = graph.chat(_code_points, PLAIN, [("user", "{wav}{prompt}"), ("assistant", "{txt}")])
+    graph = graph.chat(code_points, PLAIN, [("user", "{wav}{prompt}"), ("assistant", "{txt}")])
     for one in (graph, uio.mix([graph, graph], weights=[1, 1])):
         with pytest.raises(uio.PipelineError, match=says):
             stages(one)
     with pytest.raises(uio.PipelineError, match="put concat before chat"):
-        talks({}).chat(_code_points, PLAIN).concat(max_seconds=9)
-    allowed = graph.volume_perturb().resample(8000, of="other").tokenize(_code_points, of="title").decode_audio()
+        talks({}).chat(code_points, PLAIN).concat(max_seconds=9)
+    allowed = graph.volume_perturb().resample(8000, of="other").tokenize(code_points, of="title").decode_audio()
     assert "other" in str(allowed)
-    assert talks(TALK).chat(_code_points, PLAIN).fbank(8), "its places are those of the stream audio"
+    assert talks(TALK).chat(code_points, PLAIN).fbank(8), "its places are those of the stream audio"
     with pytest.raises(uio.PipelineError, match="put chat after speed_perturb"):
-        talks(TALK).decode_audio(of="audio").chat(_code_points, PLAIN).speed_perturb(of="audio")
+        talks(TALK).decode_audio(of="audio").chat(code_points, PLAIN).speed_perturb(of="audio")
 
 
 def test_a_batch_by_the_length_of_streams_has_to_name_one() -> None:
     graph = talks({"messages": TALK, "audio": [_wave(0.4), _wave(0.2)], "audio_sample_rate": [RATE] * 2})
-    graph = graph.decode_audio(of="audio").chat(_code_points, PLAIN)
+    graph = graph.decode_audio(of="audio").chat(code_points, PLAIN)
     with pytest.raises(uio.PipelineError, match=r'give length="audio\.frames" or another length'):
         run(graph.dynamic_batch(max_frames=100).pad())
     assert run(graph.dynamic_batch(max_frames=100, length="audio.frames").pad())[1].stats().skipped == {}
-
-
-def test_labels_that_are_there_already_are_refused() -> None:
-    with pytest.raises(uio.PipelineError, match="tokenize has made some already: leave tokenize out"):
-        talks(TALK).tokenize(_code_points).chat(_code_points, PLAIN)
 
 
 @pytest.mark.parametrize("stream", ["wav", "prompt"])
 def test_a_recording_has_its_places_once(stream: str) -> None:
     graph = talks({}).decode_audio().decode_audio(of="prompt").normalize_text(of="title")
     texts = [("user", "{title} {title}"), ("assistant", "{txt}")]
-    graph.chat(_code_points, PLAIN, texts)
+    graph.chat(code_points, PLAIN, texts)
     with pytest.raises(uio.PipelineError, match=rf"each stream of audio once, not \['{stream}'\]; leave"):
-        graph.chat(_code_points, PLAIN, [*texts, ("user", f"{{{stream}}} and {{{stream}}}")])
+        graph.chat(code_points, PLAIN, [*texts, ("user", f"{{{stream}}} and {{{stream}}}")])
 
 
 def test_a_long_template_is_printed_in_short_and_is_whole_in_fingerprints() -> None:

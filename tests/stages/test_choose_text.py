@@ -1,8 +1,8 @@
 """One transcript of several: chosen, the first that is there, or drawn, for any source and after ``segments``."""
 
-from __future__ import annotations
-
+import io
 import json
+import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -88,8 +88,6 @@ def test_draws_are_the_utterances_own(tmp_path: Path) -> None:
 
 
 def test_a_transcript_of_a_shard_is_a_member_of_its_own(tmp_path: Path) -> None:
-    import io
-    import tarfile
 
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for name, data in (("a.txt", b"t"), ("a.whisper", "你好\n".encode()), ("a.bad", b"\xff"), ("a.wav", b"RIFF")):
@@ -146,28 +144,3 @@ def test_of_pieces_no_transcript_is_known(folder: Path) -> None:
     assert all(sample[name] == "" for sample in made for name in ALL if name in sample)
     whole = uio.from_indexed(folder).segments(texts=ALL, of="recording", cut_seconds=(1.0, 9.0))
     assert texts(whole.choose_text(["whisper"])) == (["all"], {})
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"names": "txt"}, {"names": []}, {"names": ["a", "a"]}, {"names": [3]}, {"names": ["a"], "weights": [1, 2]},
-        {"names": ["a"], "weights": [0]}, {"names": ["a"], "weights": 1}, {"names": ["a"], "weights": [float("inf")]},
-    ],
-)  # fmt: skip
-def test_wrong_arguments_fail_when_described(arguments: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="choose_text: "):
-        uio.from_indexed("x").choose_text(**arguments)
-
-
-@pytest.mark.parametrize("wrong", ["txt", [], ["a", "a"], [""]])
-def test_wrong_names_of_texts_fail_when_described(wrong: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="segments: texts must be"):
-        uio.from_indexed("x").segments(texts=wrong)
-    with pytest.raises(uio.PipelineError, match="from_indexed: texts must be"):
-        uio.from_indexed("x", texts=wrong)
-
-
-def test_segments_come_first() -> None:
-    with pytest.raises(uio.PipelineError, match="put segments before choose_text"):
-        uio.from_indexed("x").choose_text(ALL).segments()

@@ -1,7 +1,5 @@
 """Which codec an utterance gets, and that batches, workers and libsndfile agree on its bits."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

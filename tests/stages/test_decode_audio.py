@@ -1,7 +1,5 @@
 """Decoding through a graph: formats, channels, and plans that equal what is decoded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

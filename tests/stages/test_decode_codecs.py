@@ -1,7 +1,5 @@
 """m4a, aac and wma through a graph: from shards and from lists, whole and in segments, planned by decoding."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``decode_video`` runs when its field is touched, on any kind of reference to a video."""
 
-from __future__ import annotations
-
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import touchdataset
 from video_files import near, video
 
@@ -47,7 +46,6 @@ def test_files_and_members_of_shards(tmp_path: Path) -> None:
     assert near(made["video"], list(range(9)))
     samples, _ = touchdataset.speech(1)[0]
     wav = BytesIO()
-    import soundfile
 
     soundfile.write(wav, samples, 8000, format="WAV")
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
@@ -101,18 +99,3 @@ def test_what_is_no_video_is_counted(data: Any, reason: str) -> None:
     made, skipped = run(uio.from_iterable([{"key": "a", "txt": "t", "video": data}, sound]).decode_video())
     assert [sample["key"] for sample in made] == ["b"]
     assert skipped == {reason: 1}
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"fps": 0}, {"fps": "25"}, {"size": (96,)}, {"size": (0, 3)}, {"size": 96}, {"field": ""}, {"field": 3}],
-)
-def test_wrong_arguments_fail_when_described(arguments: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="decode_video: "):
-        uio.from_indexed("x").decode_video(**arguments)
-
-
-@pytest.mark.parametrize("keep", ["video", [3], ["a", "a"], ["feats"], ["wav"], ["label"]])
-def test_fields_that_pad_cannot_keep_fail_when_described(keep: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="pad: keep must"):
-        uio.from_indexed("x").batch(2).pad(keep=keep)

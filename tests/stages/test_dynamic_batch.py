@@ -1,7 +1,5 @@
 """Dynamic batches: padded frames never above the budget, planned and real."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

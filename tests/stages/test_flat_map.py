@@ -1,7 +1,5 @@
 """Several utterances of one: any kind of result, origins of their own, resumable within an item."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``language``: by script, by a function, limited to some languages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -92,18 +90,3 @@ def test_batch_has_languages_and_tasks(tmp_path: Path) -> None:
     assert dict(zip(batch["keys"], batch["langs"], strict=True))["E"] == "en"
     assert sorted(batch["langs"]) == ["en", "zh", "zh"]
     assert batch["tasks"] == ["transcribe"] * 3
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"limited_langs": []}, "a list of languages"),
-        ({"limited_langs": "zh"}, "a list of languages"),
-        ({"limited_langs": ["zh", "tlh"]}, r"must be of ar, bg.*tlh.*detect="),
-        ({"limited_langs": ["en", "fr"]}, r"a script of its own.*detect="),
-        ({"detect": "zh"}, "function of the text"),
-    ],
-)
-def test_wrong_arguments(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(uio.PipelineError, match=says):
-        uio.from_raw_list("x").language(**options)

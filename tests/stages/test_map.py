@@ -1,7 +1,5 @@
 """Functions on utterances: immediate or deferred, reproducible, lazy; and on batches."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
@@ -261,12 +259,6 @@ def test_a_function_after_pad_gets_the_batch(tmp_path: Path) -> None:
 def test_a_function_after_batch_gets_the_list(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 5)).decode_audio().batch(2).map(lambda samples: samples[::-1])
     assert keys(run(graph)[0]) == ["R001", "R000", "R003", "R002", "R004"]
-
-
-@pytest.mark.parametrize("stages", [lambda p: p.batch(2), lambda p: p.batch(2).pad()])
-def test_deferring_after_batching_fails_when_described(stages: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="batch"):
-        stages(uio.from_raw_list("x.list").decode_audio()).map(halved, length="same")
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -1,7 +1,5 @@
 """``mix`` and ``interleave``: shares, ends, epochs of their own, and states."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections import Counter
@@ -252,30 +250,6 @@ def test_a_changed_source_or_weight_is_a_change_of_the_graph() -> None:
     for other in others:
         with pytest.raises(uio.StateError, match="graph changed"):
             uio.Loader(other).load_state_dict(state_of(mixed))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: uio.mix([]), "give pipelines"),
-        (lambda: uio.mix("a.list"), "give pipelines"),  # type: ignore[arg-type]
-        (lambda: uio.mix({"a": "a.list"}), "'a' must be a Pipeline"),  # type: ignore[dict-item]
-        (lambda: uio.mix([texts("a", 1)], [0]), "numbers above 0"),
-        (lambda: uio.mix([texts("a", 1)], 3), "numbers above 0"),  # type: ignore[arg-type]
-        (lambda: uio.mix([texts("a", 1)], [1, 2]), "1 numbers"),
-        (lambda: uio.mix({"a": texts("a", 1)}, {"b": 1}), "must name the sources"),
-        (lambda: uio.mix([texts("a", 1)], stop="never"), "stop must be one of"),  # type: ignore[arg-type]
-        (
-            lambda: uio.mix([texts("a", 1), texts("b", 1).batch(2)]),
-            "source .1. must give samples as other sources do, not 'batches'",
-        ),
-        (lambda: uio.mix([texts("a", 1), uio.from_iterable([{"txt": ""}])]), "dealt to lanes, or none"),
-        (lambda: uio.mix([texts("a", 1)]).sharding_filter(), "second sharding_filter"),
-    ],
-)
-def test_wrong_arguments_fail_when_described(make: Any, message: str) -> None:
-    with pytest.raises(uio.PipelineError, match=message):
-        make()
 
 
 def test_a_sharding_filter_behind_the_mix_deals_utterances() -> None:

@@ -1,7 +1,5 @@
 """One channel of several: the average, or the one that is wanted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,7 @@
 """Lists of noises: every kind of line, chosen by draws alone, read in bounded memory, named when bad."""
 
-from __future__ import annotations
-
 import gzip
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+import soundfile
 import torch
 from helpers_bad import audio, noise, shard, tar
 
@@ -32,9 +32,6 @@ def levels(clips: Clips, n: int) -> Counter[int]:
 
 
 def steady(i: int, samples: int = 400) -> bytes:
-    import io
-
-    import soundfile
 
     buffer = io.BytesIO()
     soundfile.write(buffer, np.full(samples, (i + 1) / 64), 8000, format="WAV", subtype="PCM_16")

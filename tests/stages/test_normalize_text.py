@@ -1,12 +1,10 @@
 """``normalize_text``: blanks in Mandarin text, or a function of the user's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_bad import raw_items, run
+from helpers_bad import code_points, raw_items, run
 
 import uio_pipes as uio
 from uio_pipes.tokenizers.base import remove_blanks
@@ -45,13 +43,9 @@ def test_with_a_function_only_that_is_done(tmp_path: Path) -> None:
 
 
 def test_it_acts_on_what_comes_after_it(tmp_path: Path) -> None:
-    graph = uio.from_raw_list(raw_items(tmp_path, 1, txt="a b")).tokenize(list_of_codes).normalize_text(str.upper)
+    graph = uio.from_raw_list(raw_items(tmp_path, 1, txt="a b")).tokenize(code_points).normalize_text(str.upper)
     (sample,), _ = run(graph)
     assert (sample["txt"], sample["label"]) == ("A B", [97, 32, 98])
-
-
-def list_of_codes(text: str) -> list[int]:
-    return [ord(c) for c in text]
 
 
 def test_a_function_that_gives_no_text_and_a_missing_text_are_failures(tmp_path: Path) -> None:
@@ -63,8 +57,3 @@ def test_a_function_that_gives_no_text_and_a_missing_text_are_failures(tmp_path:
 def _without_text(sample: Any) -> Any:
     del sample["txt"]
     return sample
-
-
-def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(uio.PipelineError, match=r"function of the text, not 'upper'"):
-        uio.from_raw_list("x").normalize_text("upper")  # type: ignore[arg-type]

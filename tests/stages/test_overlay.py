@@ -1,7 +1,5 @@
 """Other metadata by key, over every source: what is replaced, what is missing, and what a bad overlay is told."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle
@@ -194,20 +192,6 @@ def test_long_lines_and_many_keys(tmp_path: Path) -> None:
     table = OverlayTable(str(write(tmp_path / "o.jsonl", entries)))
     assert all(table.get(e["key"]) == e for e in entries)
     assert table._hashes.nbytes + table._positions.nbytes == 16 * 2000
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"path": ""}, "path must"), ({"path": 3}, "path must"), ({"path": "x", "missing": "no"}, "missing must")],
-)
-def test_wrong_arguments_fail_when_described(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(uio.PipelineError, match=message):
-        uio.from_shard_list("x").overlay(**options)
-
-
-def test_it_must_stand_before_what_works_on_fields() -> None:
-    with pytest.raises(uio.PipelineError, match="put overlay before decode_audio"):
-        uio.from_shard_list("x").decode_audio().overlay("o.jsonl")
 
 
 def test_stages_of_other_streams_may_come_first(plain_corpus: Corpus, tmp_path: Path) -> None:

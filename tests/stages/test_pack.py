@@ -1,7 +1,5 @@
 """Rows of tokens: nothing lost, nothing twice, nothing above the budget, and every boundary where it belongs."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from typing import Any
@@ -16,8 +14,6 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.prep.example_speech import Tones
 from uio_pipes.run.planning import plan_lanes
-
-RATE = 16_000
 
 
 def tokens_of(number: int, count: int) -> list[int]:
@@ -194,22 +190,6 @@ def test_audio_cannot_be_split(caplog: pytest.LogCaptureFixture) -> None:
     assert loader.stats().skipped == {"over_budget": 12 - len(fit)}
     assert 0 < len(fit) < 12
     assert "only tokens can be split" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((0,), "max_tokens must be 1 or more, not 0"),
-        ((9, 0), "rows must be 1 or more"),
-        ((9, 1, 0), "window must be 1 or more"),
-        ((9, 1, 9, "cut"), "overflow must be one of"),
-        ((9, 1, 9, None, "words"), "length must be a function of the lengths"),
-        ((9, 1, 9, None, None, (), 0, -100, "rows"), "layout must be one of"),
-    ],
-)
-def test_wrong_arguments(arguments: tuple[Any, ...], says: str) -> None:
-    with pytest.raises(uio.PipelineError, match=says):
-        texts([1]).pack(*arguments)
 
 
 def _seconds(lengths: uio.Lengths) -> int:

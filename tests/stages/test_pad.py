@@ -1,7 +1,5 @@
 """Padded batches: WeNet's keys, types and padding, longest first."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from corpus import Corpus
-from helpers_bad import raw_items, run
+from helpers_bad import code_points, raw_items, run
 
 import uio_pipes as uio
 
@@ -21,7 +19,7 @@ def batch_of(graph: uio.Pipeline, count: int = 100) -> dict[str, Any]:
 
 
 def test_features_and_labels(tmp_path: Path) -> None:
-    graph = uio.from_raw_list(raw_items(tmp_path, 4)).decode_audio().tokenize(_codes).fbank(20)
+    graph = uio.from_raw_list(raw_items(tmp_path, 4)).decode_audio().tokenize(code_points).fbank(20)
     plain = {b["key"]: b for b in run(graph)[0]}
     batch = batch_of(graph)
     assert list(batch) == ["keys", "feats", "feats_lengths", "target", "target_lengths"]
@@ -41,14 +39,14 @@ def test_targets_are_padded_with_minus_1(tmp_path: Path) -> None:
     items = raw_items(tmp_path, 3)
     for item, text in zip(items, ["", "abc", "z"], strict=True):
         item["txt"] = text
-    batch = batch_of(uio.from_raw_list(items).decode_audio().tokenize(_codes))
+    batch = batch_of(uio.from_raw_list(items).decode_audio().tokenize(code_points))
     assert batch["keys"] == ["R002", "R001", "R000"]
     assert batch["target"].tolist() == [[ord("z"), -1, -1], [97, 98, 99], [-1, -1, -1]]
     assert batch["target_lengths"].tolist() == [1, 3, 0]
 
 
 def test_all_texts_empty(tmp_path: Path) -> None:
-    batch = batch_of(uio.from_raw_list(raw_items(tmp_path, 2, txt="")).decode_audio().tokenize(_codes))
+    batch = batch_of(uio.from_raw_list(raw_items(tmp_path, 2, txt="")).decode_audio().tokenize(code_points))
     assert batch["target"].shape == (2, 0)
     assert batch["target"].dtype == torch.int64
 
@@ -69,7 +67,7 @@ def test_precomputed_features_without_audio(tmp_path: Path) -> None:
     for i, frames in enumerate((3, 7)):
         np.save(tmp_path / f"{i}.npy", np.full((frames, 5), i + 1.0))
         items.append({"key": str(i), "feat": str(tmp_path / f"{i}.npy"), "txt": "ab"})
-    batch = batch_of(uio.from_raw_list(items).tokenize(_codes).filter(min_frames=1).sort(2))
+    batch = batch_of(uio.from_raw_list(items).tokenize(code_points).filter(min_frames=1).sort(2))
     assert list(batch) == ["keys", "feats", "feats_lengths", "target", "target_lengths"]
     assert batch["feats"].sum((1, 2)).tolist() == [70.0, 15.0]
 
@@ -97,7 +95,7 @@ def test_speaker_names_and_missing_speakers_are_left_out(tmp_path: Path) -> None
 
 def test_text_only_makes_targets(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 2)).map(lambda s: {"key": s["key"], "txt": s["txt"]})
-    batch = batch_of(graph.tokenize(_codes))
+    batch = batch_of(graph.tokenize(code_points))
     assert list(batch) == ["keys", "target", "target_lengths"]
 
 
@@ -199,17 +197,13 @@ def test_undecoded_audio_is_told_with_the_remedy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_hand_over_the_same(tmp_path: Path, workers: int) -> None:
-    graph = uio.from_raw_list(raw_items(tmp_path, 9)).decode_audio().fbank(20).tokenize(_codes).batch(2).pad()
+    graph = uio.from_raw_list(raw_items(tmp_path, 9)).decode_audio().fbank(20).tokenize(code_points).batch(2).pad()
     for here, there in zip(run(graph, lanes=2)[0], run(graph, lanes=2, num_workers=workers)[0], strict=True):
         assert list(here) == list(there)
         for name, value in here.items():
             assert torch.equal(value, there[name]) if isinstance(value, torch.Tensor) else value == there[name]
             if isinstance(value, torch.Tensor):
                 there[name].add_(1)  # the trainer may write to it
-
-
-def _codes(text: str) -> list[int]:
-    return [ord(c) for c in text]
 
 
 def test_waveforms_beside_features_on_request(tmp_path: Path) -> None:

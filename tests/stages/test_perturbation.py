@@ -1,31 +1,47 @@
 """What all stages that change some waveforms have in common: shape, draws, short and odd input, torchaudio or not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
+from math import log2, log10
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from helpers_bad import raw_items, run
+from helpers_bad import audio, planned, raw_items, run, shard
 
 import uio_pipes as uio
+from uio_pipes.dsp.effects import loudness
 
 Stage = Callable[..., uio.Pipeline]
 STAGES: dict[str, Stage] = {
-    "lowpass": lambda graph, **options: graph.lowpass((500, 3000), **options),
-    "codec": lambda graph, **options: graph.codec(["mp3", "gsm", "mulaw"], **options),
-    "clip": lambda graph, **options: graph.clip((3, 20), **options),
-    "loudness": lambda graph, **options: graph.loudness(**options),
-    "pitch_shift": lambda graph, **options: graph.pitch_shift((1, 4), **options),
-    "reverberate": lambda graph, **options: graph.reverberate(rt60=(0.1, 0.4), **options),
+    "lowpass": lambda clips, graph, **options: graph.lowpass((500, 3000), **options),
+    "codec": lambda clips, graph, **options: graph.codec(["mp3", "gsm", "mulaw"], **options),
+    "clip": lambda clips, graph, **options: graph.clip((3, 20), **options),
+    "loudness": lambda clips, graph, **options: graph.loudness(**options),
+    "pitch_shift": lambda clips, graph, **options: graph.pitch_shift((1, 4), **options),
+    "reverberate": lambda clips, graph, **options: graph.reverberate(rt60=(0.1, 0.4), **options),
+    "recorded rooms": lambda clips, graph, **options: graph.reverberate(clips, **options),
+    "add_noise": lambda clips, graph, **options: graph.add_noise(clips, snr=(0, 9), **options),
+    "add_noise, read again": lambda clips, graph, **options: graph.add_noise(clips, cache_mb=0, **options),
 }
 ON_TORCHAUDIO = ("lowpass", "loudness", "pitch_shift")
-every_stage = pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+RECORDED = ("recorded rooms", "add_noise", "add_noise, read again")  # what is added to utterances comes from files
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A shard of noises, or of rooms, one of them of another rate."""
+    parts = [(f"{i}.wav", audio(700 + 900 * i, 100 + i, rate=16_000 if i == 2 else 8000)) for i in range(5)]
+    return shard(tmp_path_factory.mktemp("clips") / "clips.tar", parts)
+
+
+@pytest.fixture(params=STAGES)
+def stage(request: pytest.FixtureRequest, clips: str) -> Stage:
+    return partial(STAGES[request.param], clips)
 
 
 def given(wavs: list[Any], rate: int = 8000) -> uio.Pipeline:
@@ -40,8 +56,7 @@ def changed(stage: Stage, wavs: list[Any], rate: int = 8000, **options: Any) -> 
     return [s["wav"] for s in run(stage(given(wavs, rate), **options), on_error="raise")[0]]
 
 
-@every_stage
-@pytest.mark.parametrize("rate", [8000, 16_000, 44_100])
+@pytest.mark.parametrize("rate", [8000, 11_025, 16_000, 44_100])
 def test_shape_and_type_stay_and_the_users_tensor_too(stage: Stage, rate: int) -> None:
     """Half a second, 10 ms, as few samples as channels; one channel and two."""
     wavs = [noise(channels, samples) for channels in (1, 2) for samples in (rate // 2, rate // 100, channels)]
@@ -54,13 +69,13 @@ def test_shape_and_type_stay_and_the_users_tensor_too(stage: Stage, rate: int) -
     assert all(torch.equal(a, b) for a, b in zip(wavs, before, strict=True))
 
 
-@every_stage
-def test_silence_stays_silent(stage: Stage) -> None:
-    for wav in changed(stage, [torch.zeros(1, 8000), torch.zeros(2, 8000), torch.zeros(1, 1)]):
-        assert float(wav.abs().max()) < 0.001
+@pytest.mark.parametrize("name", STAGES)
+def test_silence_stays_silent(name: str, clips: str) -> None:
+    for wav in changed(partial(STAGES[name], clips), [torch.zeros(1, 8000), torch.zeros(2, 8000), torch.zeros(1, 1)]):
+        assert float(wav.abs().max()) <= (0.001 if name == "codec" else 0)
 
 
-@every_stage
+@pytest.mark.parametrize("stage", [partial(stage, "") for name, stage in STAGES.items() if name not in RECORDED])
 def test_integers_are_pcm_and_one_dimension_is_one_channel_drawn_or_not(stage: Stage) -> None:
     pcm = (noise(8000) * 32768).to(torch.int16)
     floats = (pcm.float() / 32768)[None]
@@ -78,66 +93,144 @@ def test_integers_are_pcm_and_one_dimension_is_one_channel_drawn_or_not(stage: S
         assert all(torch.equal(out(form, probability), out(floats, probability)) for form in forms)
 
 
-@every_stage
 @pytest.mark.parametrize("probability", [0.0, 0.3, 1.0])
-def test_probability_is_the_share_that_is_changed(stage: Stage, probability: float) -> None:
-    wav = noise(1, 4000)
-    count = sum(not torch.equal(out, wav) for out in changed(stage, [wav] * 200, probability=probability))
-    assert abs(count - 200 * probability) <= 3.3 * (200 * probability * (1 - probability)) ** 0.5
+@pytest.mark.parametrize("name", STAGES)
+def test_probability_is_the_share_that_is_changed(name: str, clips: str, probability: float) -> None:
+    wav, total = noise(1, 4000), 600 if name in RECORDED else 200
+    out = changed(partial(STAGES[name], clips), [wav] * total, probability=probability)
+    count = sum(not torch.equal(one, wav) for one in out)
+    assert abs(count - total * probability) <= 3.3 * (total * probability * (1 - probability)) ** 0.5
 
 
-@every_stage
-def test_draws_belong_to_seed_epoch_and_utterance(stage: Stage, tmp_path: Path) -> None:
-    items = raw_items(tmp_path, 8, samples=4000)
-
-    def out(items: list[dict[str, Any]], **options: Any) -> dict[str, bytes]:
-        graph = stage(uio.from_raw_list(items).decode_audio(), probability=0.7)
-        return {s["key"]: s["wav"].numpy().tobytes() for s in run(graph, on_error="raise", **options)[0]}
-
-    first = out(items)
-    assert out(items) == first
-    assert out(items, num_workers=2, lanes=3) == first
-    assert out(items[:3]) == {key: first[key] for key in ("R000", "R001", "R002")}
-    assert out(items, seed=1) != first
-
-
-@every_stage
 def test_planned_length_is_the_real_one(stage: Stage, tmp_path: Path) -> None:
-    plans = {}
-
-    def remember(sample: uio.Sample) -> bool:
-        plans[sample["key"]] = sample.plan.length
-        return True
-
-    graph = stage(uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio()).filter(remember)
-    real = {batch["key"]: -(-batch["wav"].shape[1] // 80) for batch in run(graph, on_error="raise")[0]}
-    assert real == plans
+    plans, samples = planned(stage(uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio()))
+    assert {key: plan.length for key, plan in plans.items()} == {
+        sample["key"]: -(-sample["wav"].shape[1] // 80) for sample in samples
+    }
 
 
-@every_stage
 @pytest.mark.parametrize("probability", [-0.1, 1.1, "often"])
 def test_wrong_probabilities_are_refused(stage: Stage, probability: Any) -> None:
     with pytest.raises(uio.PipelineError, match="probability"):
         stage(given([]), probability=probability)
 
 
+# What was drawn, measured again
+
+
+class Drawn(NamedTuple):
+    """A stage, what it is given, how its draw is read off, and where the least and the largest of ``count`` lie."""
+
+    stage: Stage
+    wav: torch.Tensor
+    measured: Callable[[np.ndarray], float]
+    bounds: tuple[float, float]
+    least: tuple[float, float]
+    largest: tuple[float, float]
+    count: int
+
+
+def click() -> torch.Tensor:
+    wav = torch.zeros(1, 4096)
+    wav[0, 100] = 1.0
+    return wav
+
+
+def cutoff(wav: np.ndarray) -> float:
+    return float(np.argmax(np.abs(np.fft.rfft(wav[0])) < 0.5**0.5)) * 8000 / 4096
+
+
+def interval(wav: np.ndarray) -> float:
+    spectrum = np.abs(np.fft.rfft(wav[0] * np.hanning(8000), 1 << 17))
+    return 12 * log2(np.argmax(spectrum) * 8000 / (1 << 17) / 400)
+
+
+RAMP, INFINITE = torch.linspace(-1, 1, 2001)[None], float("inf")
+TONE = torch.sin(torch.arange(8000) * (2 * torch.pi * 400 / 8000))[None]
+DRAWN = {
+    "clip": Drawn(
+        lambda graph: graph.clip(gain_db=(2, 22), hard=1.0), RAMP, lambda wav: -20 * log10(np.abs(wav).max()),
+        (2, 22), (2 - 1e-3, INFINITE), (-INFINITE, 22), 500,
+    ),
+    "loudness": Drawn(
+        lambda graph: graph.loudness((-40.0, -10.0)), noise(1, 8000), lambda wav: loudness(torch.from_numpy(wav), 8000),
+        (-40, -10), (-INFINITE, INFINITE), (-INFINITE, INFINITE), 150,
+    ),
+    "lowpass": Drawn(
+        lambda graph: graph.lowpass((500.0, 2500.0)), click(), cutoff,
+        (500, 2500), (500, 550), (2450, 2505), 300,
+    ),
+    "pitch_shift": Drawn(
+        lambda graph: graph.pitch_shift((-5.0, 3.0)), TONE, interval,
+        (-5, 3), (-5.1, -4.5), (2.5, 3.1), 100,
+    ),
+    "volume_perturb": Drawn(
+        lambda graph: graph.volume_perturb(), RAMP, lambda wav: float(wav[0, -1]),
+        (0.125, 2), (0.125, 0.14), (1.98, 2.0), 800,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_draws_are_even_between_the_bounds(name: str) -> None:
+    """Kolmogorov and Smirnov's distance from even ones, below its 99.9 % quantile. Draws are hashes: no flakiness."""
+    one = DRAWN[name]
+    values = np.sort([one.measured(wav.numpy()) for wav in changed(one.stage, [one.wav] * one.count)])
+    low, high = one.bounds
+    assert np.abs((values - low) / (high - low) - np.arange(one.count) / one.count).max() < 1.95 / one.count**0.5
+    assert one.least[0] <= values[0] < one.least[1]
+    assert one.largest[0] < values[-1] <= one.largest[1]
+
+
+def test_hard_is_the_share_that_is_cut_off() -> None:
+    for share in (0.0, 0.3, 1.0):
+        out = changed(lambda graph, share=share: graph.clip(gain_db=(10, 10), hard=share), [RAMP] * 300)
+        flat = sum(bool(wav[0, -1] == wav[0, -2]) for wav in out)
+        assert abs(flat - 300 * share) <= 3.3 * (300 * share * (1 - share)) ** 0.5
+
+
+@pytest.mark.parametrize("rate", [8000, 16_000, 44_100])
+def test_every_utterance_has_the_loudness_that_was_asked_for(rate: int) -> None:
+    wavs = [10 * noise(1, rate) * level for level in (1e-3, 0.1, 30.0)] + [2 * noise(2, rate), 0.1 * noise(7, rate)]
+    for wav in changed(lambda graph: graph.loudness((-23.0, -23.0)), wavs, rate):
+        assert loudness(wav, rate) == pytest.approx(-23, abs=0.05)
+
+
+def test_what_has_no_loudness_stays() -> None:
+    wavs = [torch.zeros(1, 16_000), noise(1, 6399), noise(1, 1), 1e-5 * noise(1, 16_000)]  # the last: below -70 LUFS
+    out = changed(lambda graph: graph.loudness((-23, -23)), wavs, 16_000)
+    assert all(torch.equal(a, b) for a, b in zip(wavs, out, strict=True))
+
+
+def test_one_factor_for_the_whole_waveform_and_no_clipping() -> None:
+    (loud,) = changed(lambda graph: graph.volume_perturb(30.0, 30.0), [noise(1, 1600)])
+    assert torch.equal(loud, noise(1, 1600) * 30)
+    assert loud.abs().max() > 1
+
+
+# torchaudio
+
+
 @pytest.mark.parametrize("name", STAGES)
-def test_without_torchaudio_describing_says_how_to_get_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torchaudio_describing_says_how_to_get_it(
+    name: str, clips: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "torchaudio", None)
+    stage = partial(STAGES[name], clips)
     if name in ON_TORCHAUDIO:
         with pytest.raises(
             uio.PipelineError, match=rf"^{name} needs .*torchaudio.* pip install 'uio_pipes\[augment\]'"
         ):
-            STAGES[name](given([]))
+            stage(given([]))
     else:
-        assert len(changed(STAGES[name], [noise(1, 4000)])) == 1
+        assert len(changed(stage, [noise(1, 4000)])) == 1
 
 
 @pytest.mark.parametrize("name", ON_TORCHAUDIO)
 def test_a_torchaudio_that_cannot_be_imported_is_told_when_the_loader_starts(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph = STAGES[name](given([noise(1, 4000)]))
+    graph = STAGES[name]("", given([noise(1, 4000)]))
     monkeypatch.setitem(sys.modules, "torchaudio.functional", None)
     with pytest.raises(uio.PipelineError, match=rf"{name} needs torchaudio, .* fits your PyTorch, pip install"):
         list(uio.Loader(graph))
@@ -156,26 +249,3 @@ assert "torchaudio" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_what_is_not_a_range_is_refused() -> None:
-    graph = given([np.zeros(9)])
-    wrong: list[tuple[Callable[[], Any], str]] = [
-        (lambda: graph.lowpass((5000, 100)), r"lowpass: cutoff must be \(lowest, highest\), within 10 to"),
-        (lambda: graph.lowpass(4000), "cutoff must be"),  # type: ignore[arg-type]
-        (lambda: graph.codec(["opus", "speex"]), "codecs must be a list of 'opus', 'mp3'"),
-        (lambda: graph.codec([]), "codecs must be"),
-        (lambda: graph.codec(3), "codecs must be"),  # type: ignore[arg-type]
-        (lambda: graph.codec(compression_level=(0.5, 1.5)), r"compression_level must be .*, within 0 to 1, not"),
-        (lambda: graph.clip((1, 2, 3)), "gain_db must be"),
-        (lambda: graph.clip(hard=2), "hard must be a probability"),
-        (lambda: graph.loudness((-20, 10)), "target must be .*within -70 to 0 LUFS"),
-        (lambda: graph.pitch_shift((0, float("nan"))), "semitones must be"),
-        (lambda: graph.reverberate(rt60=(0, 1)), "rt60 must be .*within 0.05 to 10 s"),
-        (lambda: graph.reverberate(rt60=(0.1, 0.2), room_size=(0, 5)), "room_size must be"),
-        (lambda: graph.reverberate(), "give either impulse_responses, recorded ones, or rt60"),
-        (lambda: graph.reverberate("rooms.list", rt60=(0.1, 0.2)), "give either"),
-    ]
-    for make, message in wrong:
-        with pytest.raises(uio.PipelineError, match=message):
-            make()

@@ -1,7 +1,5 @@
 """Utterances of different sample rates never meet in a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

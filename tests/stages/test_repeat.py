@@ -1,7 +1,5 @@
 """``repeat``, ``take`` and ``skip``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -110,18 +108,3 @@ def test_lists_and_batches_can_be_cut(plain_corpus: Corpus) -> None:
     shards = uio.list_files(plain_corpus.list).skip(1).take(2).sharding_filter().open_files().load_from_tar()
     assert keys(uio.Loader(shards)) == list(plain_corpus.keys[5:14])
     assert len(list(uio.Loader(shards.decode_audio().batch(2).take(3)))) == 3
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda p: p.repeat(0), "times must be 1 or more"),
-        (lambda p: p.repeat(1.5), "whole number"),
-        (lambda p: p.take(0), "number must be 1 or more"),
-        (lambda p: p.take(-2), "number must be 1 or more"),
-        (lambda p: p.skip(-1), "number must be 0 or more"),
-    ],
-)
-def test_wrong_arguments_fail_when_described(make: Any, message: str) -> None:
-    with pytest.raises(uio.PipelineError, match=message):
-        make(texts(3))

@@ -1,7 +1,5 @@
 """Rooms in a graph: length, timing and loudness stay; which room belongs to the utterance."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from pathlib import Path
@@ -56,15 +54,6 @@ def test_length_and_power_stay(tmp_path: Path, rooms: str) -> None:
         assert float(b["wav"].square().mean()) == pytest.approx(float(a["wav"].square().mean()), rel=1e-4)
 
 
-@pytest.mark.parametrize("probability", [0.0, 0.4, 1.0])
-def test_probability_is_the_share_that_is_reverberated(tmp_path: Path, rooms: str, probability: float) -> None:
-    items = raw_items(tmp_path, 1) * 400
-    (clean,), _ = run(uio.from_raw_list(items[:1]).decode_audio())
-    batches, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms, probability))
-    count = sum(not torch.equal(b["wav"], clean["wav"]) for b in batches)
-    assert abs(count - 400 * probability) <= 3.3 * (400 * probability * (1 - probability)) ** 0.5
-
-
 def test_response_is_resampled_to_the_utterance(tmp_path: Path) -> None:
     """A room recorded at 16 kHz delays its echo by as many seconds at 8 kHz."""
     echo = np.zeros(4001)
@@ -93,12 +82,6 @@ def test_bad_and_silent_responses_fail_the_utterance(tmp_path: Path, content: by
     assert run(graph)[1].stats().skipped == {"bad_impulse_response": 3}
     with pytest.raises(uio.DataError, match=r"room\.wav: .* \[bad_impulse_response\]"):
         run(graph, on_error="raise")
-
-
-@pytest.mark.parametrize("options", [{"impulse_responses": []}, {"probability": -0.1}, {"cache_mb": -1}])
-def test_wrong_arguments_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(uio.PipelineError, match="reverberate: "):
-        uio.from_raw_list("x.list").decode_audio().reverberate(**{"impulse_responses": "r.list", **options})
 
 
 def test_computed_rooms_keep_length_timing_and_power_and_differ(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Segments of one channel: a tone in each channel of a recording shows which of them was cut out."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

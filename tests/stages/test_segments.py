@@ -1,7 +1,5 @@
 """Segments cut out of recordings: exact bytes, merged runs, random pieces, and their distributions."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io
@@ -343,27 +341,6 @@ def test_times_count_from_the_beginning_of_the_utterance(tmp_path: Path) -> None
 def test_one_of_a_recording_has_a_known_length(folder: Path) -> None:
     assert len(uio.Loader(uio.from_indexed(folder).segments(pick="random").batch(4))) == 2
     assert len(uio.Loader(uio.from_indexed(folder).segments().batch(4))) == 9, "planned"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pick": "some"}, "pick must be"),
-        ({"of": "file"}, "of must be"),
-        ({"of": "recording"}, "cut_seconds must be given"),
-        ({"of": "recording", "cut_seconds": (1, 2), "merge_seconds": 3}, "for segments"),
-        ({"cut_seconds": (2, 1)}, "minimum, maximum"),
-        ({"cut_seconds": 3}, "minimum, maximum"),
-        ({"cut_seconds": (0, 1)}, "minimum, maximum"),
-        ({"merge_seconds": 0}, "above 0"),
-        ({"random_first": True}, "about joining"),
-        ({"separator": 3}, "separator"),
-        ({"field": ""}, "field must"),
-    ],
-)
-def test_wrong_arguments_fail_when_described(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(uio.PipelineError, match=message):
-        uio.from_indexed("x").segments(**options)
 
 
 def test_it_must_stand_before_what_works_on_audio_or_text() -> None:

@@ -1,7 +1,5 @@
 """The buffer shuffle: a permutation, bounded, uniform enough, the same for the same seed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

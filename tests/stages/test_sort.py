@@ -1,7 +1,5 @@
 """The sort: shortest first within each buffer, by the plan."""
 
-from __future__ import annotations
-
 from helpers_bad import drained, keys, run, started
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Substitution of spans: WeNet's bounds and distribution, the utterance's own draws."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from itertools import product
@@ -76,21 +74,8 @@ def test_wenet_s_defaults_change_as_much_as_a_slow_reference(tmp_path: Path) -> 
     assert by_frame.max() < 5 * (2 * 0.25 / count) ** 0.5
 
 
-@pytest.mark.parametrize("frames", [1, 2, 5])
-def test_short_features(tmp_path: Path, frames: int) -> None:
-    assert all(len(x) == frames for x in substituted(tmp_path, 50, frames))
-
-
 def test_none_changes_nothing(tmp_path: Path) -> None:
     assert set(substituted(tmp_path, 5, 9, num_t_sub=0)) == {tuple(range(9))}
-
-
-def test_draws_belong_to_seed_epoch_and_utterance(tmp_path: Path) -> None:
-    first = substituted(tmp_path, 12, 200)
-    assert substituted(tmp_path, 12, 200) == first
-    assert len(set(first)) == 12
-    for other in (substituted(tmp_path, 12, 200, seed=1), substituted(tmp_path, 12, 200, epoch=1)):
-        assert not any(a == b for a, b in zip(first, other, strict=True))
 
 
 def test_precomputed_features_keep_their_length_and_values(feature_corpus: Corpus) -> None:
@@ -102,24 +87,3 @@ def test_precomputed_features_keep_their_length_and_values(feature_corpus: Corpu
         assert {tuple(row) for row in b["feat"].tolist()} <= rows
         changed += not torch.equal(a["feat"], b["feat"])
     assert changed > 15
-
-
-@pytest.mark.parametrize("give", [torch.ones, lambda *shape: torch.ones(*shape).numpy()], ids=["torch", "numpy"])
-def test_a_user_s_features_are_not_written_to(give: Any) -> None:
-    kept = give(50, 4)
-    kept[:25] = 2
-
-    def look_up(sample: uio.Sample) -> uio.Sample:
-        sample["feat"] = kept
-        return sample
-
-    items = [{"key": str(i), "wav": "none.wav", "txt": "t"} for i in range(5)]
-    run(uio.from_raw_list(items).map(look_up).spec_sub(), on_error="raise")
-    assert (kept[:25] == 2).all()
-    assert (kept[25:] == 1).all()
-
-
-@pytest.mark.parametrize("wrong", [{"max_t": 0}, {"num_t_sub": -1}, {"max_t": 2.0}], ids=str)
-def test_wrong_arguments(wrong: dict[str, Any]) -> None:
-    with pytest.raises(uio.PipelineError, match=rf"^spec_sub: {next(iter(wrong))} must"):
-        uio.from_raw_list("none.list").spec_sub(**wrong)

@@ -1,8 +1,5 @@
 """Frames put together, compared with FunASR's own way of doing it, frame by frame."""
 
-from __future__ import annotations
-
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,10 +35,3 @@ def test_the_plan_is_the_number_of_frames() -> None:
         planned = sample.plan.frames
         assert planned == len(sample["feat"])
         assert sample["feat"].shape[1] == 40
-
-
-def test_wrong_uses() -> None:
-    with pytest.raises(uio.PipelineError, match=r"stack: stride must be 1 or more, not 0; Paraformer has"):
-        uio.from_iterable([]).stack(7, 0)
-    with pytest.raises(uio.PipelineError, match=r"stack works on features: put \.fbank\(…\) before it"):
-        list(uio.Loader(uio.from_iterable(Tones()).stack().dynamic_batch(99)))

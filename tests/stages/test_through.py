@@ -1,7 +1,5 @@
 """Nodes of the user's own: of this package or of torchdata."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -94,12 +92,6 @@ def test_a_state_that_cannot_be_saved_is_told(tmp_path: Path) -> None:
         run(uio.from_raw_list(raw_items(tmp_path, 3)).through(BadState))
 
 
-@pytest.mark.parametrize("node", [None, "x", len, int, lambda source: source, Every.next])
-def test_what_is_no_node_fails_when_described(node: Any) -> None:
-    with pytest.raises(uio.PipelineError, match=r"Node class.*\.map"):
-        uio.from_raw_list("x").through(node)
-
-
 def test_arguments_are_part_of_the_graph() -> None:
     source = uio.from_raw_list("x")
     assert source.through(Every, 2).fingerprint() != source.through(Every, 3).fingerprint()
@@ -144,8 +136,3 @@ def test_a_buffer_behind_a_node_that_gives_no_utterances_says_so() -> None:
         match=r"sort takes utterances, not a str: check what the \.through\(…\) node before it returns",
     ):
         list(uio.Loader(texts("a", 8).through(Keys).sort(3)))
-
-
-def test_batches_and_utterances_are_still_not_mixed() -> None:
-    with pytest.raises(uio.PipelineError, match="must give samples as other sources do"):
-        uio.mix([texts("a", 2).through(Every), texts("b", 2), texts("c", 2).batch(2)])

@@ -1,7 +1,5 @@
 """Tokenizers: characters, SentencePiece, any callable; inside a graph and by themselves."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import tempfile

@@ -1,11 +1,7 @@
 """Damages to a file of bytes: each is drawn by a generator, and aimed anywhere, or at given places."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
-
-__all__ = ["DAMAGES", "damaged"]
 
 BLOCK = 512
 SIZES = (1, 17, 512, 1024, 4096, 10_240, 32_768)  # bytes of a run

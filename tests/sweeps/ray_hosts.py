@@ -6,8 +6,6 @@ node goes down, so that nobody hears of it, not even that connections are closed
 the one of an undisturbed run, and the actors that were cut off must have ended. It prints the pauses.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

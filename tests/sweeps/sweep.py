@@ -3,13 +3,15 @@
 A sweep is a function ``(trials, seed) -> Iterator[Outcome]``, deterministic: the same numbers give the same damages.
 """
 
-from __future__ import annotations
-
+import itertools
+import logging
 import os
+import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 Result = Literal["reported", "unchanged", "silent"]
 
@@ -17,6 +19,33 @@ Result = Literal["reported", "unchanged", "silent"]
 def trials(usual: int) -> int:
     """Return the number of trials: ``usual``, times ``UIO_SWEEP`` if that is set (UIO_SWEEP=20 is a night's work)."""
     return max(1, round(usual * float(os.environ.get("UIO_SWEEP", "1"))))
+
+
+class Bench(Protocol):
+    """Where one thing is damaged."""
+
+    def trial(self, damage: str, seed: str) -> "Outcome": ...
+
+
+def in_turns(
+    things: Iterable[Any],
+    bench: Callable[[Path, Any], Bench],
+    damages: Callable[[Any], Iterable[str]],
+    trials: int,
+    seed: int,
+) -> Iterator["Outcome"]:
+    """Each damage to each thing, in turns."""
+    logger = logging.getLogger("uio_pipes")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with tempfile.TemporaryDirectory() as root:
+            benches = [(thing, bench(Path(root) / f"{n}", thing)) for n, thing in enumerate(things)]
+            turns = itertools.cycle([(made, damage) for thing, made in benches for damage in damages(thing)])
+            for number, (made, damage) in enumerate(itertools.islice(turns, trials)):
+                yield made.trial(damage, f"{seed}/{number}")
+    finally:
+        logger.setLevel(level)
 
 
 @dataclass(frozen=True)

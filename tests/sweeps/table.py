@@ -4,8 +4,6 @@
 anew. A module has ``sweep(trials, seed)``, ``USUAL`` and ``SEED``; its test ends with ``assert_documented(rows)``.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
@@ -16,8 +14,6 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "helpers")]
 
 from sweeps.sweep import Row, rows
-
-__all__ = ["assert_documented", "documented", "modules", "written"]
 
 DOCS = Path(__file__).parents[2] / "docs" / "integrity.md"
 BEGIN, END = "<!-- sweeps: written by tests/sweeps/table.py -->", "<!-- end of sweeps -->"

@@ -1,7 +1,5 @@
 """Audio files and features that are cut off or damaged, through a loader as training reads them."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import random

@@ -1,12 +1,7 @@
 """Lhotse's cuts and Shars damaged in every way: manifests plain and compressed, and the files of a Shar."""
 
-from __future__ import annotations
-
-import itertools
-import logging
 import os
 import random
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +10,7 @@ from typing import Any, Literal
 from cuts_corpus import cut_of, write_cuts
 from shar_corpus import shar
 from sweeps.damages import DAMAGES, damaged
-from sweeps.sweep import Outcome, rows, trials
+from sweeps.sweep import Outcome, in_turns, rows, trials
 from sweeps.table import assert_documented
 
 import uio_pipes as uio
@@ -93,18 +88,7 @@ class Bench:
 
 
 def sweep(trials: int, seed: int) -> Iterator[Outcome]:
-    """Each damage to each thing, in turns."""
-    logger = logging.getLogger("uio_pipes")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with tempfile.TemporaryDirectory() as root:
-            benches = [Bench(Path(root) / f"{n}", thing) for n, thing in enumerate(THINGS)]
-            turns = itertools.cycle([(bench, damage) for bench in benches for damage in DAMAGES])
-            for number, (bench, damage) in enumerate(itertools.islice(turns, trials)):
-                yield bench.trial(damage, f"{seed}/{number}")
-    finally:
-        logger.setLevel(level)
+    return in_turns(THINGS, Bench, lambda thing: DAMAGES, trials, seed)
 
 
 def test_damaged_cuts_and_shars() -> None:

@@ -3,8 +3,6 @@
 Each trial has one file on a lying server, among others that are sound; lies are for ever, or pass after some answers.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import tempfile

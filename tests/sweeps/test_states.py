@@ -4,8 +4,6 @@ What can be told is refused by a ``StateError`` before the first batch. What can
 could be in: of such a value the run goes on from there, and no state could tell that it never was there.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import signal
@@ -14,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from contract import digest
+from helpers_bad import code_points, replaced
 from sweeps.sweep import Outcome, rows, trials
 
 import uio_pipes as uio
@@ -47,10 +46,6 @@ POSITIONS = {
 }
 
 
-def _code_points(text: str) -> list[int]:
-    return [ord(character) for character in text]
-
-
 def graphs(pipelines: list[uio.Pipeline]) -> dict[str, Callable[[], uio.Pipeline]]:
     tar, raw, kaldi, shar, cuts, index, touch, *others = pipelines
     return {
@@ -59,7 +54,7 @@ def graphs(pipelines: list[uio.Pipeline]) -> dict[str, Callable[[], uio.Pipeline
         "raw list": lambda: raw.decode_audio().shuffle(5).bucket_batch([80], [2, 2]).pad(),
         "kaldi": lambda: kaldi.decode_audio().sort(5).bucket_batch(max_frames=300, num_buckets=3).pad(),
         "pairs": lambda: (
-            raw.decode_audio().tokenize(_code_points).bucket_batch(num_buckets=(2, 2), max_frames=300).pad()
+            raw.decode_audio().tokenize(code_points).bucket_batch(num_buckets=(2, 2), max_frames=300).pad()
         ),
         "shar": lambda: shar.segments(of="recording", cut_seconds=(0.2, 0.6)).decode_audio().shuffle(4).batch(2),
         "tar index": lambda: index.decode_audio().bucket_batch(max_frames=300, window=6).pad(),
@@ -103,14 +98,6 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
     for name in path:
         value = value[name]
     return value
-
-
-def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    if not path:
-        return new
-    out = value.copy()
-    out[path[0]] = replaced(value[path[0]], path[1:], new)
-    return out
 
 
 def another(value: Any, draw: random.Random) -> Any:

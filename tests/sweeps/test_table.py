@@ -1,7 +1,5 @@
 """The table of damages in the docs: written from sweeps, and held to them by each sweep's own test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sweeps.sweep import Outcome, rows

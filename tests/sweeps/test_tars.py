@@ -1,17 +1,13 @@
 """Shards damaged in every way: plain and compressed, with and without a manifest, and with an index."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
 import itertools
-import logging
 import lzma
 import os
 import random
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +16,7 @@ from typing import Any, Literal
 import zstandard
 from helpers_bad import audio
 from sweeps.damages import DAMAGES, damaged
-from sweeps.sweep import Outcome, Row, rows, trials
+from sweeps.sweep import Outcome, Row, in_turns, rows, trials
 from sweeps.table import assert_documented
 
 import uio_pipes as uio
@@ -171,18 +167,7 @@ class Bench:
 
 
 def sweep(trials: int, seed: int) -> Iterator[Outcome]:
-    """Each damage to each thing, in turns."""
-    logger = logging.getLogger("uio_pipes")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with tempfile.TemporaryDirectory() as root:
-            benches = [Bench(Path(root) / f"{n}", thing) for n, thing in enumerate(THINGS)]
-            turns = itertools.cycle([(bench, damage) for bench in benches for damage in bench.thing.damages])
-            for number, (bench, damage) in enumerate(itertools.islice(turns, trials)):
-                yield bench.trial(damage, f"{seed}/{number}")
-    finally:
-        logger.setLevel(level)
+    return in_turns(THINGS, Bench, lambda thing: thing.damages, trials, seed)
 
 
 def silent(found: dict[tuple[str, str], Row], thing: str) -> dict[str, list[str]]:

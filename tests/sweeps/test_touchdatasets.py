@@ -1,7 +1,5 @@
 """Random damage to the files of a TouchDataset: what differs is refused or counted, never delivered in silence."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Blanks that the tokenizer lacks, and unknown tokens, in ``tokenize``."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Chat templates: the whole text, cut where recordings stand and where the loss begins and ends."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokenizers of Hugging Face's package ``tokenizers``."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Words in front of the dictionary: those of jieba, the same in the dictionary, in training and in every process."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Encodings of OpenAI's package ``tiktoken``: a tiny one is made here, nothing is fetched."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from pathlib import Path

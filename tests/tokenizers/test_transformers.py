@@ -1,7 +1,5 @@
 """Tokenizers of transformers: what they are in fingerprints, and labels of pieces of a text."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """The batches that ``wenet_dataset`` gives, against a slow account of what WeNet does with lengths known beforehand."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from itertools import islice

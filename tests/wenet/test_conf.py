@@ -1,7 +1,5 @@
 """``dataset_conf``: every key of WeNet's, its default and kind, and what is said to a wrong one."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from typing import Any
@@ -247,11 +245,63 @@ def test_any_letter_left_out_is_noticed(name: str) -> None:
                 read_conf(conf_of(wrong, KEYS[name].default))
 
 
-def test_a_whole_yaml_is_told_from_its_block() -> None:
-    with pytest.raises(uio.PipelineError, match=r"conf\['dataset_conf'\]"):
-        read_conf({"encoder": "conformer", "dataset_conf": {}})
-    with pytest.raises(uio.PipelineError, match="as a dict, not None"):
-        read_conf(None)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("conf", "says"),
+    [
+        ({"encoder": "conformer", "dataset_conf": {}}, r"conf\['dataset_conf'\]"),
+        (None, "as a dict, not None"),
+        ({"sort_conf": 500}, r"sort_conf must be a block of keys \(sort_size\), not 500"),
+        (
+            {"batch_conf": {"batch_size": 4}, "batch_size": 8},
+            r"both batch_conf\.batch_size and batch_size.*keep batch_conf",
+        ),
+        *(
+            (conf_of(name, value), rf"dataset_conf\.{name}: .*not applied.*{remedy}")
+            for name, value, remedy in [
+                ("raw_wav", False, r"KEY\.npy"),
+                ("feature_extraction_conf.feature_type", "mfcc", "feats_type"),
+                ("feature_extraction_conf.using_pitch", True, "pitch"),
+                ("wav_distortion_conf.wav_distortion_rate", 0.3, "volume_perturb"),
+                ("speaker", "spk.txt", r"speaker_conf\.speaker_table_path"),
+                ("reverb_source", "rir.list", "reverberate"),
+                ("noise_lists", ["musan.list"], "add_noise"),
+                ("spec_aug_conf.warp_for_time", True, "without warping"),
+            ]
+        ),
+    ],
+)
+def test_what_is_no_block_of_now_says_what_to_use(conf: Any, says: str) -> None:
+    with pytest.raises(uio.PipelineError, match=says):
+        read_conf(conf)
+
+
+@pytest.mark.parametrize(
+    ("conf", "says"),
+    [
+        ({"filter_conf": {"min_length": 50, "max_length": 10}}, r" \(filter_conf\.max_length, filter_conf\.min_length"),
+        ({"list_shuffle_conf": {"shuffle_size": 0}}, r" \(list_shuffle_conf\.shuffle_size\)"),
+        ({"batch_conf": {"batch_type": "bucket", "bucket_boundaries": [5]}}, r" \(batch_conf\.bucket_boundaries, "),
+        ({"batch_conf": {"batch_size": 0}}, r" \(batch_conf\.batch_size\): batch: batch_size must be"),
+        ({"feats_type": "mfcc"}, r" \(mfcc_conf\.num_mel_bins, .*num_ceps"),
+        # Keys of what is switched off are checked, too.
+        ({"spec_sub": False, "spec_sub_conf": {"max_t": "many"}}, r".*spec_sub_conf\.max_t must be a whole number"),
+    ],
+)
+def test_a_value_that_breaks_a_rule_names_the_keys(conf: dict[str, Any], says: str) -> None:
+    with pytest.raises(uio.PipelineError, match=rf"dataset_conf{says}"):
+        stages(conf)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "tokenizer", "says"),
+    [
+        *((name, None, r"data_type must be 'raw' or 'shard'") for name in ("tar", "", None)),
+        ("raw", "units.txt", "tokenizer must be"),
+    ],
+)
+def test_wrong_data_type_and_tokenizer(data_type: Any, tokenizer: Any, says: str) -> None:
+    with pytest.raises(uio.PipelineError, match=says):
+        uio.wenet_dataset(data_type, "x", tokenizer, {})
 
 
 # Wrong values
@@ -284,42 +334,6 @@ def test_a_value_of_the_wrong_kind_says_what_is_wanted(name: str, value: Any, wh
     assert str(error.value) == f"dataset_conf.{name} must be {what}, not {value!r}"
 
 
-def test_a_value_where_a_block_is_wanted_names_its_keys() -> None:
-    with pytest.raises(uio.PipelineError, match=r"sort_conf must be a block of keys \(sort_size\), not 500"):
-        read_conf({"sort_conf": 500})
-
-
-def test_keys_of_what_is_switched_off_are_checked_too() -> None:
-    with pytest.raises(uio.PipelineError, match=r"spec_sub_conf\.max_t must be a whole number"):
-        stages({"spec_sub": False, "spec_sub_conf": {"max_t": "many"}})
-
-
-@pytest.mark.parametrize(
-    ("conf", "says"),
-    [
-        ({"filter_conf": {"min_length": 50, "max_length": 10}}, r"\(filter_conf\.max_length, filter_conf\.min_length"),
-        ({"list_shuffle_conf": {"shuffle_size": 0}}, r"\(list_shuffle_conf\.shuffle_size\)"),
-        ({"batch_conf": {"batch_type": "bucket", "bucket_boundaries": [5]}}, r"\(batch_conf\.bucket_boundaries, "),
-        ({"batch_conf": {"batch_size": 0}}, r"\(batch_conf\.batch_size\): batch: batch_size must be"),
-        ({"feats_type": "mfcc"}, r"\(mfcc_conf\.num_mel_bins, .*num_ceps"),
-    ],
-)
-def test_a_value_that_breaks_a_rule_names_the_keys(conf: dict[str, Any], says: str) -> None:
-    with pytest.raises(uio.PipelineError, match=rf"dataset_conf {says}"):
-        stages(conf)
-
-
-@pytest.mark.parametrize("data_type", ["tar", "", None])
-def test_wrong_data_type(data_type: Any) -> None:
-    with pytest.raises(uio.PipelineError, match=r"data_type must be 'raw' or 'shard'"):
-        uio.wenet_dataset(data_type, "x", None, {})
-
-
-def test_wrong_tokenizer() -> None:
-    with pytest.raises(uio.PipelineError, match="tokenizer must be"):
-        uio.wenet_dataset("raw", "x", "units.txt", {})  # type: ignore[arg-type]
-
-
 # Older configurations
 
 
@@ -346,24 +360,6 @@ def test_older_names_mean_what_they_meant() -> None:
     assert found["speed_perturb"].speeds == (0.9, 1.1)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "remedy"),
-    [
-        ("raw_wav", False, r"KEY\.npy"),
-        ("feature_extraction_conf.feature_type", "mfcc", "feats_type"),
-        ("feature_extraction_conf.using_pitch", True, "pitch"),
-        ("wav_distortion_conf.wav_distortion_rate", 0.3, "volume_perturb"),
-        ("speaker", "spk.txt", r"speaker_conf\.speaker_table_path"),
-        ("reverb_source", "rir.list", "reverberate"),
-        ("noise_lists", ["musan.list"], "add_noise"),
-        ("spec_aug_conf.warp_for_time", True, "without warping"),
-    ],
-)
-def test_older_keys_that_are_not_applied_say_what_to_use(name: str, value: Any, remedy: str) -> None:
-    with pytest.raises(uio.PipelineError, match=rf"dataset_conf\.{name}: .*not applied.*{remedy}"):
-        read_conf(conf_of(name, value))
-
-
 @pytest.mark.parametrize("name", ["split_with_space", "syncbn"])
 def test_what_wenet_never_reads_is_accepted_with_a_line_in_the_log(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Five of WeNet's own configurations have these keys among those of the data."""
@@ -376,8 +372,3 @@ def test_what_wenet_never_reads_is_accepted_with_a_line_in_the_log(name: str, ca
     assert not caplog.text, "nothing is ignored"
     with pytest.raises(uio.PipelineError, match=rf"no key {name}s; the nearest is {name}$"):
         read_conf({f"{name}s": True})
-
-
-def test_an_older_and_a_newer_name_of_one_thing_are_refused() -> None:
-    with pytest.raises(uio.PipelineError, match=r"both batch_conf\.batch_size and batch_size.*keep batch_conf"):
-        read_conf({"batch_conf": {"batch_size": 4}, "batch_size": 8})

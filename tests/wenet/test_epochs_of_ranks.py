@@ -3,8 +3,6 @@
 Run as a script with a folder, this file starts the ranks; with a number too, it is one of them.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

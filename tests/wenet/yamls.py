@@ -1,12 +1,8 @@
 """The training configurations that WeNet publishes, as far as data goes (and a little of what stands around it)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml
-
-__all__ = ["YAMLS", "dataset_conf"]
 
 AISHELL = """
 encoder: conformer
@@ -77,45 +73,19 @@ dataset_conf:
         batch_size: 32
 """
 
-U2PP = """
-encoder: conformer
-decoder: bitransformer
-dataset_conf:
-    filter_conf:
-        max_length: 1200
-        min_length: 10
-        token_max_length: 100
-        token_min_length: 1
-        max_output_input_ratio: 0.25
-    resample_conf:
-        resample_rate: 16000
-    speed_perturb: true
-    fbank_conf:
-        num_mel_bins: 80
-        frame_shift: 10
-        frame_length: 25
-        dither: 1.0
-    spec_aug: true
-    spec_aug_conf:
-        num_t_mask: 2
-        num_f_mask: 2
-        max_t: 50
-        max_f: 30
-    spec_sub: true
-    spec_sub_conf:
-        num_t_sub: 3
-        max_t: 30
-    spec_trim: false
-    shuffle: true
-    shuffle_conf:
-        shuffle_size: 5000
-    sort: true
-    sort_conf:
-        sort_size: 1000
-    batch_conf:
-        batch_type: dynamic
-        max_frames_in_batch: 36000
-"""
+U2PP = WENETSPEECH
+for old, new in (
+    ("encoder: conformer\n", "encoder: conformer\ndecoder: bitransformer\n"),
+    ("token_min_length: 1\n", "token_min_length: 1\n        max_output_input_ratio: 0.25\n"),
+    (
+        "    shuffle: true",
+        "    spec_sub: true\n    spec_sub_conf: {num_t_sub: 3, max_t: 30}\n    spec_trim: false\n    shuffle: true",
+    ),
+    ("shuffle_size: 1500", "shuffle_size: 5000"),
+    ("batch_type: static\n        batch_size: 32", "batch_type: dynamic\n        max_frames_in_batch: 36000"),
+):
+    assert old in U2PP
+    U2PP = U2PP.replace(old, new)
 
 YAMLS = {"aishell": AISHELL, "wenetspeech": WENETSPEECH, "u2pp": U2PP}
 

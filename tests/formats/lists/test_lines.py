@@ -1,7 +1,5 @@
 """Lines of lists: the same by number as by reading, wherever they are kept; what changes underneath is told."""
 
-from __future__ import annotations
-
 import gzip
 import http.server
 import os

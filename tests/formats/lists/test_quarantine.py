@@ -1,7 +1,5 @@
 """Quarantine: each failure as a line, once; read back by ``exclude``; shared by ranks; hostile files."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Members of known suffixes are text, wherever the utterance comes from; undecodable ones are failures."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from pathlib import Path

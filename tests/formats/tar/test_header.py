@@ -1,7 +1,5 @@
 """Header blocks: what tarfile writes is read, one changed byte is noticed."""
 
-from __future__ import annotations
-
 import tarfile
 
 import pytest

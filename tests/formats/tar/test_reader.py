@@ -1,7 +1,5 @@
 """The tar reader: equal to tarfile on intact archives, never silently short on damaged ones, resumable anywhere."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Damaged compressed streams: what came out before the damage showed is named; streams without checksums are noted."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

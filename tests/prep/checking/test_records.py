@@ -1,7 +1,5 @@
 """Checks of TouchDatasets and Kaldi folders: everything is read, everything that is wrong is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bars of commands: the total is there where it is known, and what is finished is full."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

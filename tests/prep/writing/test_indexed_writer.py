@@ -1,7 +1,5 @@
 """The writer of TouchDatasets: the layout byte for byte, and a folder that is complete or not there."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

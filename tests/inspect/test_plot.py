@@ -1,7 +1,5 @@
 """``plot`` draws what there is, and leaves matplotlib's global state alone."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``watch(loader, to=folder)``: every rank writes what it counts, and nothing that happens disturbs the training."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

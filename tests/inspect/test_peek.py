@@ -1,7 +1,5 @@
 """``peek`` shows one utterance after every stage, and the numbers are those of a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """``fit_budget`` forecasts the memory of steps, refuses plans that run out of it, and proposes batches that fill it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

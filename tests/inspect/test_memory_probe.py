@@ -1,7 +1,5 @@
 """The peak of a step is its own, and probes have the shapes that are asked for, whatever is in a batch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from contract import digest

@@ -1,7 +1,5 @@
 """``watch`` shows what happens and changes nothing."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Checksums of TouchDatasets: what ``uio index`` writes beside them, and what reading finds by them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

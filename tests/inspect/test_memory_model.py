@@ -1,7 +1,5 @@
 """The model of a step's memory finds what peaks are made of, and is a bound of those that were measured."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings

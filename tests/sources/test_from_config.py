@@ -1,12 +1,11 @@
 """``from_config``: what a file describes is the same as what Python would build, and errors name line and key."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from contract import Case, check_cuts, record
 
@@ -19,7 +18,6 @@ SYMBOLS = {"<blank>": 0, "<unk>": 1, "a": 2, "b": 3}
 @pytest.fixture
 def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, made the working directory, with three lists of features and a dictionary."""
-    import numpy as np
 
     np.save(tmp_path / "x.npy", np.zeros((20, 4), np.float32))
     for name, count in (("one", 30), ("two", 60), ("three", 90)):
@@ -189,16 +187,6 @@ def test_errors_name_line_and_key(lists: Path, text: str, message: str) -> None:
 def test_an_option_of_a_group_may_be_for_some_of_its_sources(lists: Path) -> None:
     read = uio.from_config(write("allow_pipes: true\n" + ONE + "- {type: group, sources: [{type: kaldi, scp: x}]}\n"))
     assert "allow_pipes=True" in str(read)
-
-
-def test_errors_in_a_dict_name_the_way_to_the_key() -> None:
-    with pytest.raises(uio.PipelineError, match=r"^config\.sources\[0\]\.path: the type raw_list has no 'path'"):
-        uio.from_config({"sources": [{"type": "raw_list", "path": "x"}]})
-
-
-def test_an_unknown_type_in_a_dict_is_named_by_its_key() -> None:
-    with pytest.raises(uio.PipelineError, match=r"^config\.sources\[0\]\.type: type has no 'txt_pair'"):
-        uio.from_config({"sources": [{"type": "txt_pair"}]})
 
 
 def test_options_of_storage_reach_every_source_but_no_message(lists: Path) -> None:

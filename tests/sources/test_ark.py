@@ -1,7 +1,5 @@
 """Features in Kaldi's arks: every form, lengths from headers alone, nothing taken for what it is not."""
 
-from __future__ import annotations
-
 import pickle
 import struct
 from pathlib import Path
