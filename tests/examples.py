@@ -13,13 +13,13 @@ from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.prep.example_speech import Tones
-from uio_pipes.sources.conversations.source import ListConversations
+from uio_pipes.sources.conversations import ListConversations
 from uio_pipes.sources.iterable import FromIterable
 from uio_pipes.sources.kaldi.source import ListKaldi
+from uio_pipes.sources.lhotse.shar import ListShar, LoadFromShar
 from uio_pipes.sources.lhotse.source import ListCuts
 from uio_pipes.sources.nemo.source import ListNemo
 from uio_pipes.sources.parquet.source import ListParquet, LoadFromParquet
-from uio_pipes.sources.shar.source import ListShar, LoadFromShar
 from uio_pipes.sources.tar_index import ListTarIndex
 from uio_pipes.sources.text import ListJsonl, ListText
 from uio_pipes.sources.touchdataset.source import ListIndexed

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from contract import (
+    ROLES,
     Case,
     Record,
     all_stages,
@@ -228,6 +229,15 @@ RECORDS: dict[tuple[str, str], Record] = {}
 def test_discovery_finds_the_stages_of_every_module() -> None:
     names = {stage.name for stage in STAGES}
     assert {"load_from_tar", "load_from_raw", "shuffle", "sort", "bucket_batch", "flat_map", "through", "pad"} <= names
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+def test_every_stage_has_one_role(stage: type[Stage]) -> None:
+    assert sum(issubclass(stage, role) for role in ROLES) == 1
+
+
+def test_no_stage_is_without_a_role() -> None:
+    assert {c for c in Stage.__subclasses__() if c.__module__.startswith("uio_pipes.")} == set(ROLES)
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)

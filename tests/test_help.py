@@ -101,4 +101,4 @@ def test_completion_lists_what_is_for_users() -> None:
 
 
 def test_the_source_of_a_method_is_that_of_its_stage() -> None:
-    assert inspect.getsource(PIPELINE.shuffle).startswith("@dataclass(frozen=True)\nclass Shuffle(Stage):")
+    assert inspect.getsource(PIPELINE.shuffle).startswith("@dataclass(frozen=True)\nclass Shuffle(Flow):")

@@ -16,15 +16,15 @@ from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader
 from uio_pipes.sources.config import from_config
-from uio_pipes.sources.conversations.source import from_conversations
+from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.iterable import from_iterable
 from uio_pipes.sources.kaldi.source import from_kaldi
+from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list, list_files
 from uio_pipes.sources.mixing import interleave, mix
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
-from uio_pipes.sources.shar.source import from_lhotse_shar
 from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed

@@ -7,7 +7,7 @@ import torchaudio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uio_pipes.dsp.noise import add_noise, fast_length, reverberate
+from uio_pipes.dsp.effects import add_noise, fast_length, reverberate
 
 
 def noise(samples: int, seed: int = 0, scale: float = 0.1) -> torch.Tensor:

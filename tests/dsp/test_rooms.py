@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from uio_pipes.base.hashing import Draws
-from uio_pipes.dsp.noise import REACH, SPEED, room_response
+from uio_pipes.dsp.effects import REACH, SPEED, room_response
 
 SIZE, SOURCE, MICROPHONE = (6.0, 4.0, 3.0), (2.0, 1.0, 1.5), (4.0, 2.5, 1.2)
 

@@ -28,6 +28,7 @@ import uio_pipes.sources
 import uio_pipes.stages
 from uio_pipes.core.lane import Lane, Pulse
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.roles import Flow, Op, Source
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
@@ -254,15 +255,17 @@ def _finished(item: Any) -> Any:
 
 # Stages
 
+ROLES = (Source, Op, Flow)
+
 
 def all_stages() -> list[type[Stage]]:
-    """Every public stage of the modules in ``sources`` and ``stages``, whoever wrote them."""
+    """Every public stage of the modules in ``sources`` and ``stages``, whoever wrote them, found by its role."""
     for package in (uio_pipes.sources, uio_pipes.stages):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             importlib.import_module(module.name)
     homes = (f"{uio_pipes.sources.__name__}.", f"{uio_pipes.stages.__name__}.")
-    found = [c for c in _subclasses(Stage) if c.__module__.startswith(homes) and not c.__name__.startswith("_")]
-    found = [c for c in found if hasattr(c, "name")]  # a base of others has none
+    found = [c for role in ROLES for c in _subclasses(role) if c.__module__.startswith(homes)]
+    found = [c for c in found if not c.__name__.startswith("_") and hasattr(c, "name")]  # a base of others has none
     return sorted(set(found), key=lambda c: c.__name__)
 
 

@@ -20,7 +20,7 @@ import uio_pipes as uio
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.sources.parquet.columns import ParquetFile
-from uio_pipes.sources.parquet.group import RowGroup, RowOrder
+from uio_pipes.sources.parquet.table import RowGroup, RowOrder
 
 
 def delivered(pipeline: uio.Pipeline, **options: Any) -> list[Any]:

@@ -340,7 +340,7 @@ def test_a_text_for_far_more_than_there_is_stops_with_a_remedy(whole: KaldiCorpu
 def test_lines_are_joined_in_arrays_not_objects() -> None:
     import tracemalloc
 
-    from uio_pipes.sources.kaldi.lines import KaldiLines
+    from uio_pipes.sources.kaldi.tables import KaldiLines
 
     data = "".join(f"BAC009S{i:06d} audio/{i}.wav\n" for i in range(100_000)).encode()
     turned = b"\n".join(reversed(data.splitlines()))

@@ -26,7 +26,7 @@ from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import verify
 from uio_pipes.reports.inspect import inspect
 from uio_pipes.reports.simulate import simulate
-from uio_pipes.sources.nemo.tars import expanded, shard_number
+from uio_pipes.sources.nemo.table import expanded, shard_number
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 from helpers_bad import raw_items, run, shard
 
 import uio_pipes as uio
-from uio_pipes.dsp.noise import reverberate
+from uio_pipes.dsp.effects import reverberate
 
 
 def response(i: int, rate: int = 8000) -> bytes:

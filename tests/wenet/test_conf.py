@@ -9,7 +9,7 @@ from yamls import YAMLS, dataset_conf
 
 import uio_pipes as uio
 from uio_pipes.core.stage import Stage
-from uio_pipes.wenet.conf import KEYS, LIST_STEPS, RENAMED, STEPS, read_conf
+from uio_pipes.wenet import KEYS, LIST_STEPS, RENAMED, STEPS, read_conf
 
 TOKENIZER = uio.CharTokenizer({"<unk>": 0, "文": 1})
 

@@ -1,11 +1,10 @@
 """The format of an audio file by its first bytes, and the length of wav, AIFF, AU and NIST SPHERE files by their
 headers.
 
-Formats: Microsoft's RIFF/WAVE (mmreg.h), RFC 9639 (FLAC), RFC 3533 and 7845 (Ogg, Opus), ISO/IEC 14496-12 (MP4) and
-14496-3 (ADTS), ISO/IEC 11172-3 (MP3), Microsoft's ASF, ID3 2.4.
-
-libsndfile decodes what is left of a file that was cut off, and says nothing. Ogg files are checked in ``ogg.py``.
-Formats: Microsoft's RIFF/WAVE (mmreg.h), EBU Tech 3306 (RF64), Sony's Wave64, Apple's AIFF, Sun's AU, NIST SPHERE.
+libsndfile decodes what is left of a file that was cut off, and says nothing. Ogg files are checked in ``lossy.py``.
+Formats: Microsoft's RIFF/WAVE (mmreg.h), EBU Tech 3306 (RF64), Sony's Wave64, Apple's AIFF, Sun's AU, NIST SPHERE,
+RFC 9639 (FLAC), RFC 3533 and 7845 (Ogg, Opus), ISO/IEC 14496-12 (MP4) and 14496-3 (ADTS), ISO/IEC 11172-3 (MP3),
+Microsoft's ASF, ID3 2.4.
 """
 
 from __future__ import annotations

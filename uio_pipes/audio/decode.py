@@ -1,9 +1,6 @@
 """Decoding of audio files: 16-bit PCM wav by ourselves, m4a, aac and wma by FFmpeg, FLAC by dr_flac where it is
 installed, all others by libsndfile.
 
-Decoding of audio files: 16-bit PCM wav by ourselves, m4a, aac and wma by FFmpeg, all others by libsndfile (whole
-FLAC files by dr_flac if it is installed).
-
 torch is imported with the first waveform: commands that read headers only start without it.
 Every function raises DataError for bad audio, and leaves ``url`` and ``member`` for the caller to fill.
 Formats: Microsoft's RIFF/WAVE (mmreg.h) and RFC 9639 (FLAC).

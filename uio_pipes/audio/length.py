@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from math import ceil
 from typing import Any, NamedTuple
@@ -44,6 +45,25 @@ class Plan(NamedTuple):
     def duration_frames(self) -> float:
         """WeNet's length for filters: feature frames, or seconds × 100."""
         return float(self.frames) if self.frames is not None else self.samples / self.sample_rate * 100
+
+
+def sum_of(plans: Sequence[Plan | None]) -> Plan | None:
+    """Return the length of recordings one after the other; None if that of one is not known."""
+    known = [plan for plan in plans if plan is not None]
+    if len(known) < len(plans):
+        return None
+    rates = {plan.sample_rate for plan in known}
+    rate = rates.pop() if len(rates) == 1 else TICKS
+    samples = sum(-(-plan.samples * rate // plan.sample_rate) for plan in known)
+    frames = [plan.frames for plan in known if plan.frames is not None]
+    return Plan(samples, rate, sum(frames) if len(frames) == len(known) else None)
+
+
+def settled(planned: Plan | None, actual: Plan | None) -> Plan | None:
+    """Return the actual plan; of features, whose audio is gone, with the planned samples."""
+    if planned is None or actual is None or actual.frames is None:
+        return actual
+    return planned._replace(frames=actual.frames)
 
 
 class StoredFeatures:
@@ -94,7 +114,8 @@ def planned_by_duration(fields: dict[str, Any]) -> Plan | None:
         return None
     if start is None and end is None:
         return Plan(_ticks(duration), TICKS)
-    if end is not None and _is_same(end - (start or 0), duration):
+    known = isinstance(duration, (int, float))  # of the segment, or of the recording that it is cut from
+    if end is not None and known and abs(end - (start or 0) - duration) < _SAME:
         return Plan(ceil((end - (start or 0)) * TICKS) + SLACK, TICKS)
     return None
 
@@ -139,11 +160,6 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
         head = wav.head if len(wav.head) >= 64 else wav.read_at(0, min(HEAD, wav.size))
         return probe(head, wav.size) or (probe(wav.read_at(0, min(HEAD, wav.size)), wav.size) or probe_file(wav.read()))
     return probe(wav[:HEAD], len(wav)) or probe_file(wav)
-
-
-def _is_same(segment: float, duration: Any) -> bool:
-    """Return whether the duration is that of the segment, and not of the recording that it is cut from."""
-    return isinstance(duration, (int, float)) and abs(segment - duration) < _SAME
 
 
 def _empty() -> DataError:

@@ -7,8 +7,8 @@ it was cut off; if it is too short, the rest of the recording would be lost with
 
 Format: ISO/IEC 11172-3 and 13818-3, layer III; the Xing header as LAME, FFmpeg and libsndfile write and read it.
 
-Every page has a CRC-32 and a number, and the last page of a stream is marked as the last. A page holds about 4 kB, or a
-second of audio. So the pages show these faults:
+In an Ogg file, every page has a CRC-32 and a number, and the last page of a stream is marked as the last. A page holds
+about 4 kB, or a second of audio. So the pages show these faults:
 
 - the last page is incomplete or not marked as the last: the file was cut off (RFC 3533 asks every writer to mark the
   end; libsndfile, FFmpeg, opusenc, oggenc and GStreamer do);

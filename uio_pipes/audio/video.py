@@ -6,7 +6,6 @@ noticed by the length that its header states.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from math import ceil
 from types import ModuleType
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.local import Positioned
 
 _ROUNDING = 0.001  # seconds: Matroska's times are whole milliseconds
 _SHORT = 0.5  # seconds by which other streams may outlast the frames, where only the length of the file is stated
@@ -41,7 +41,7 @@ def decode_video(
         raise DataError("bad_video", "the video has 0 bytes: make it again, or leave it out")
     begin = start or 0.0
     try:
-        with av.open(_File(read, size), metadata_errors="replace", buffer_size=_BUFFER) as container:
+        with av.open(Positioned(read, size), metadata_errors="replace", buffer_size=_BUFFER) as container:
             if not container.streams.video:
                 raise DataError("bad_video", "the file holds no video")
             stream = container.streams.video[0]
@@ -143,29 +143,3 @@ def _sampled(frames: Iterator[tuple[float, Any]], start: float, end: float, fps:
         shown = frame
     for _ in range(given, count):  # the last one is shown until the end
         yield shown
-
-
-class _File(io.RawIOBase):
-    """A file of which FFmpeg reads what it needs."""
-
-    def __init__(self, read: ReadBytes, size: int) -> None:
-        self._read, self._size, self._at = read, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(0, self._size - self._at)
-        data = self._read(self._at, left if size < 0 else min(size, left))
-        self._at += len(data)
-        return data
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at

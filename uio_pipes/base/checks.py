@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from math import isfinite
+from typing import Any
 
 from uio_pipes.base.errors import PipelineError
 
@@ -45,6 +47,15 @@ def require(condition: bool, stage: str, rule: str, value: object, remedy: str) 
     """Raises: PipelineError that states the rule, the value and the remedy, unless ``condition`` holds."""
     if not condition:
         raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
+
+
+def require_paths(stage: str, rule: str, given: Any, remedy: str = "name a file") -> tuple[str, ...]:
+    """Return a path, or several, as a tuple. Raises: PipelineError that states the rule, the value and the remedy."""
+    one = isinstance(given, (str, os.PathLike)) or not isinstance(given, Iterable)
+    paths = [given] if one else list(given)
+    ok = bool(paths) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p).strip() for p in paths)
+    require(ok, stage, rule, given, remedy)
+    return tuple(map(os.fspath, paths))
 
 
 def check_names(stage: str, name: str, value: object) -> None:

@@ -82,6 +82,10 @@ class DataError(UioError):
         message = f"{what}: {self.message}"
         return DataError(self.reason, message, url=self.url, member=self.member, offset=self.offset)
 
+    def at(self, url: str, member: str = "") -> DataError:
+        """Return this error with its place."""
+        return DataError(self.reason, self.message, url=url, member=member, offset=self.offset)
+
     def __reduce__(self) -> tuple[object, ...]:
         own = {"key": self.key, "item": self.item}
         return _rebuild, (self.reason, self.message, self.url, self.member, self.offset), own

@@ -158,8 +158,7 @@ def _module(name: str) -> ModuleType:
 
 def _wenet(data_type: str, data: str, conf: str | None, symbols: str | None) -> Pipeline:
     from uio_pipes.tokenizers import CharTokenizer
-    from uio_pipes.wenet import apply_steps, wenet_dataset
-    from uio_pipes.wenet.conf import STEPS, read_conf
+    from uio_pipes.wenet import STEPS, apply_steps, read_conf, wenet_dataset
 
     read = {} if conf is None else read_yaml(conf)
     block = read.get("dataset_conf", read) or {}

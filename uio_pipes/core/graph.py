@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.urls import counted
+from uio_pipes.core.capabilities import ChecksNext, Connects, FileList, FollowsSteps, ReadsFiles, Warns, branches_of
 from uio_pipes.core.lane import MANY, SLACK, Lane, Site
 from uio_pipes.core.node import Node, Outlet, name_node
-from uio_pipes.core.stage import FileList, Stage
+from uio_pipes.core.stage import Stage, Trait
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,19 +39,20 @@ class Graph:
     def _then(self, stage: Stage) -> Self:
         """Return this graph with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
         kind = self._kind
-        takes = " or ".join(map(_plural, stage.takes))
+        takes = " or ".join(map(plural, stage.takes))
         if kind != "any" and kind not in stage.takes and "any" not in stage.takes:
             raise PipelineError(
                 f"{stage.name} works on {takes}, but what comes out of {self.stages[-1].name} is "
                 f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; {_remedy(kind, stage)}"
             )
-        if stage.deals and self._deals:
+        if Trait.DEALS in stage.traits and self._deals:
             raise PipelineError(
                 "a second sharding_filter would keep a share of a share and lose the rest; leave one out"
             )
         stage.check(self.stages)
         for earlier in self._every_stage():
-            earlier.check_next(stage)
+            if isinstance(earlier, ChecksNext):
+                earlier.check_next(stage)
         return type(self)((*self.stages, stage))
 
     @property
@@ -79,8 +81,8 @@ class Graph:
         """
         self._check_lanes(lane.count)
         node = self._nodes(lane)
-        slack = MANY if any(stage.own_node for stage in self._every_stage()) else SLACK
-        return Outlet(node, lane, slack) if any(stage.endless for stage in self.stages) else node
+        slack = MANY if any(Trait.OWN_NODE in stage.traits for stage in self._every_stage()) else SLACK
+        return Outlet(node, lane, slack) if any(Trait.ENDLESS in stage.traits for stage in self.stages) else node
 
     def _nodes(self, lane: Lane) -> Node:
         """As :meth:`build`, for a pipeline within another one, where either of them may deal to lanes."""
@@ -94,7 +96,7 @@ class Graph:
         """Yield all stages; those of pipelines within a stage come after it."""
         for stage in self.stages:
             yield stage
-            for graph in stage.branches.values():
+            for graph in branches_of(stage).values():
                 yield from graph._every_stage()
 
     @property
@@ -102,18 +104,18 @@ class Graph:
         """True if an epoch has no end of its own."""
         ends = True
         for stage in self.stages:
-            ends = (ends and not stage.endless) or stage.bounds_stream
+            ends = (ends and Trait.ENDLESS not in stage.traits) or Trait.BOUNDED in stage.traits
         return not ends
 
     @property
     def _deals(self) -> bool:
         """True if each lane gets a share of the data, not all of it."""
-        return any(stage.deals for stage in self.stages)
+        return any(Trait.DEALS in stage.traits for stage in self.stages)
 
     @property
     def _follows_steps(self) -> bool:
         """True if something in it changes with the step."""
-        return any(len(stage.changes_at) > 1 for stage in self._every_stage())
+        return any(isinstance(stage, FollowsSteps) and len(stage.changes_at) > 1 for stage in self._every_stage())
 
     @property
     def _opens_files(self) -> bool:
@@ -124,14 +126,16 @@ class Graph:
         """Return the lists of files that the graph reads."""
         listed: list[FileList] = []
         for stage in self.stages:
-            listed = stage.files(listed)
+            if isinstance(stage, ReadsFiles):
+                listed = stage.files(listed)
+            listed = [*listed, *(one for graph in branches_of(stage).values() for one in graph._files())]
         return listed
 
     def _check_lanes(self, lanes: int) -> None:
         """Raises: PipelineError if there is more than one lane and no ``sharding_filter``."""
         if lanes > 1 and not self._deals:
             first = self.stages[0]
-            of = "each source of " if first.branches else ""
+            of = "each source of " if branches_of(first) else ""
             raise PipelineError(
                 f"a graph for {lanes} lanes needs a sharding_filter, or every lane would deliver everything: put "
                 f".sharding_filter() directly after {of}{first.name}(…)"
@@ -150,19 +154,21 @@ class Graph:
     def _skims(self) -> bool:
         """True if batches can be skipped without being made; False if a node of the user's looks at them."""
         batched = [i for i, stage in enumerate(self.stages) if "batch" in stage.gives]
-        own = not batched or not any(stage.own_node for stage in self.stages[batched[0] :])
-        return own and all(p._skims for stage in self.stages for p in stage.branches.values())
+        own = not batched or not any(Trait.OWN_NODE in stage.traits for stage in self.stages[batched[0] :])
+        return own and all(p._skims for stage in self.stages for p in branches_of(stage).values())
 
     def _warnings(self, lanes: int, items: int | None = None) -> list[str]:
         """Return what a user should know before the graph runs in so many lanes.
 
         ``items``: the number of items in its lists, if known; otherwise the lists may be read.
         """
-        return [*self._idle(lanes, items), *(text for stage in self.stages for text in stage.warnings(lanes))]
+        warning = [stage for stage in self.stages if isinstance(stage, Warns)]
+        return [*self._idle(lanes, items), *(text for stage in warning for text in stage.warnings(lanes))]
 
     def _idle(self, lanes: int, items: int | None) -> list[str]:
         """Return a warning of lanes that get no list item, if there are any."""
-        dealt = next((i for i, stage in enumerate(self.stages) if stage.deals and not stage.branches), None)
+        dealing = [i for i, stage in enumerate(self.stages) if Trait.DEALS in stage.traits and not branches_of(stage)]
+        dealt = next(iter(dealing), None)
         if dealt is None or lanes == 1 or (dealt == 1 and items is not None and items >= lanes):
             return []
         counts = Graph(self.stages[: dealt + 1])._count(lanes)
@@ -202,20 +208,24 @@ class Graph:
         for i, stage in enumerate(self.stages):
             branch = "" if i == 0 else "└─ " if i == len(self.stages) - 1 else "├─ "
             lines.append((branch + stage.describe(), f"· {stage.note}" if stage.note else ""))
-            for name, pipeline in list(stage.branches.items())[:MOST]:
+            branches = branches_of(stage)
+            for name, pipeline in list(branches.items())[:MOST]:
                 first, *rest = pipeline._lines()
                 lines.append((f"│  ╭─ {name}: {first[0]}", first[1]))
                 lines += [(f"│  │  {text}", note) for text, note in rest]
-            if len(stage.branches) > MOST:
-                lines.append((f"│  ╭─ … {len(stage.branches)} sources in all", ""))
+            if len(branches) > MOST:
+                lines.append((f"│  ╭─ … {len(branches)} sources in all", ""))
         return lines
 
 
 def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
-    return name_node(stage.connect(upstream, lane, site), lane, site)
+    if isinstance(stage, Connects):
+        return name_node(stage.connect(upstream, lane, site), lane, site)
+    return name_node(stage.build(upstream(lane), lane, site), lane, site)
 
 
-def _plural(kind: str) -> str:
+def plural(kind: str) -> str:
+    """Return the name of several items of a kind."""
     return "batches" if kind == "batch" else f"{kind}s"
 
 
@@ -230,4 +240,4 @@ def _remedy(kind: str, stage: Stage) -> str:
         return "put .load_from_tar() before it"
     if kind == "record":
         return "put .load_records() before it"
-    return f"put it elsewhere: {stage.name} takes {' or '.join(map(_plural, stage.takes))}"
+    return f"put it elsewhere: {stage.name} takes {' or '.join(map(plural, stage.takes))}"

@@ -9,14 +9,14 @@ labels tokenizes, but does not decode. What filters, sorting and batching need t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from uio_pipes.audio.length import TICKS, Plan, measure
+from uio_pipes.audio.length import Plan, measure, settled, sum_of
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, mix64
 from uio_pipes.base.urls import redact
@@ -225,11 +225,11 @@ class Sample(MutableMapping[str, Any]):
     def finished(self) -> Sample:
         """Return a sample of the computed fields and their lengths; what fields do not tell is as planned."""
         bare = self.bare()
-        bare._plan, bare._planned = _settled(self.planned(), measure(self.fields)), 0
+        bare._plan, bare._planned = settled(self.planned(), measure(self.fields)), 0
         bare._streams = {}
         for of in self.chain.streams:
             made = zip(self.recordings(of), self.views(of, audio_names(of)), strict=True)
-            bare._streams[of] = 0, [_settled(plan, measure(view.fields)) for plan, view in made]
+            bare._streams[of] = 0, [settled(plan, measure(view.fields)) for plan, view in made]
         return bare
 
     def views(self, of: str, names: StreamNames) -> list[View]:
@@ -303,25 +303,6 @@ class Sample(MutableMapping[str, Any]):
         like = Sample(dict(self.fields), origin, self._run_key, self.chain, self.url)
         like.done = self.done
         return like
-
-
-def sum_of(plans: Sequence[Plan | None]) -> Plan | None:
-    """Return the length of recordings one after the other; None if that of one is not known."""
-    known = [plan for plan in plans if plan is not None]
-    if len(known) < len(plans):
-        return None
-    rates = {plan.sample_rate for plan in known}
-    rate = rates.pop() if len(rates) == 1 else TICKS
-    samples = sum(-(-plan.samples * rate // plan.sample_rate) for plan in known)
-    frames = [plan.frames for plan in known if plan.frames is not None]
-    return Plan(samples, rate, sum(frames) if len(frames) == len(known) else None)
-
-
-def _settled(planned: Plan | None, actual: Plan | None) -> Plan | None:
-    """Return the actual plan; of features, whose audio is gone, with the planned samples."""
-    if planned is None or actual is None or actual.frames is None:
-        return actual
-    return planned._replace(frames=actual.frames)
 
 
 class View(Sample):

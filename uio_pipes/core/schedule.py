@@ -288,9 +288,10 @@ def scheduled(stage: Any, given: BoundArguments) -> Any:
     following = [name for name, value in given.arguments.items() if isinstance(value, BySteps)]
     if not following:
         return stage(*given.args, **given.kwargs)
+    follows: frozenset[str] = getattr(stage, "follows_steps", frozenset())
     for name in following:
-        known = ", ".join(sorted(stage.follows_steps)) or "those of filter and dynamic_batch"
-        ok, rule = name in stage.follows_steps, f"{name} cannot follow the step"
+        known = ", ".join(sorted(follows)) or "those of filter and dynamic_batch"
+        ok, rule = name in follows, f"{name} cannot follow the step"
         require(ok, stage.name, rule, given.arguments[name], f"these can: {known}")
     arguments = dict(given.arguments)
     steps = sorted(steps_in(arguments))

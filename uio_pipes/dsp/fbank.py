@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 
@@ -93,8 +94,7 @@ class Fbank:
         high_freq: float = 0.0,
     ) -> None:
         """Raise PipelineError where a value cannot be used."""
-        if num_mel_bins <= 3:
-            raise PipelineError(f"{self.name}: num_mel_bins must be more than 3, not {num_mel_bins}; 80 is usual")
+        require(num_mel_bins > 3, self.name, "num_mel_bins must be more than 3", num_mel_bins, "80 is usual")
         if not 0 < frame_length < math.inf or not 0 < frame_shift < math.inf:
             raise PipelineError(
                 f"{self.name}: frame_length and frame_shift must be above 0 ms, not {frame_length} and {frame_shift}; "
@@ -105,14 +105,10 @@ class Fbank:
                 f"{self.name}: frame_length and frame_shift are in ms, at least 1, not {frame_length} and "
                 f"{frame_shift}; 25 and 10 are usual"
             )
-        if not 0 <= dither < math.inf:
-            raise PipelineError(
-                f"{self.name}: dither must be 0 or more, not {dither}; 0 adds no noise, 1 is Kaldi's default"
-            )
-        if window_type not in _WINDOWS:
-            raise PipelineError(
-                f"{self.name}: window_type must be one of {', '.join(_WINDOWS)}, not {window_type!r}; try povey"
-            )
+        remedy = "0 adds no noise, 1 is Kaldi's default"
+        require(0 <= dither < math.inf, self.name, "dither must be 0 or more", dither, remedy)
+        rule = f"window_type must be one of {', '.join(_WINDOWS)}"
+        require(window_type in _WINDOWS, self.name, rule, window_type, "try povey")
         if not 0 <= low_freq < math.inf or 0 < high_freq <= low_freq:
             raise PipelineError(
                 f"{self.name}: low_freq must be 0 Hz or more and below high_freq, not {low_freq} and {high_freq}; "
@@ -326,14 +322,6 @@ def _hann(size: int) -> torch.Tensor:
     return torch.hann_window(size, periodic=False)
 
 
-def _povey(size: int) -> torch.Tensor:
-    return _hann(size).pow(0.85)
-
-
-def _hamming(size: int) -> torch.Tensor:
-    return torch.hamming_window(size, periodic=False, alpha=0.54, beta=0.46)
-
-
 def _blackman(size: int) -> torch.Tensor:
     angle = 2 * math.pi / (size - 1)
     n = torch.arange(size, dtype=torch.float32)
@@ -341,9 +329,9 @@ def _blackman(size: int) -> torch.Tensor:
 
 
 _WINDOWS: dict[str, Callable[[int], torch.Tensor]] = {
-    "povey": _povey,
+    "povey": lambda size: _hann(size).pow(0.85),
     "hanning": _hann,
-    "hamming": _hamming,
+    "hamming": lambda size: torch.hamming_window(size, periodic=False, alpha=0.54, beta=0.46),
     "blackman": _blackman,
     "rectangular": torch.ones,
 }

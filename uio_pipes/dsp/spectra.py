@@ -1,7 +1,8 @@
 """Kaldi's mel-frequency cepstral coefficients and Whisper's log mel spectrogram, on the CPU.
 
-Squared magnitudes of a centred short-time Fourier transform (periodic Hann window, reflected edges, last frame left
-out), Slaney's mel bands with unit area, log10, everything more than 8 below the maximum raised to that, (x + 4) / 4.
+The latter: squared magnitudes of a centred short-time Fourier transform (periodic Hann window, reflected edges, last
+frame left out), Slaney's mel bands with unit area, log10, everything more than 8 below the maximum raised to that,
+(x + 4) / 4.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 ``.idx``, little-endian: ``MMIDIDX\0\0``, version (8 bytes, 1), code of the items' dtype (1 byte), N (8), M (8),
 N lengths in items (4 each), N offsets in bytes (8 each), M bounds of documents (8 each). No torch in here: packing
-writes them too.
-
-They depend on the content alone: a copy of the folder can be compared with them. They belong to one ``NAME.idx``; its
-hash, kept with them, shows whether they still fit.
+writes them too. Checksums, which ``uio index`` writes beside a pair, belong to one ``NAME.idx``: its hash, kept with
+them, shows whether they still fit.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import beside, folder_of, redact
-from uio_pipes.formats.sidecar import framed, unframed
 from uio_pipes.formats.tar.checks import sidecar_path
+from uio_pipes.formats.tar.index import framed, unframed
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import open_binary, open_file

@@ -24,8 +24,8 @@ from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger, Policy
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import one_thread
 
@@ -77,7 +77,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class Tap(Stage):
+class Tap(Flow):
     """A stage whose node, made by ``node``, passes items on as they are and takes note of them."""
 
     name: ClassVar[str] = "tap"

@@ -8,6 +8,7 @@ import os
 import stat
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 from zlib import crc32
 
@@ -306,3 +307,29 @@ class TextRef(Ref):
     def nbytes(self) -> int:
         """The number of bytes in memory, or being fetched."""
         return self.size if isinstance(self.payload, bytes) else int(getattr(self.payload, "nbytes", 0))
+
+
+class Positioned(io.RawIOBase):
+    """A file object for libraries that want one: each read is one of ``read``, of an offset and a number of bytes."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read, self._size, self._at = read, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self._size - self._at)
+        data = self._read(self._at, left if size < 0 else min(size, left))
+        self._at += len(data)
+        return data

@@ -7,9 +7,10 @@ from typing import Any
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
-from uio_pipes.io.opening import CachedFile, RemoteFile
+from uio_pipes.io.opening import CachedFile, RemoteFile, is_local, open_file
 
 GAP = 64 << 10  # bytes between two neighbours that are read along
 MOST = 4 << 20  # bytes of one request for several references; of longer audio only a segment may be wanted
@@ -69,6 +70,12 @@ class Whole(Early):
             self._begun = self._job.result() if self._job is not None else self.file.read_upto(0, HEAD)
             self._job = None
         return self._begun
+
+
+def reference(url: str, access: Access | None = None) -> str | Whole:
+    """Return a local path as it is, of ``file://`` too, and a reference to a remote file. Nothing is opened."""
+    path = is_local(url)
+    return Whole(open_file(url, access)) if path is None else path
 
 
 class _Coming(Ref):

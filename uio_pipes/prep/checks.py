@@ -19,6 +19,7 @@ from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
+from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.lists.table import parse
@@ -42,13 +43,12 @@ from uio_pipes.prep.common import Noting
 from uio_pipes.prep.duplicates import PackedKeys
 from uio_pipes.prep.scan import Looked, Scanning
 from uio_pipes.run.lane_runner import items_of
-from uio_pipes.sources.conversations.turns import recordings_of
+from uio_pipes.sources.conversations import recordings_of
 from uio_pipes.sources.lhotse.recording import Recorded, fits
 from uio_pipes.sources.lhotse.stored import StoredArray
 from uio_pipes.sources.nemo.table import NemoTable
 from uio_pipes.sources.touchdataset.folder import Pcm
 from uio_pipes.sources.touchdataset.source import IndexedTable
-from uio_pipes.stages.reading.listing import RecordListing
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Share(NamedTuple):
     """
 
     name: str
-    listing: RecordListing | Pipeline
+    listing: Source | Pipeline
     part: int = 0
     parts: int = 1
 

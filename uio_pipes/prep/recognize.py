@@ -16,7 +16,7 @@ from uio_pipes.audio.containers import sniff
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
-from uio_pipes.formats.lists.table import ARCHIVES
+from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.formats.tar.index import MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
@@ -41,14 +41,14 @@ from uio_pipes.prep.reading.data_list import (
 )
 from uio_pipes.prep.reading.texts import holds_texts
 from uio_pipes.sources.config import from_config
-from uio_pipes.sources.conversations.source import from_conversations
+from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.kaldi.source import from_kaldi
+from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.parquet.table import SUFFIXES
-from uio_pipes.sources.shar.source import from_lhotse_shar
 from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.folder import names_folder, with_all_pairs

@@ -16,7 +16,8 @@ from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.formats.naming import finding
 from uio_pipes.formats.tar.checks import identity
 from uio_pipes.formats.tar.fields import payloads_under, text_of, under_our_names
-from uio_pipes.formats.tar.index import BLOCK, FRAME_RATE, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
+from uio_pipes.formats.tar.index import FRAME_RATE, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
+from uio_pipes.formats.tar.members import BLOCK
 from uio_pipes.formats.tar.reader import (
     AUDIO_SUFFIXES,
     UNREADABLE,

@@ -10,6 +10,7 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import as_done
+from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import Table
@@ -21,7 +22,6 @@ from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.sources.touchdataset.folder import names_folder, parse_entry
 from uio_pipes.sources.touchdataset.source import ListIndexed
-from uio_pipes.stages.reading.listing import Listing, RecordListing
 
 Task = tuple[tuple[int, int], tuple[Any, ...]]  # the number of its first item and how many; a check and its arguments
 ManifestEntries = dict[str, dict[str, ShardEntry]]  # by list and shard
@@ -107,10 +107,10 @@ def _share(known: Recognized, wanted: WantedChecks) -> Share:
     """Open a folder, a manifest or Parquet files. Raises: ListError if it cannot be opened."""
     first = known.pipeline.stages[0]
     listing = _indexed(first, wanted) if isinstance(first, ListIndexed) else first
-    if not isinstance(listing, Listing):
+    if not isinstance(listing, Source):
         raise ListError(f"{known.path} describes a mix: name what its sources name")
     listing.table()
-    return Share(known.path, listing if isinstance(listing, RecordListing) else known.pipeline)
+    return Share(known.path, listing if listing.gives == "record" else known.pipeline)
 
 
 def _indexed(listing: ListIndexed, wanted: WantedChecks) -> ListIndexed:

@@ -15,9 +15,10 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.base.urls import counted
 from uio_pipes.core import sample as samples
+from uio_pipes.core.capabilities import with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import Wrapped
+from uio_pipes.core.roles import Op, Wrapped
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.core.statistics import Stats
@@ -30,6 +31,7 @@ from uio_pipes.run.loader import Loader
 from uio_pipes.run.no_batches import nothing_out
 from uio_pipes.run.shared_memory import Ring, Writer
 from uio_pipes.run.workers import PackedMessage
+from uio_pipes.stages.utterances.map import Map
 
 READING = "reading audio"
 HEADERS = "reading headers"
@@ -41,8 +43,8 @@ def timed(graph: G, clock: Clock, within: str = "") -> G:
     stages: list[Stage] = []
     for stage, site in graph._sites():
         name = within + site.name + (f" #{site.ordinal + 1}" if site.ordinal else "")
-        stage = stage.with_branches(lambda key, graph: timed(graph, clock, f"{within}{key}: "))
-        deferred = stage.deferred()
+        stage = with_branches(stage, lambda key, graph: timed(graph, clock, f"{within}{key}: "))
+        deferred = stage.deferred() if isinstance(stage, (Op, Map)) else None
         stages += (
             [stage, Tap(partial(_TimingNode, label=name, clock=clock))]
             if deferred is None

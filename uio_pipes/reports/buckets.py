@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.core.capabilities import MakesBatches, with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lengths import FRAMES_AND_TOKENS, Length, Pair
 from uio_pipes.reports.simulation import padding_of
@@ -89,7 +90,7 @@ def find_buckets(graph: Graph, num_buckets: int | tuple[int, int], most: int | N
 
 def shuffled(graph: Graph) -> Graph:
     """Return ``graph`` with its lists shuffled, so that its first utterances are a sample of all."""
-    stages = [stage.with_branches(lambda _, branch: shuffled(branch)) for stage in graph.stages]
+    stages = [with_branches(stage, lambda _, branch: shuffled(branch)) for stage in graph.stages]
     return type(graph)(
         tuple(replace(s, shuffle=True) if "shuffle" in [f.name for f in fields(s)] else s for s in stages)  # type: ignore[call-arg]
     )
@@ -102,7 +103,8 @@ def _before_batches(graph: Graph) -> Graph:
 
 def _lengths_of(graph: Graph, num_buckets: int | tuple[int, int]) -> Length | Pair | None:
     """Return the lengths by which ``graph`` makes batches, if they are as many as those of the buckets."""
-    of: Any = next((stage.sized_by for stage in reversed(graph.stages) if stage.sized_by is not None), None)
+    making = [stage.sized_by for stage in graph.stages if isinstance(stage, MakesBatches)]
+    of: Any = next((size for size in reversed(making) if size is not None), None)
     if isinstance(num_buckets, tuple):
         return of if isinstance(of, tuple) else FRAMES_AND_TOKENS
     return None if isinstance(of, tuple) else of

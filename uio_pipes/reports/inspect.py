@@ -23,7 +23,7 @@ from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
-from uio_pipes.sources.conversations.turns import recordings_of
+from uio_pipes.sources.conversations import recordings_of
 from uio_pipes.sources.touchdataset.folder import Pcm
 
 SAMPLES = 5

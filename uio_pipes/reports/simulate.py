@@ -13,14 +13,16 @@ import numpy as np
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import counted
+from uio_pipes.core.capabilities import Branch, MakesBatches, branches_of
 from uio_pipes.core.lane import lanes_of, worker_of
 from uio_pipes.core.ledger import Tally, add_tallies
-from uio_pipes.core.stage import Branch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.reports.simulation import BatchColumn, Bucket, SimulatedRank, SimulatedStretch, Simulation, padding_of
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_out, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
+from uio_pipes.stages.audio.speed import Resample
+from uio_pipes.stages.batches.bucket_batch import BucketBatch
 from uio_pipes.stages.batches.buckets import count_of, index_of
 
 STRETCHES = 10  # that the epoch is told in
@@ -133,8 +135,9 @@ def _rate_notes(pipeline: Pipeline, timed: int) -> list[str]:
 
 def _resamples(graph: Branch) -> bool:
     """Return whether all audio gets one sample rate."""
-    return any(
-        stage.sets_rate or (stage.branches and all(map(_resamples, stage.branches.values()))) for stage in graph.stages
+    branches = [branches_of(stage).values() for stage in graph.stages]
+    return any(isinstance(stage, Resample) for stage in graph.stages) or any(
+        inner and all(map(_resamples, inner)) for inner in branches
     )
 
 
@@ -246,10 +249,11 @@ def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], f
             if utterances:
                 length = longest if in_pairs else longest[0]
                 at = index(length)
-                batch = _Planned(utterances, stage.fill_ratio(at, utterances, length), (total, padded))
+                full = stage.fill_ratio(at, utterances, length) if isinstance(stage, MakesBatches) else None
+                batch = _Planned(utterances, full, (total, padded))
                 of[ranges[at]].append(batch)
     fill = _mean_fill([batch for batches in of.values() for batch in batches])
-    if not stage.in_buckets:
+    if not isinstance(stage, BucketBatch):
         return [], fill
     rising = sorted(of, key=lambda one: (one[0], one[1] is None, one[1]))
     return [_bucket(*one, of[one], len(plans[0].units)) for one in rising], fill

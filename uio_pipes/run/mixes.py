@@ -14,10 +14,12 @@ from typing import Any
 
 from uio_pipes.base.checks import is_weight
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.capabilities import branches_of, with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Site
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Trait
 from uio_pipes.run.state import MixRecord, Where
+from uio_pipes.stages.order.mix import Mix
 
 NamedWeights = Mapping[str, float]
 SHOWN = 8  # sources that a message names
@@ -140,7 +142,7 @@ class Mixes:
         """Raises: PipelineError if what comes out of a mix is dealt to lanes: each would change at another place."""
         mixes = {path: mix for path, mix, _ in _mixes(graph)}
         for path in paths:
-            if graph._deals and not mixes[path].deals:
+            if graph._deals and Trait.DEALS not in mixes[path].traits:
                 where = f"the mix {path!r}" if path else "the mix"
                 remedy = "put .sharding_filter() into each of its sources"
                 raise PipelineError(f"{where} stands before sharding_filter and cannot change during a run: {remedy}")
@@ -156,21 +158,20 @@ def arranged(graph: Graph, records: Mapping[str, MixRecord], *, edited: bool, pa
     def inner(name: str, branch: Graph) -> Graph:
         return arranged(branch, records, edited=edited, path=f"{path}/{name}" if path else name)
 
-    first = graph.stages[0].with_branches(inner)
-    own = first.weights_now
-    if own is not None and path in records:
+    first = with_branches(graph.stages[0], inner)
+    if isinstance(first, Mix) and (own := first.weights_now) is not None and path in records:
         weights: NamedWeights = records[path]["weights"]
         first = first.with_weights({name: own[name] for name in {**weights, **own}} if edited else weights)
     return type(graph)((first, *graph.stages[1:]))
 
 
-def _mixes(graph: Graph, path: str = "") -> Iterator[tuple[str, Stage, NamedWeights]]:
+def _mixes(graph: Graph, path: str = "") -> Iterator[tuple[str, Mix, NamedWeights]]:
     """Yield the mixes whose weights can be changed, with the names that lead to them, and these weights."""
     first = graph.stages[0] if graph.stages else None
     if first is None:
         return
-    if (weights := first.weights_now) is not None:
+    if isinstance(first, Mix) and (weights := first.weights_now) is not None:
         yield path, first, weights
-    for name, branch in first.branches.items():
+    for name, branch in branches_of(first).items():
         if isinstance(branch, Graph):
             yield from _mixes(branch, f"{path}/{name}" if path else name)

@@ -9,6 +9,7 @@ from typing import Any
 from uio_pipes.base.errors import NOTES, ListError, NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import SKIPPED
+from uio_pipes.core.stage import Trait
 
 SHOWN = 3  # reasons that a message names
 FEW = 'use fewer ranks, or choose uneven="join"'
@@ -54,7 +55,7 @@ class Losses:
             parts.append(f"{self.failures} failed ({', '.join(named)})")
             parts += [f"for example {self.example}"] * bool(self.example)
         parts += [f"{n} noted as {reason}" for reason, n in self.skipped.items() if reason in NOTES]
-        silent = [stage.describe() for stage in pipeline._every_stage() if stage.silent]
+        silent = [stage.describe() for stage in pipeline._every_stage() if Trait.SILENT in stage.traits]
         parts += [f"{stage} may leave out everything without counting it" for stage in silent]
         return "; ".join(parts) or "there was no list item for its lanes"
 

@@ -26,6 +26,7 @@ from uio_pipes.run.ray.fleet import Fleet, RayWorkers
 from uio_pipes.run.state import Meta, first_difference, shard_stamps, without_modules
 from uio_pipes.run.tuning import LANES, WorkerPlan
 from uio_pipes.run.workers import walk
+from uio_pipes.stages.utterances.filter import Exclude
 
 
 class Mover:
@@ -203,7 +204,8 @@ def _check_workers(num_workers: object) -> None:
 
 def open_quarantine(path: str | os.PathLike[str], graph: Graph) -> Quarantine:
     """Open the file for failures. Raises: PipelineError if the graph reads it, or it cannot be written."""
-    if any(os.path.realpath(path) in stage.fixed_files() for stage in graph._every_stage()):
+    excluded = (stage.path for stage in graph._every_stage() if isinstance(stage, Exclude))
+    if os.path.realpath(path) in map(os.path.realpath, excluded):
         raise PipelineError(
             f"quarantine={os.fspath(path)!r} is the file that the pipeline excludes, and would change while it is "
             "in use: write to another one and join them for the next run"

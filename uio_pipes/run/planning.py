@@ -20,20 +20,22 @@ import numpy.typing as npt
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError, UioError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Ledger, Policy, Tally
 from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import PerUtterance, Wrapped
+from uio_pipes.core.roles import Flow, Op, Wrapped
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Stage, Trait
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import LaneRunner, RunSpec, items_of
 from uio_pipes.run.state import LaneState
 from uio_pipes.stages.batches.dynamic import Batch
 from uio_pipes.stages.batches.rows import mixed_rates, odd_rates, rates_of
+from uio_pipes.stages.reading.loading import Loading
 
 AUDIO = frozenset(["wav", "feat", "*"])
 LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
@@ -156,8 +158,9 @@ def plan_lanes(
     _check_plannable(graph, most)
     planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
     first: Node | None = None
-    pads = next((stage.name for stage in graph.stages if stage.one_rate), "")
-    batching = next((stage for stage in reversed(graph.stages) if stage.sized_by is not None), Batch())
+    pads = next((stage.name for stage in graph.stages if Trait.ONE_RATE in stage.traits), "")
+    making = [stage for stage in graph.stages if isinstance(stage, MakesBatches) and stage.sized_by is not None]
+    batching: MakesBatches = making[-1] if making else Batch()
     told = by or batching.sized_by
     size = None if told is None else measure_of(told)
     for index in range(lanes) if only is None else only:
@@ -335,19 +338,19 @@ def _by_plan(graph: Graph, strict: bool, calls: bool = True) -> Graph:
     batched = False
     for stage in graph.stages:
         batched = batched or "batch" in stage.gives
-        if batched and stage.on_tensors:
+        if batched and Trait.ON_TENSORS in stage.traits:
             continue
-        stage = stage.with_branches(lambda _, branch: _by_plan(branch, strict, calls))
+        stage = with_branches(stage, lambda _, branch: _by_plan(branch, strict, calls))
         if strict:
-            if why := stage.uncountable_reason(Graph(tuple(stages))._kind):
+            if isinstance(stage, Uncountable) and (why := stage.uncountable_reason(Graph(tuple(stages))._kind)):
                 raise NotKnown(why)
             if not calls and callable(getattr(stage, "function", None)):
                 raise NotKnown(f"the function given to {stage.name} would be called for it: ask before iterating")
-            if isinstance(stage, PerUtterance) and AUDIO & stage.writes:
+            if isinstance(stage, Op) and AUDIO & stage.writes:
                 stage = _PlanOnly(stage)
         stages.append(stage)
-        if strict and stage.refers:
-            of = [one.of for one in graph.stages if isinstance(one, PerUtterance) and one.of and AUDIO & one.writes]
+        if strict and isinstance(stage, Loading):
+            of = [one.of for one in graph.stages if isinstance(one, Op) and one.of and AUDIO & one.writes]
             stages.append(_Unopened(("wav", "feat", *of)))
     return Graph(tuple(stages))
 
@@ -361,7 +364,7 @@ class _PlanOnly(Wrapped):
 
 
 @dataclass(frozen=True)
-class _Unopened(Stage):
+class _Unopened(Flow):
     name: ClassVar[str] = "unopened"
 
     names: tuple[str, ...]

@@ -12,18 +12,19 @@ import uio_pipes.tokenizers as tokenizers
 from uio_pipes.base.checks import is_number, is_weight, nearest, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.json_text import parse_yaml, place_of
+from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.schedule import by_step, changed, each_value
-from uio_pipes.io.access import Access
+from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.conversations.source import from_conversations
+from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.kaldi.source import from_kaldi
+from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.mixing import mix
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
-from uio_pipes.sources.shar.source import from_lhotse_shar
 from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed
@@ -174,7 +175,11 @@ class Handed(NamedTuple):
 
 
 def from_config(
-    config: str | os.PathLike[str] | Mapping[str, Any], *, storage_options: Mapping[str, Any] | None = None
+    config: AnyPath | Mapping[str, Any],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from a mix of sources that a YAML file describes.
 
@@ -191,6 +196,8 @@ def from_config(
             directory.
         storage_options: options for fsspec's file systems, as for :func:`list_files`: for this file, and for each of
             its sources that has none of its own. Default: None.
+        cache: local folder that keeps copies of remote files, for those sources, too. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: an entry breaks a rule; the message names file, line and key.
@@ -198,16 +205,16 @@ def from_config(
     """
     ok = isinstance(config, (str, os.PathLike, Mapping)) and bool(config)
     require(ok, "from_config", "config must be the path of a YAML file, or a dict", config, "name a file")
-    access = Access.of("from_config", storage_options)
+    access = Access.of("from_config", storage_options, cache, cache_size)
     name = "config" if isinstance(config, Mapping) else os.fspath(config)
     content = config if isinstance(config, Mapping) else read(name, access)
     content = {"sources": content} if isinstance(content, list) else content
     root = ConfigEntry(content, name, access, (name,), root=True)
     for key in {"name", "weight"} & root.values.keys():
         root.fail(key, f"the whole file has no {key!r}, only the entries of a group have: leave it out")
-    handed = {"stop": Handed("all", name)}
-    if storage_options is not None:
-        handed["storage_options"] = Handed(storage_options, name)
+    given: dict[str, Any] = {"stop": "all", "storage_options": storage_options, "cache": cache}
+    given |= {} if cache is None else {"cache_size": cache_size}
+    handed = {key: Handed(value, name) for key, value in given.items() if value is not None}
     return _pipeline(root, handed, {}, _temperatures(root))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,13 +24,14 @@ from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Link
 from uio_pipes.core.items import Loaded
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.schedule import show
-from uio_pipes.core.stage import Stage, names
+from uio_pipes.core.stage import names, printed
 from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
 from uio_pipes.formats.naming import UNDECODED, Renames, audio_of, check_rate, check_text, renamed
 from uio_pipes.pipeline import Pipeline
@@ -44,12 +45,6 @@ def decoded_columns(items: Any) -> list[str]:
     features = getattr(items, "features", None)
     columns = features.items() if isinstance(features, Mapping) else ()
     return [name for name, f in columns if type(f).__name__ == "Audio" and getattr(f, "decode", False)]
-
-
-def unknown_columns(items: Any, fields: Mapping[str, str] | None) -> list[str]:
-    """Return the names in ``fields`` of columns that a dataset, which knows its columns, does not have."""
-    known = getattr(items, "column_names", None)
-    return [theirs for theirs in (fields or {}).values() if theirs not in known] if isinstance(known, list) else []
 
 
 def loses_items(items: Any) -> bool:
@@ -248,7 +243,7 @@ def _with_audio(fields: dict[str, Any], place: str) -> dict[str, Any]:
     try:
         fields |= audio_of(fields["wav"])
     except DataError as error:
-        raise DataError(error.reason, error.message, url=place, member=fields["key"]) from error
+        raise error.at(place, fields["key"]) from error
     if isinstance(fields["wav"], list):
         fields["wav"] = np.asarray(fields["wav"], np.float32)
     return fields
@@ -275,15 +270,20 @@ def _has_state(items: Any) -> bool:
     return isinstance(items, IterDataPipe) or hasattr(items, "state_dict") or hasattr(items, "set_epoch")
 
 
+def _items(stage: FromIterable, stable: bool) -> str:
+    count = "" if stable or not isinstance(stage.items, Sized) else f", {len(stage.items)} items"
+    return f"{type(stage.items).__qualname__}{count}"
+
+
 @dataclass(frozen=True)
-class FromIterable(Stage):
+class FromIterable(Uncountable, Flow):
     """The utterances of a Python object; see :func:`uio_pipes.from_iterable`."""
 
     name: ClassVar[str] = "from_iterable"
     takes: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "sample"
 
-    items: Any
+    items: Any = field(metadata=printed(_items))
     fields: Mapping[str, str] | None = names()
 
     @property
@@ -300,12 +300,6 @@ class FromIterable(Stage):
         if is_indexed(self.items):
             return "index"
         return "state" if hasattr(self.items, "state_dict") and not loses_items(self.items) else "skip"
-
-    def describe(self, *, stable: bool = False) -> str:
-        count = f"{len(self.items)} items" if isinstance(self.items, Sized) else ""
-        named = f"fields={show(self.fields, stable=stable)}" if self.fields else ""
-        what = ", ".join(filter(None, [type(self.items).__qualname__, "" if stable else count, named]))
-        return f"{self.name}({what})"
 
     def content(self) -> list[tuple[int, str]]:
         """Return the number of items, and a hash of it and not of the items, which are not read."""
@@ -370,7 +364,9 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     rule = "a dataset must leave its audio undecoded, or all of it is decoded whenever an item is touched"
     require(not decoded, FromIterable.name, rule, decoded, UNDECODED)
     stage = FromIterable(items, fields)
-    if unknown := unknown_columns(items, fields):
-        there = ", ".join(items.column_names)  # type: ignore[attr-defined]
-        raise PipelineError(f"{stage.name}: the data set has no column {unknown[0]!r}, only {there}: correct fields=")
+    known: Any = getattr(items, "column_names", None)
+    for theirs in (fields or {}).values() if isinstance(known, list) else ():
+        if theirs not in known:
+            there = ", ".join(known)
+            raise PipelineError(f"{stage.name}: the data set has no column {theirs!r}, only {there}: correct fields=")
     return Pipeline((stage,))

@@ -39,7 +39,7 @@ def mix(
         PipelineError: an argument breaks a rule, or the sources do not fit together.
     """
     named = _named("mix", pipelines)
-    return Pipeline((Mix(named, stop, _weights(named, weights)),))
+    return Pipeline((Mix(named, _weights(named, weights), stop),))
 
 
 def interleave(pipelines: Pipelines, *, stop: Stop = "all") -> Pipeline:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -13,13 +12,14 @@ import numpy.typing as npt
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.urls import redact
+from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.core.items import Loaded, Record
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.roles import Source
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import names
-from uio_pipes.formats.lists.table import Table
+from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
+from uio_pipes.formats.lists.table import Parts, Table
 from uio_pipes.formats.naming import Renames, finding, transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Indexed, against_manifest, identity, open_sidecars
 from uio_pipes.formats.tar.fields import as_fields, check_members
@@ -30,12 +30,12 @@ from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
-from uio_pipes.stages.reading.listing import ListFiles, RecordListing
+from uio_pipes.stages.reading.listing import ListFiles
 
 TICKS = 16_000  # lengths are compared in samples at this rate
 
 
-class TarIndex:
+class TarIndex(Parts):
     """The utterances of indexed shards, numbered in the order of the list; a shard's damaged spots come after them.
 
     It is compact: a few arrays per shard, and no object per utterance.
@@ -45,13 +45,9 @@ class TarIndex:
         self, shards: list[Indexed], verify: bool = False, access: Access | None = None, names: Renames = None
     ) -> None:
         self.shards, self._verify, self._access, self._names = shards, verify, access, names
-        sizes = [len(shard.index) + len(shard.index.errors) for shard in shards]
-        self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64).tolist()
+        super().__init__(len(shard.index) + len(shard.index.errors) for shard in shards)
         self.digest = blake2b("".join(shard.index.digest for shard in shards).encode(), digest_size=16).hexdigest()
         self._files: dict[int, RandomFile] = {}
-
-    def __len__(self) -> int:
-        return int(self._firsts[-1])
 
     @property
     def failures(self) -> int:
@@ -62,7 +58,7 @@ class TarIndex:
     def weights(self) -> npt.NDArray[np.int64]:
         """Lengths in samples at 16 kHz; where only decoding shows them, estimated from the bytes at 64 kbit/s."""
         out = np.zeros(len(self), np.int64)
-        for first, shard in zip(self._firsts, self.shards, strict=False):
+        for first, shard in zip(self.firsts, self.shards, strict=False):
             lengths = shard.index.lengths(TICKS)
             if not lengths.all():
                 columns = shard.index.columns
@@ -74,16 +70,16 @@ class TarIndex:
         return out
 
     def place(self, number: int) -> str:
-        return redact(self.shards[self._shard(number)].url)
+        return redact(self.shards[self.locate(number)[0]].url)
 
     def key(self, number: int) -> str:
-        at, within = self._at(number)
+        at, within = self.locate(number)
         index = self.shards[at].index
         return index.key(within) if within < len(index) else index.errors[within - len(index)].key
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields as ``load_from_tar`` does. Raises: DataError if the shard is damaged there."""
-        at, within = self._at(number)
+        at, within = self.locate(number)
         index = self.shards[at].index
         if within >= len(index):
             known = index.errors[within - len(index)]
@@ -107,23 +103,16 @@ class TarIndex:
 
     def start(self, number: int) -> int:
         """Return the offset of an utterance in its shard."""
-        at, within = self._at(number)
+        at, within = self.locate(number)
         index = self.shards[at].index
         return index.start(within) if within < len(index) else 0
 
     def find(self, key: str) -> int:
         """Return the number of the first utterance with this key. Raises: KeyError."""
-        for first, shard in zip(self._firsts, self.shards, strict=False):
+        for first, shard in zip(self.firsts, self.shards, strict=False):
             if (number := shard.index.find(key)) is not None:
-                return int(first) + number
+                return first + number
         raise KeyError(key)
-
-    def _shard(self, number: int) -> int:
-        return bisect_right(self._firsts, number) - 1
-
-    def _at(self, number: int) -> tuple[int, int]:
-        at = self._shard(number)
-        return at, number - self._firsts[at]
 
     def _file(self, at: int) -> RandomFile:
         if (file := self._files.get(at)) is None:
@@ -136,15 +125,15 @@ class TarIndex:
 
 
 @dataclass(frozen=True)
-class ListTarIndex(RecordListing):
+class ListTarIndex(Source):
     """Utterances of indexed shards. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "from_tar_index"
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    verify: Literal["crc"] | None = None
-    indexes: str | None = None
+    verify: Literal["crc"] | None = field(default=None, metadata=verbatim("verify"))
+    indexes: str | None = field(default=None, metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names(members=True)
 
@@ -153,11 +142,6 @@ class ListTarIndex(RecordListing):
         ok = self.verify in (None, "crc")
         require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
         check_members(self.name, self.fields)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints leave the paths out, since the indexes have a fingerprint of their own."""
-        shown = f"{self.name}(shuffle={self.shuffle}, verify={self.verify}{self._named()})"
-        return shown if stable else super().describe()
 
     def table(self) -> TarIndex:
         """Open the indexes. Raises: ListError with the shard and the remedy."""
@@ -171,7 +155,7 @@ class ListTarIndex(RecordListing):
         return TarIndex(shards, self.verify == "crc", self.access, self.fields)
 
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
-        return super().item(table, number, origin._replace(offset=table.start(number)))
+        return Record(table, number, origin._replace(offset=table.start(number)))
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         table = self.table()
@@ -231,7 +215,7 @@ def from_tar_index(
     indexes: str | None = None,
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    cache: str | None = None,
+    cache: AnyPath | None = None,
     cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from tar shards that ``uio index`` has indexed; their utterances are read in any order.
@@ -269,6 +253,8 @@ def open_index(
     indexes: str | None = None,
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> OpenIndex:
     """Open indexed tar shards for random access: ``uio.open_index("shards.list")["BAC009S0002W0122"]["txt"]``.
 
@@ -282,11 +268,13 @@ def open_index(
             JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
             ours are the suffixes.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         ListError: a shard has no index, or one of other bytes, or is compressed.
     """
-    access = Access.of("open_index", storage_options)
+    access = Access.of("open_index", storage_options, cache, cache_size)
     return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, access, fields).table())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,15 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import AnyPath, counted, name_of, redact
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, verbatim
 from uio_pipes.formats.lists.lines import Block, Lines
 from uio_pipes.formats.lists.table import JsonRecords, Table, key_of
 from uio_pipes.formats.naming import FieldNames, names_of, transcript
-from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.stages.reading.listing import RecordListing
 
 _MAY_BE_BLANK = (*range(33), 0xC2, 0xE1, 0xE2, 0xE3)  # first bytes of white space in UTF-8
 
@@ -92,7 +92,7 @@ class TextFiles(Table):
     def blank(self) -> Numbers:
         """The numbers of all blank lines, rising."""
         files = (file for file in self.files if isinstance(file, TextLines))
-        return np.concatenate([file.blank + first for file, first in zip(files, self._firsts, strict=False)])
+        return np.concatenate([file.blank + first for file, first in zip(files, self.firsts, strict=False)])
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -104,18 +104,19 @@ class TextFiles(Table):
 class JsonlTable(JsonRecords):
     """Utterances with ``txt`` and whatever else their lines have. The key is ``key``, ``id``, or FILE:LINE."""
 
-    def parse(self, line: dict[str, Any], place: str) -> dict[str, Any]:
-        key, txt = key_of(line, place), line.get("txt")
+    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
+        txt = line.get("txt")
         if txt is None:
             theirs = dict(self._names)
             names = ", ".join(theirs.get(name, name) for name in line)
             what = f"{'null' if 'txt' in line else 'nothing'} as {theirs.get('txt', 'txt')!r}, its text"
-            message = f"the line has {what} (its names: {names}): choose another with text=…"
-            raise DataError("missing_text", message, url=place, member=key)
+            raise DataError("missing_text", f"the line has {what} (its names: {names}): choose another with text=…")
         if not isinstance(txt, str):
-            message = f"the text is {txt!r:.40}, not a string: choose another name with text=…"
-            raise DataError("bad_text", message, url=place, member=key)
-        return {**line, "key": key, "txt": txt}
+            raise DataError("bad_text", f"the text is {txt!r:.40}, not a string: choose another name with text=…")
+        return {**line, "key": self.named(line, number), "txt": txt}
+
+    def named(self, line: dict[str, Any], number: int) -> str:
+        return key_of(line, self.place(number))
 
 
 Columns = tuple[tuple[str, tuple[str, ...]], ...]  # names of fields, and the files of each
@@ -165,13 +166,13 @@ class TextTable:
 
 
 @dataclass(frozen=True)
-class ListText(RecordListing):
+class ListText(Source):
     """Lines of text files. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_text"
     reasons: ClassVar[frozenset[str]] = frozenset(["blank_line"])
 
-    columns: Columns
+    columns: Columns = field(metadata=NO_IDENTITY)
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
 
@@ -184,19 +185,15 @@ class ListText(RecordListing):
 
 
 @dataclass(frozen=True)
-class ListJsonl(RecordListing):
+class ListJsonl(Source):
     """Lines of JSONL files with a text. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_jsonl"
 
-    paths: tuple[str, ...]
-    names: FieldNames
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
+    names: FieldNames = field(metadata=verbatim("names"))
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every listing, with the names of the fields."""
-        return f"{self.name}(names={self.names}, shuffle={self.shuffle})" if stable else super().describe()
 
     def table(self) -> JsonlTable:
         """Look through the files. Raises: ListError."""
@@ -204,6 +201,7 @@ class ListJsonl(RecordListing):
 
 
 Paths = AnyPath | Iterable[AnyPath]
+_RULE = "paths must be a path, or several in a list"
 
 
 def from_text(
@@ -211,6 +209,8 @@ def from_text(
     *,
     shuffle: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from text files, plain or compressed: each line is an utterance with ``txt``.
 
@@ -225,6 +225,8 @@ def from_text(
         shuffle: whether to deal the lines in another order in each epoch: a random order of all, without a buffer.
             Default: False.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -234,8 +236,8 @@ def from_text(
     given: Mapping[str, Any] = paths if isinstance(paths, Mapping) else {"txt": paths}
     ok = bool(given) and "key" not in given and all(isinstance(name, str) and name for name in given)
     require(ok, "from_text", "files must be given by names of fields", paths, 'as in {"txt": "train.zh", "target": …}')
-    columns = tuple((name, _paths("from_text", entries)) for name, entries in given.items())
-    return _loaded(ListText(columns, shuffle, Access.of("from_text", storage_options)))
+    columns = tuple((name, require_paths("from_text", _RULE, entries)) for name, entries in given.items())
+    return _loaded(ListText(columns, shuffle, Access.of("from_text", storage_options, cache, cache_size)))
 
 
 def from_jsonl(
@@ -245,6 +247,8 @@ def from_jsonl(
     fields: Mapping[str, str] | None = None,
     shuffle: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from JSON lines with a text, plain or compressed: each object is an utterance with ``txt``.
 
@@ -259,6 +263,8 @@ def from_jsonl(
         shuffle: whether to deal the lines in another order in each epoch: a random order of all, without a buffer.
             Default: False.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -268,16 +274,9 @@ def from_jsonl(
     require(ok, "from_jsonl", "text must be the name of the text", text, 'as in text="content"')
     given = dict(names_of("from_jsonl", fields))
     names = tuple({"txt": transcript("from_jsonl", text, given, "text"), **given}.items())
-    access = Access.of("from_jsonl", storage_options)
-    return _loaded(ListJsonl(_paths("from_jsonl", paths), names, shuffle, access))
+    access = Access.of("from_jsonl", storage_options, cache, cache_size)
+    return _loaded(ListJsonl(require_paths("from_jsonl", _RULE, paths), names, shuffle, access))
 
 
 def _loaded(listing: ListText | ListJsonl) -> Pipeline:
     return Pipeline((listing,)).sharding_filter().load_records()
-
-
-def _paths(start: str, paths: Any) -> tuple[str, ...]:
-    given = [paths] if isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable) else list(paths)
-    ok = bool(given) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p).strip() for p in given)
-    require(ok, start, "paths must be a path, or several in a list", paths, "name a file")
-    return tuple(os.fspath(p) for p in given)

@@ -9,7 +9,8 @@ from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
-from uio_pipes.formats.lists.table import ARCHIVES, Table
+from uio_pipes.formats.lists.lines import ARCHIVES
+from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.tar.members import Member, TarMembers
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, split_name
 from uio_pipes.io.local import Payload

@@ -59,10 +59,7 @@ class Manifest:
         except ListError as error:
             if not isinstance(error.__cause__, DataError):
                 raise
-            reason, message = (
-                error.__cause__.reason,
-                error.__cause__.message,
-            )  # keeping it would make a circle of frames
+            reason, message = error.__cause__.reason, error.__cause__.message  # keeping it: a circle of frames
             if reason == "missing_file" or "permission denied" in message:  # S3's answer for a missing file
                 return None
             raise ListError(f"cannot read the manifest {url}: {message}") from error.__cause__

@@ -5,24 +5,21 @@ Only 16 bytes a key stay in memory: its 64-bit hash, and the position of its ent
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import tempfile
-import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import beside, is_named
+from uio_pipes.formats.lists.lines import IN_MEMORY, opened
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import is_local, open_binary
 
 _BLOCK = 1 << 20
@@ -61,7 +58,8 @@ class OverlayTable:
             position = int(self._positions[at])
             entry = _parse(self._entries.read(position), self._entries, position)
             if entry["key"] == key:
-                return _of_text(entry) if isinstance(self._entries, _Metainfo) else entry
+                taken = _OF_ITS_AUDIO if isinstance(self._entries, _Metainfo) else ()
+                return {name: value for name, value in entry.items() if name not in taken}
             at += 1
         return None
 
@@ -107,19 +105,16 @@ def content_of(path: str, access: Access = PLAIN) -> str:
 
 
 class _Lines:
-    """The lines of a file; a compressed or remote file is first copied to an unnamed temporary file."""
+    """The lines of a file; a large one that is compressed or remote is first copied to an unnamed temporary file."""
 
     def __init__(self, path: str, access: Access) -> None:
         self.path = path
-        local = is_local(path)
-        if local is None or is_named(path, ".gz"):
-            self._copy = _copied(path, access)
-            self._read: Callable[[int, int], bytes] = self._read_copy
-        else:
-            self._read = LocalFile(local).read_upto
+        self._data, self._file = opened(path, "the overlay", IN_MEMORY, access)
 
-    def _read_copy(self, offset: int, size: int) -> bytes:
-        return os.pread(self._copy.fileno(), size, offset)
+    def _read(self, offset: int, size: int) -> bytes:
+        if self._file is None:
+            return self._data[offset : offset + size]
+        return os.pread(self._file.fileno(), size, offset)
 
     def scan(self) -> Iterator[tuple[int, bytes]]:
         position, rest = 0, b""
@@ -167,32 +162,12 @@ class _Metainfo:
 _OF_ITS_AUDIO = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
 
 
-def _of_text(entry: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name not in _OF_ITS_AUDIO}
-
-
 def _is_metainfo(path: str, access: Access) -> bool:
     """Return whether ``path`` is the prefix of a ``.bin`` and an ``.idx``, and not a file itself."""
     local = is_local(path)
     if local is not None:
         return os.path.isfile(f"{local}.idx")
     return not is_named(path, (".jsonl", ".json", ".gz", ".list", ".txt"))
-
-
-def _copied(path: str, access: Access) -> IO[bytes]:
-    copy: Any = tempfile.TemporaryFile(prefix="uio_overlay_")  # noqa: SIM115  closed with the table
-    with open_binary(path, access) as file:
-        source: Any = gzip.GzipFile(fileobj=file) if is_named(path, ".gz") else file
-        try:
-            while block := source.read(_BLOCK):
-                copy.write(block)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ListError(f"the overlay {path} is damaged: {error}; fetch it again") from error
-        except OSError as error:
-            raise ListError(f"the overlay {path} cannot be unpacked to a temporary file: {error}") from error
-    copy.flush()
-    opened: IO[bytes] = copy
-    return opened
 
 
 def _hash(key: str) -> int:

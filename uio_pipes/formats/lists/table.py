@@ -7,7 +7,7 @@ import glob
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
@@ -115,10 +115,22 @@ def check_segment(fields: dict[str, Any], place: str, key: str) -> None:
         raise DataError("bad_segment", message, url=place, member=key)
 
 
-__all__ = ["ARCHIVES", "Table", "expand"]
+class Parts:
+    """Items of several parts, numbered through all of them. ``sizes``: the number of items in each."""
+
+    def __init__(self, sizes: Iterable[int]) -> None:
+        self.firsts = [0, *accumulate(sizes)]  # the number of the first item of each part, and that of all items
+
+    def __len__(self) -> int:
+        return self.firsts[-1]
+
+    def locate(self, number: int) -> tuple[int, int]:
+        """Return the part that holds an item, and the item's number in it."""
+        at = bisect_right(self.firsts, number) - 1
+        return at, number - self.firsts[at]
 
 
-class Table:
+class Table(Parts):
     """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
 
     weights = None  # lines give no lengths
@@ -131,12 +143,9 @@ class Table:
         for entry in entries:
             for name in expand(entry, self._access):
                 self._add(name)
-        self._firsts = [0, *accumulate(map(len, self._parts))]
+        super().__init__(map(len, self._parts))
         if not len(self):
             raise ListError(f"nothing in {_names(entries)}: {self.form.empty}")
-
-    def __len__(self) -> int:
-        return self._firsts[-1]
 
     def __getitem__(self, number: int) -> str:
         part, within = self.find(number)
@@ -190,8 +199,8 @@ class Table:
 
     def find(self, number: int) -> tuple[Lines | list[str], int]:
         """Return the part that holds an item, and the item's number in it."""
-        at = bisect_right(self._firsts, number) - 1
-        return self._parts[at], number - self._firsts[at]
+        at, within = self.locate(number)
+        return self._parts[at], within
 
     def _add(self, name: str) -> None:
         if is_named(name, self.direct) or name.startswith("{"):
@@ -289,7 +298,13 @@ class JsonRecords:
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields of an utterance, nothing opened. Raises: DataError."""
-        return self.parse(self.line(number), self.place(number))
+        line = self.line(number)
+        try:
+            return self.parse(line, number)
+        except DataError as error:
+            if error.url:  # it says where it happened
+                raise
+            raise error.at(self.place(number), self.named(line, number)) from error
 
     def line(self, number: int) -> dict[str, Any]:
         """Return the object of a line under our names.
@@ -305,10 +320,14 @@ class JsonRecords:
         try:
             return parse_object(text, "", self._names)
         except DataError as error:
-            raise DataError(error.reason, error.message, url=self.place(number)) from error
+            raise error.at(self.place(number)) from error
 
-    def parse(self, line: dict[str, Any], place: str) -> dict[str, Any]:
-        """Return the fields of an utterance, made from a line's object. Raises: DataError naming ``place``."""
+    def named(self, line: dict[str, Any], number: int) -> str:
+        """Return the key of a line as far as it is known, for errors."""
+        return str(line.get("key", ""))
+
+    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
+        """Return the fields of an utterance, made from the object of line ``number``. Raises: DataError."""
         raise NotImplementedError
 
 

@@ -15,7 +15,8 @@ from uio_pipes.base.errors import NOTES, DataError, ListError
 from uio_pipes.base.urls import beside, counted, path_of, redact
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.naming import finding
-from uio_pipes.formats.tar.index import BLOCK, ShardIndex, loads
+from uio_pipes.formats.tar.index import ShardIndex, loads
+from uio_pipes.formats.tar.members import BLOCK
 from uio_pipes.formats.tar.reader import TarUtterance
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref, os_failure

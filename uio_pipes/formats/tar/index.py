@@ -1,15 +1,18 @@
 """The index of one tar shard, in a small file beside it: keys, texts, places of members, lengths of audio.
 
-Layout: magic, version, bytes of the header, CRC32 of all that follows; a JSON header (the shard's size, time or ETag
-and CRC32, the columns, the damaged spots); the columns, unsigned little-endian numbers and UTF-8 text.
-Nothing in it is executed, and every bound is checked before it is used.
+Its frame is that of all small files that stand beside data: magic, version, bytes of the header, CRC32 of all that
+follows; a JSON header (here the shard's size, time or ETag and CRC32, the columns, the damaged spots); a body (the
+columns, unsigned little-endian numbers and UTF-8 text). Nothing in it is executed, and every bound is checked before it
+is used.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from struct import Struct
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -17,11 +20,31 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.sidecar import framed, unframed
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.tar.members import BLOCK  # offsets are counted in blocks
 from uio_pipes.io.local import AudioInfo
 
-__all__ = ["BLOCK", "PER_MEMBER", "PER_UTTERANCE", "IndexedMember", "ShardIndex", "ShardStamp", "dumps", "loads"]
+_FIXED = Struct("<8sIII")
+
+
+def framed(magic: bytes, version: int, header: dict[str, Any], body: bytes) -> bytes:
+    """Return the bytes of such a file. ``magic``: eight bytes."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return _FIXED.pack(magic, version, len(text), crc32(body, crc32(text))) + text + body
+
+
+def unframed(data: bytes, magic: bytes, version: int) -> tuple[Any, int]:
+    """Return the header and the offset of the body. Raises: ValueError for bytes that :func:`framed` did not make."""
+    if len(data) < _FIXED.size or data[:8] != magic:
+        raise ValueError("it does not begin like one")
+    _, written, length, checksum = _FIXED.unpack_from(data)
+    if written != version:
+        raise ValueError(f"it has version {written}, this program reads {version}")
+    if crc32(memoryview(data)[_FIXED.size :]) != checksum:
+        raise ValueError("its checksum is wrong")
+    at = _FIXED.size + length
+    return parse_json(data[_FIXED.size : at]), at
+
 
 MAGIC, VERSION = b"UIOTARIX", 1
 _DTYPES = {"u1", "u2", "u4", "u8"}

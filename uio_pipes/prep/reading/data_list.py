@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Literal
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
+from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.manifest import read_manifest
-from uio_pipes.formats.lists.table import ARCHIVES, expand
+from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.naming import renamed
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import open_source
 from uio_pipes.prep.common import meant, near
-from uio_pipes.sources.kaldi.folder import is_folder
-from uio_pipes.sources.kaldi.lines import KaldiLines
-from uio_pipes.sources.nemo.tars import expanded
+from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
+from uio_pipes.sources.nemo.table import expanded
 from uio_pipes.sources.parquet.table import SUFFIXES
 from uio_pipes.sources.touchdataset.folder import METAINFO, TOKENS, names_folder
 

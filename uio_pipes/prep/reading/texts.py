@@ -28,7 +28,7 @@ from uio_pipes.prep.reading.data_list import (
     reads_records,
 )
 from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, unwritable
-from uio_pipes.sources.kaldi.folder import is_folder
+from uio_pipes.sources.kaldi.tables import is_folder
 from uio_pipes.sources.touchdataset.folder import folders, names_folder
 
 LOOKED_AT = 4  # utterances

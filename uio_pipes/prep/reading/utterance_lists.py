@@ -16,8 +16,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.table import parse
 from uio_pipes.prep.reading.data_list import exists, read_lines, read_table
-from uio_pipes.sources.kaldi.folder import KaldiJoin, is_folder
-from uio_pipes.sources.kaldi.lines import KaldiLines
+from uio_pipes.sources.kaldi.tables import KaldiJoin, KaldiLines, is_folder
 
 T = TypeVar("T")
 

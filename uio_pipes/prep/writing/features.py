@@ -15,8 +15,8 @@ import numpy.typing as npt
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.lane import Site
-from uio_pipes.core.per_utterance import PerUtterance, StageLink
 from uio_pipes.core.realize import compute
+from uio_pipes.core.roles import Op, StageLink
 from uio_pipes.core.sample import NOTHING, Origin, Sample
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.command import Piped
@@ -30,11 +30,9 @@ from uio_pipes.prep.reading.utterance_lists import KaldiUtterances, Utterance, d
 from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure, in_ark
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, parse_pointer, points_at_features
-from uio_pipes.sources.kaldi.folder import is_folder
-from uio_pipes.sources.kaldi.lines import KaldiLines
+from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
 from uio_pipes.stages.audio.speed import Resample
-from uio_pipes.wenet import apply_steps
-from uio_pipes.wenet.conf import STEPS, read_conf
+from uio_pipes.wenet import STEPS, apply_steps, read_conf
 
 STAGES = {"decode_audio", "resample", "fbank", "mfcc", "log_mel_spectrogram"}
 
@@ -58,7 +56,7 @@ class Extractor:
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
         stages = with_features(Pipeline(()), conf).stages
-        self.stages = tuple(stage for stage in stages if isinstance(stage, PerUtterance))
+        self.stages = tuple(stage for stage in stages if isinstance(stage, Op))
         self._chain = NOTHING
         for stage in self.stages:
             self._chain = self._chain.then(StageLink(stage, Site(stage.name, 0)))

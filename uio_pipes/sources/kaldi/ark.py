@@ -24,7 +24,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.command import parse_command
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
-from uio_pipes.sources.kaldi.lines import KaldiLines
+from uio_pipes.sources.kaldi.tables import KaldiLines
 
 HEAD = 256  # bytes read of audio: its own header is among them
 _MATRIX = 32  # bytes: the longest header of a matrix and more
@@ -81,12 +81,6 @@ def _range(part: str, text: str) -> Range:
 def _bad_range(text: str) -> DataError:
     message = f"{text[-40:]!r} does not end in a range of Kaldi's, [first:last] or [first:last,first:last]"
     return DataError("bad_range", f"{message}, counted from 0, the last included: correct it")
-
-
-def holds_features(file: RandomFile, offset: int) -> bool:
-    """Return whether the object there is a matrix, in Kaldi's binary form or as text. Raises: DataError."""
-    head = file.read_upto(offset, 16)
-    return head[:2] == b"\0B" or head.lstrip()[:1] == b"["
 
 
 def ark_audio(file: RandomFile, offset: int) -> Ref:
@@ -252,7 +246,8 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
             pointer = parse_pointer(value)
             if value.endswith("|") or (pointer.offset is None and suffix_of(pointer.path) in AUDIO_SUFFIXES):
                 return False
-            return holds_features(open_file(pointer.path, access), pointer.offset or 0)
+            head = open_file(pointer.path, access).read_upto(pointer.offset or 0, 16)
+            return head[:2] == b"\0B" or head.lstrip()[:1] == b"["  # a matrix in Kaldi's binary form, or as text
         except DataError as error:
             trouble = trouble or error
     assert trouble is not None

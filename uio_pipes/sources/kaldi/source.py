@@ -15,17 +15,18 @@ from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.stage import added, names
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, added, names
 from uio_pipes.formats.lists.table import LATEST
 from uio_pipes.formats.naming import Renames, check_given, renamed
-from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, RandomFile
+from uio_pipes.io.lookahead import reference
 from uio_pipes.io.opening import open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, check_pipes, parse_pointer, points_at_features
-from uio_pipes.sources.kaldi.folder import KaldiFiles, KaldiJoin
-from uio_pipes.stages.reading.listing import RecordListing
+from uio_pipes.sources.kaldi.tables import KaldiFiles, KaldiJoin
 
 FIELDS = ("key", "wav", "feat", "start", "end", "txt", "speaker")  # that tables can give
 _PER_SECOND = 100  # weights are in frames of 10 ms
@@ -66,10 +67,7 @@ class KaldiTable(KaldiJoin):
             if self.has("speaker"):
                 fields["speaker"] = self.value("speaker", number)
         except DataError as error:
-            url = error.url or table.place(line)
-            raise DataError(
-                error.reason, error.message, url=url, member=table.key(line), offset=error.offset
-            ) from error
+            raise error.at(error.url or table.place(line), table.key(line)) from error
         return renamed(fields, self._names) if self._names else fields
 
     def _payload(self, number: int, recording: int) -> dict[str, Any]:
@@ -91,7 +89,7 @@ class KaldiTable(KaldiJoin):
             return Piped(value, self._told(number, end), shared=self.segments is not None)
         pointer = parse_pointer(value)
         if pointer.offset is None or pointer.rows is not None:
-            return value
+            return reference(value, self._access)
         return ark_audio(self._file(pointer.path), pointer.offset)
 
     def _told(self, number: int, end: float | None) -> AudioInfo | None:
@@ -133,15 +131,15 @@ def _utf8(raw: bytes, what: str) -> str:
 
 
 @dataclass(frozen=True)
-class ListKaldi(RecordListing):
+class ListKaldi(Source):
     """Utterances of Kaldi tables. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_kaldi"
 
-    scp: str
-    text: str | None = None
-    segments: str | None = None
-    utt2spk: str | None = None
+    scp: str = field(metadata=NO_IDENTITY)
+    text: str | None = field(default=None, metadata=NO_IDENTITY)
+    segments: str | None = field(default=None, metadata=NO_IDENTITY)
+    utt2spk: str | None = field(default=None, metadata=NO_IDENTITY)
     shuffle: bool = False
     allow_pipes: bool = added(False)
     access: Access = field(default=PLAIN, repr=False)
@@ -167,6 +165,8 @@ def from_kaldi(
     allow_pipes: bool = False,
     fields: Mapping[str, str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from Kaldi's tables, whose utterances are read in any order.
 
@@ -188,6 +188,8 @@ def from_kaldi(
         fields: other names for fields by those that the tables give, as in ``{"words": "txt"}``. Default: None, no
             others.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: an argument is not a path.
@@ -199,7 +201,7 @@ def from_kaldi(
         **paths,
         shuffle=shuffle,
         allow_pipes=allow_pipes,
-        access=Access.of("from_kaldi", storage_options),
+        access=Access.of("from_kaldi", storage_options, cache, cache_size),
         fields=fields,
     )
     return Pipeline((stage,)).sharding_filter().load_records()

@@ -15,8 +15,8 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, Ref
-from uio_pipes.io.lookahead import Early, Whole
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.lookahead import Early, Whole, reference
+from uio_pipes.io.opening import is_local
 from uio_pipes.sources.lhotse.transforms import (
     Span,
     check_transforms,
@@ -57,8 +57,7 @@ def opened(kind: str, source: str, access: Access) -> RecordingSource:
         return from_base64(source)
     if kind == "command":
         return Piped(source, shared=True).read()
-    path = is_local(source)
-    return path if path is not None else Whole(open_file(source, access))
+    return reference(source, access)
 
 
 def from_base64(text: str) -> bytes:

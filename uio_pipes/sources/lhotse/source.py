@@ -1,37 +1,241 @@
-"""``from_lhotse_cuts``: the cuts of Lhotse's manifests, in any order, read without Lhotse."""
+"""``from_lhotse_cuts``: the cuts of Lhotse's manifests, in any order, read without Lhotse; the fields of utterances
+that are made of cuts."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.stage import added
-from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, added, verbatim
+from uio_pipes.formats.lists.table import LATEST, JsonRecords, parse_object
+from uio_pipes.formats.naming import FieldNames, check_text, names_of, renamed
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.lhotse.cuts import CutTable, Pairs, pairs_of
-from uio_pipes.stages.reading.listing import RecordListing
+from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, window_of
+from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, loader
+
+Cut = Mapping[str, Any]
+MakeData = Callable[[str, Mapping[str, Any]], Any]  # a custom field's value, by its name and manifest; None: no field
+_PLAIN = frozenset(["MonoCut", "MultiCut", "Cut"])
+_OF_SPEECH = ("speaker", "language", "gender")
+_TAKEN = frozenset(["key", "txt", "wav", "feat", "start", "end", "duration", "sample_rate", "label", "supervisions"])
+
+
+def check_cut(cut: Cut) -> tuple[float, float | None]:
+    """Return start and duration of a cut of one recording, in seconds.
+
+    Raises: DataError ``unsupported_cut`` or ``bad_segment``.
+    """
+    kind = cut.get("type", "MonoCut")
+    if kind not in _PLAIN:
+        raise DataError(
+            "unsupported_cut",
+            f"a {kind} is made of other cuts: mix or pad it by a stage of the pipeline, or write its audio by Lhotse "
+            "(cuts.save_audios)",
+        )
+    start, duration = cut.get("start") or 0.0, cut.get("duration")
+    known = type(start) in (int, float) and (duration is None or type(duration) in (int, float))
+    if not known or not 0 <= start < LATEST or not 0 < (1 if duration is None else duration) < LATEST:
+        raise DataError("bad_segment", f"start and duration must be seconds, not {start!r} and {duration!r}")
+    return float(start), None if duration is None else float(duration)
+
+
+def end_of(start: float, duration: float | None) -> float:
+    """Return the end of a cut in seconds; the latest there may be if it goes to the end of its recording."""
+    return LATEST if duration is None else start + duration
+
+
+def described(cut: Cut, data: MakeData) -> dict[str, Any]:
+    """Return ``key``, ``txt``, ``speaker``, ``language``, ``gender``, ``supervisions`` and custom fields.
+
+    The texts of several supervisions are joined by a blank, in the order of time; of their speakers, languages and
+    custom fields those are there that agree. A custom field whose name means something else here is ``custom_NAME``.
+    """
+    supervisions = cut.get("supervisions") or []
+    fields: dict[str, Any] = {"key": str(cut.get("id", ""))}
+    if len(supervisions) == 1:
+        one = supervisions[0]
+        fields |= _said(one)
+        texts = [one.get("text")]
+    else:
+        fields |= _agreed([_said(one) for one in supervisions])
+        texts = [one.get("text") for one in sorted(supervisions, key=lambda one: float(one.get("start", inf)))]
+    for name, value in (cut.get("custom") or {}).items():
+        made = data(name, value) if isinstance(value, dict) and holds_data(value) else value
+        if made is not None:
+            fields[f"custom_{name}" if name in _TAKEN else name] = made
+    if spoken := [str(text) for text in texts if text is not None]:
+        fields["txt"] = " ".join(spoken)
+    fields["supervisions"] = supervisions
+    return fields
+
+
+def _said(supervision: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: supervision[name] for name in _OF_SPEECH if supervision.get(name)}
+    if custom := supervision.get("custom"):
+        found |= {f"custom_{name}" if name in _TAKEN else name: value for name, value in custom.items()}
+    return found
+
+
+def _agreed(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    first, *others = several or [{}]
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+
+
+def holds_data(value: Mapping[str, Any]) -> bool:
+    """Return whether a custom field is the manifest of a recording or an array."""
+    return "array" in value or ("shape" in value and "storage_type" in value) or is_recording(value)
+
+
+def is_recording(value: Mapping[str, Any]) -> bool:
+    """Return whether it is the manifest of a recording."""
+    return "sources" in value and "sampling_rate" in value
+
+
+# fields=
+
+Pairs = tuple[tuple[str, str | None], ...]  # our name, theirs; None: not to be read
+_LHOTSE = {"recording": "wav", "features": "feat", "text": "txt", "id": "key"}
+_THEIRS = {ours: theirs for theirs, ours in _LHOTSE.items()}
+
+
+def pairs_of(stage: str, fields: Mapping[str, str | None] | None) -> Pairs:
+    """Check the argument ``fields`` of Lhotse's sources. Raises: PipelineError."""
+    ok = fields is None or isinstance(fields, Mapping)
+    require(ok, stage, "fields must be names of fields by ours", fields, 'as in {"wav": "target", "feat": None}')
+    pairs = () if fields is None else tuple(fields.items())
+    names_of(stage, {ours: "" if theirs == "" else theirs or "none" for ours, theirs in pairs})
+    return pairs
+
+
+def unread(pairs: Pairs) -> frozenset[str]:
+    """Return Lhotse's names of the data that are not to be read."""
+    left_out = {ours for ours, theirs in pairs if theirs is None}
+    return frozenset(name for ours in left_out for name in (ours, _THEIRS.get(ours, ours)))
+
+
+class WantedFields:
+    """The fields that are wanted. ``left_out``: our names of those that are not read."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.names: FieldNames = tuple(
+            (ours, _LHOTSE.get(theirs, theirs)) for ours, theirs in pairs if theirs is not None
+        )
+        self.left_out = frozenset(_LHOTSE.get(ours, ours) for ours, theirs in pairs if theirs is None)
+
+    def named(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields under our names. Raises: DataError ``missing_audio`` or ``missing_text``."""
+        if self.left_out:
+            fields = {name: value for name, value in fields.items() if name not in self.left_out}
+        found = renamed(fields, self.names)
+        check_text(found, self.names)
+        if "wav" not in found and "feat" not in found:
+            asked = [_THEIRS.get(theirs, theirs) for ours, theirs in self.names if ours in ("wav", "feat")]
+            what = f"no {' and no '.join(asked)}, which `fields` names" if asked else "neither a recording nor features"
+            there = ", ".join(_THEIRS.get(name, name) for name in fields)
+            raise DataError("missing_audio", f"the cut has {what}; it has {there}")
+        return found
+
+
+_CUTS = 'cuts have {"id", "start", "duration", "recording", "supervisions", "type"} a line'
+
+
+class CutTable(JsonRecords):
+    """Cuts with references to their audio, features and arrays. Nothing but the manifest is opened.
+
+    Raises: ListError if a manifest is missing, damaged, empty, or does not hold cuts.
+    """
+
+    def __init__(self, entries: tuple[str, ...], access: Access, pairs: Pairs = (), allow_pipes: bool = False) -> None:
+        super().__init__(entries, access)
+        self._wanted, self._pipes = WantedFields(pairs), allow_pipes
+        _refuse_others(self.lines[0], self.place(0))
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Return the fields of a cut. Raises: DataError."""
+        line, cut = self.lines[number], dict[str, Any]()
+        try:
+            cut = parse_object(line, "")
+            return placed(self._wanted.named(self._fields(cut)))
+        except ListError as error:
+            raise self._at(number, cut, "bad_line", f"not a JSON object: {line[:80]!r}") from error
+        except DataError as error:
+            raise self._at(number, cut, error.reason, error.message) from error
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            message = f"the cut cannot be read ({type(error).__name__}: {error}): write it again"
+            raise self._at(number, cut, "bad_cut", message) from error
+
+    def _at(self, number: int, cut: dict[str, Any], reason: str, message: str) -> DataError:
+        return DataError(reason, message, url=self.place(number), member=str(cut.get("id", "")))
+
+    def _fields(self, cut: dict[str, Any]) -> dict[str, Any]:
+        start, duration = check_cut(cut)
+        left_out = self._wanted.left_out
+        fields = described(cut, partial(self._custom, cut, start, duration))
+        if "wav" not in left_out and (manifest := cut.get("recording")) is not None:
+            fields["wav"] = self._recorded(manifest, cut.get("channel"), start, duration)
+        if "feat" not in left_out and (manifest := cut.get("features")) is not None:
+            fields["feat"] = CutFeatures(cut, manifest, loader(manifest, self.access))
+        return fields
+
+    def _recorded(self, manifest: Mapping[str, Any], channels: Any, start: float, duration: float | None) -> Recorded:
+        check_readable(manifest, self._pipes)
+        return Recorded(manifest, channels, self.access, window_of(manifest, start, duration))
+
+    def _custom(
+        self, cut: dict[str, Any], start: float, duration: float | None, name: str, manifest: Mapping[str, Any]
+    ) -> Any:
+        """Return a custom recording or array, cut along with the cut."""
+        if name in self._wanted.left_out:
+            return None
+        if is_recording(manifest):
+            channels = cut["custom"].get(f"{name}_channel_selector")
+            if cut["custom"].get(f"{name}_unaligned"):
+                check_readable(manifest, self._pipes)
+                return Unaligned(manifest, channels, self.access)
+            return self._recorded(manifest, channels, start, duration)
+        if "array" in manifest:
+            return TimedArray(loader(manifest["array"], self.access), manifest, (start, end_of(start, duration)))
+        return StoredArray(loader(manifest, self.access))
+
+
+def _refuse_others(line: str, place: str) -> None:
+    """Raises: ListError if the first line of a manifest is sound, but no cut."""
+    try:
+        first = parse_object(line, place)
+    except DataError:
+        return  # one damaged line
+    except ListError as error:
+        raise ListError(f"{place} is not a JSON object: {line[:80]!r}; {_CUTS}") from error
+    if str(first.get("type")).endswith("Cut"):
+        return
+    if is_recording(first) or "recording_id" in first:
+        kind = "recordings" if is_recording(first) else "supervisions or features"
+        raise ListError(
+            f"{place} is one of Lhotse's manifests of {kind}, not of cuts: join them by "
+            'CutSet.from_manifests(recordings=…, supervisions=…).to_file("cuts.jsonl.gz")'
+        )
+    raise ListError(f"{place} is not a cut of Lhotse's, it has {', '.join(list(first)[:5])}: {_CUTS}")
 
 
 @dataclass(frozen=True)
-class ListCuts(RecordListing):
+class ListCuts(Source):
     """Cuts of Lhotse's manifests. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_cuts"
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    fields: Pairs = ()
+    fields: Pairs = field(default=(), metadata=verbatim("fields"))
     allow_pipes: bool = added(False)
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every listing; which fields are read is part of a fingerprint, too."""
-        shown = f"{self.name}(shuffle={self.shuffle}, fields={self.fields}{self._named()})"
-        return shown if stable else super().describe()
 
     def table(self) -> CutTable:
         """Read the manifests. Raises: ListError."""
@@ -45,6 +249,8 @@ def from_lhotse_cuts(
     fields: Mapping[str, str | None] | None = None,
     allow_pipes: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from the cuts of Lhotse's manifests, which are read without Lhotse and in any order.
 
@@ -63,19 +269,15 @@ def from_lhotse_cuts(
         allow_pipes: whether to run the commands that recordings may have in place of paths; they run without a shell.
             Default: False.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: an argument breaks a rule.
         ListError: when the pipeline runs, if a manifest is missing or damaged, or does not hold cuts.
     """
     name = "from_lhotse_cuts"
-    given = paths_of(paths) if isinstance(paths, (str, os.PathLike, Iterable)) else ()
-    require(bool(given) and all(given), name, "paths must be manifests of cuts", paths, "try 'cuts.jsonl.gz'")
-    access = Access.of(name, storage_options)
+    given = require_paths(name, "paths must be manifests of cuts", paths, "try 'cuts.jsonl.gz'")
+    access = Access.of(name, storage_options, cache, cache_size)
     listed = ListCuts(given, shuffle, pairs_of(name, fields), allow_pipes, access)
     return Pipeline((listed,)).sharding_filter().load_records()
-
-
-def paths_of(paths: Any) -> tuple[str, ...]:
-    one = isinstance(paths, (str, os.PathLike))
-    return tuple(str(os.fspath(path)) for path in ([paths] if one else paths))

@@ -18,7 +18,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.opening import open_binary, open_file
 from uio_pipes.sources.kaldi.ark import ArkMatrix, parse_pointer
-from uio_pipes.sources.kaldi.lines import KaldiLines
+from uio_pipes.sources.kaldi.tables import KaldiLines
 from uio_pipes.sources.lhotse.recording import from_base64
 from uio_pipes.sources.lhotse.transforms import frames_in, steps_in
 

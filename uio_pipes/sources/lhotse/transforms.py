@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from uio_pipes.base.errors import DataError
 
@@ -42,18 +42,20 @@ def steps_in(seconds: float, frame_shift: float) -> int:
 Span = tuple[float, float | None]  # begin and duration in seconds; None: to the end
 
 
-class Transform(Protocol):
+class Transform:
     """One change. ``rate``: the sample rate in Hz that the recording has after all changes, as in Lhotse."""
 
     def before(self, span: Span, rate: int) -> Span:
         """Return the span of the audio before the change of which ``span`` is made."""
+        return span
 
     def apply(self, waveform: torch.Tensor, rate: int) -> torch.Tensor:
         """Change (C, S)."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class _Speed:
+class _Speed(Transform):
     factor: float
 
     def before(self, span: Span, rate: int) -> Span:
@@ -65,7 +67,7 @@ class _Speed:
 
 
 @dataclass(frozen=True)
-class _Resample:
+class _Resample(Transform):
     source_sampling_rate: int
     target_sampling_rate: int
 
@@ -79,11 +81,8 @@ class _Resample:
 
 
 @dataclass(frozen=True)
-class _Volume:
+class _Volume(Transform):
     factor: float
-
-    def before(self, span: Span, rate: int) -> Span:
-        return span
 
     def apply(self, waveform: torch.Tensor, rate: int) -> torch.Tensor:
         return waveform * self.factor

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.urls import AnyPath
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, verbatim
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.nemo.table import Manifests, NemoTable
-from uio_pipes.sources.nemo.tars import ManifestGroup
-from uio_pipes.stages.reading.listing import RecordListing
+from uio_pipes.sources.nemo.table import ManifestGroup, Manifests, NemoTable
 
 
 @dataclass(frozen=True)
-class ListNemo(RecordListing):
+class ListNemo(Source):
     """Rows of NeMo's manifests. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_nemo"
     reasons: ClassVar[frozenset[str]] = frozenset(["skipme"])
 
-    manifests: tuple[ManifestGroup, ...]
-    tars: tuple[ManifestGroup, ...] | None = None
+    manifests: tuple[ManifestGroup, ...] = field(metadata=NO_IDENTITY)
+    tars: tuple[ManifestGroup, ...] | None = field(default=None, metadata=NO_IDENTITY)
     shuffle: bool = False
-    names: FieldNames = ()
+    names: FieldNames = field(default=(), metadata=verbatim("names"))
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every listing, with the names of the fields."""
-        return f"{self.name}(shuffle={self.shuffle}, names={self.names})" if stable else super().describe()
 
     def table(self) -> Manifests:
         """Look through the manifests. Raises: ListError."""
@@ -108,12 +103,5 @@ def data_sets(start: str, manifest: Any, tarred_audio: Any) -> tuple[ManifestGro
 
 def _groups(start: str, name: str, given: Any) -> ManifestGroups:
     nested = isinstance(given, (list, tuple)) and any(isinstance(each, (list, tuple)) for each in given)
-    return tuple(_names(start, name, each) for each in given) if nested else (_names(start, name, given),)
-
-
-def _names(start: str, name: str, given: Any) -> tuple[str, ...]:
-    one = isinstance(given, (str, os.PathLike)) or not isinstance(given, Iterable)
-    paths = [given] if one else list(given)
-    ok = bool(paths) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p).strip() for p in paths)
-    require(ok, start, f"{name} must be a path, or several in a list", given, "name a file")
-    return tuple(os.fspath(path) for path in paths)
+    rule = f"{name} must be a path, or several in a list"
+    return tuple(require_paths(start, rule, each) for each in (given if nested else [given]))

@@ -6,7 +6,6 @@ Format: https://parquet.apache.org/docs/file-format (the footer is the last thin
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import RandomFile, os_failure
+from uio_pipes.io.local import Positioned, RandomFile, os_failure
 from uio_pipes.io.opening import is_local, open_file
 
 if TYPE_CHECKING:
@@ -236,7 +235,7 @@ class ParquetFile:
 
         # pre_buffer: neighbouring columns come by one read
         options = {"metadata": self._metadata, "pre_buffer": True, "page_checksum_verification": True}
-        return pq.ParquetFile(_Positioned(self.file), **options)
+        return pq.ParquetFile(Positioned(self.file.read_upto, self.file.size), **options)
 
 
 def _identity(url: str) -> tuple[int, int, int] | None:
@@ -248,28 +247,3 @@ def _identity(url: str) -> tuple[int, int, int] | None:
     except OSError as error:
         raise os_failure(error, path) from error
     return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-class _Positioned(io.RawIOBase):
-    """A file object that pyarrow reads from; each read is one of ``file``, at a position."""
-
-    def __init__(self, file: RandomFile) -> None:
-        self._file, self._at = file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read_upto(self._at, self._file.size - self._at if size < 0 else size)
-        self._at += len(data)
-        return data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,20 +9,19 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Source, SourceNode
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import names
+from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet.columns import PAYLOADS
-from uio_pipes.sources.parquet.group import LIGHT, Cell, RowGroup, RowOrder
-from uio_pipes.sources.parquet.table import ParquetTable, fields_in
-from uio_pipes.stages.reading.listing import ListingNode, RecordListing
+from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, fields_in
 from uio_pipes.stages.reading.loading import Loading
 
 
@@ -46,21 +44,16 @@ class ParquetRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ListParquet(RecordListing):
+class ListParquet(Source):
     """Rows of Parquet files. ``shuffle``: row groups, and the rows in each, in another order in each epoch."""
 
     name: ClassVar[str] = "list_parquet"
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = field(default=None, metadata=verbatim("columns"))
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints leave the paths out, since the footers have a fingerprint of their own."""
-        shown = f"{self.name}(shuffle={self.shuffle}, columns={self.columns}{self._named()})"
-        return shown if stable else super().describe()
 
     def table(self) -> ParquetTable:
         """Read the footers. Raises: ListError naming the file."""
@@ -70,7 +63,7 @@ class ListParquet(RecordListing):
         return _ParquetNode(self, lane, site)
 
 
-class _ParquetNode(ListingNode):
+class _ParquetNode(SourceNode):
     order: RowOrder
 
     def make_order(self) -> RowOrder:
@@ -182,14 +175,12 @@ def from_parquet(
     """
     if find_spec("pyarrow") is None:
         raise PipelineError("from_parquet needs pyarrow: pip install 'uio_pipes[parquet]'")
-    given: list[Any] = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
-    ok = bool(given) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p) for p in given)
-    require(ok, _STAGE, "paths must be a path or URL, or several", paths, "name a file, or *.parquet")
+    given = require_paths(_STAGE, "paths must be a path or URL, or several", paths, "name a file, or *.parquet")
     require(isinstance(shuffle, bool), _STAGE, "shuffle must be True or False", shuffle, "choose one")
     names_of(_STAGE, fields)
     kept = None if columns is None else tuple(columns)
     ok = not isinstance(columns, str) and all(isinstance(name, str) for name in kept or ())
     require(ok, _STAGE, "columns must be names of columns", columns, 'as in ["speaker_id"]')
     access = Access.of(_STAGE, storage_options, cache, cache_size)
-    stage = ListParquet(tuple(map(os.fspath, given)), shuffle, kept, access, fields)
+    stage = ListParquet(given, shuffle, kept, access, fields)
     return Pipeline((stage,)).sharding_filter()._then(LoadFromParquet())

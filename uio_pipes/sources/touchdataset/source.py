@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.checks import check_names, require
+from uio_pipes.base.checks import check_names, require, require_paths
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import added, names
+from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY, Trait, added, names
+from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.naming import Renames, names_of
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.touchdataset.folder import DEFAULT, FolderEntry, IndexedFolder, folders
-from uio_pipes.stages.reading.listing import RecordListing
 
 _TEXTS = 256 << 20  # bytes of remote metadata and tokens that stay in memory
 _OPENING = 16  # remote folders opened at a time
 
 
-class IndexedTable:
+class IndexedTable(Parts):
     """All utterances of the given folders, in their order.
 
     Raises: ListError naming the folder, or the list's line.
@@ -51,15 +50,12 @@ class IndexedTable:
     ) -> None:
         one = partial(_open_one, access, verify, indexes, texts, names)
         self._folders = _open(list(folders(entries, metainfo, access)), one)
-        self._firsts = [0, *accumulate(map(len, self._folders))]
-        if not self._firsts[-1]:
+        super().__init__(map(len, self._folders))
+        if not len(self):
             raise ListError(f"nothing in {', '.join(entries[:3])}: the folders have no utterance")
         self._texts = Lru(_TEXTS)
         parts = [tuple(file.digest for file in folder.files) for folder in self._folders]
         self.digest = blake2b(repr(parts).encode(), digest_size=16).hexdigest()
-
-    def __len__(self) -> int:
-        return self._firsts[-1]
 
     @property
     def weights(self) -> npt.NDArray[np.int64]:
@@ -94,8 +90,8 @@ class IndexedTable:
         return self._texts.get(data.path, lambda: data.read(0, data.size), len)
 
     def _locate(self, number: int) -> tuple[IndexedFolder, int]:
-        at = bisect_right(self._firsts, number) - 1
-        return self._folders[at], number - self._firsts[at]
+        at, local = self.locate(number)
+        return self._folders[at], local
 
 
 def _sizes(folder: IndexedFolder, audible: bool) -> npt.NDArray[np.int32]:
@@ -121,16 +117,16 @@ def _open_one(
 
 
 @dataclass(frozen=True)
-class ListIndexed(RecordListing):
+class ListIndexed(Source):
     """Utterances of TouchDatasets, none read yet. ``shuffle``: in another random order in each epoch."""
 
     name: ClassVar[str] = "list_indexed"
 
-    dirs: tuple[str, ...]
+    dirs: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    metainfo: str | None = None
-    verify: Literal["crc"] | None = None
-    indexes: str | None = None
+    metainfo: str | None = field(default=None, metadata=NO_IDENTITY)
+    verify: Literal["crc"] | None = field(default=None, metadata=NO_IDENTITY)
+    indexes: str | None = field(default=None, metadata=NO_IDENTITY)
     texts: tuple[str, ...] | None = added(DEFAULT)
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
@@ -148,8 +144,8 @@ class ListIndexed(RecordListing):
         require(given.keys().isdisjoint(["wav", "feat"]), "from_indexed", rule, given, "leave wav and feat out")
 
     @property
-    def textless(self) -> bool:  # type: ignore[override]
-        return self.texts is None
+    def traits(self) -> Trait:  # type: ignore[override]
+        return Trait.TEXTLESS if self.texts is None else Trait.NONE
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         stage = self if lane.needs_text else replace(self, texts=())
@@ -206,13 +202,12 @@ def from_indexed(
         PipelineError: an argument breaks a rule.
         ListError: when the pipeline runs, if a folder or list is missing, damaged or of another kind.
     """
-    given: list[Any] = [dirs] if isinstance(dirs, (str, os.PathLike)) else list(dirs)
-    ok = bool(given) and all(isinstance(d, (str, os.PathLike)) and os.fspath(d).strip() for d in given)
-    require(ok, "from_indexed", "dirs must be a folder or a data list, or several", dirs, "name a folder")
+    rule = "dirs must be a folder or a data list, or several"
+    given = require_paths("from_indexed", rule, dirs, "name a folder")
     access = Access.of("from_indexed", storage_options, cache, cache_size)
     into = None if indexes is None else os.fspath(indexes)
     if texts is not None:
         check_names("from_indexed", "texts", texts)
-    dirs_, said = tuple(os.fspath(d) for d in given), None if texts is None else tuple(texts)
-    stage = ListIndexed(dirs_, shuffle, metainfo, verify, into, said, access, fields)
+    said = None if texts is None else tuple(texts)
+    stage = ListIndexed(given, shuffle, metainfo, verify, into, said, access, fields)
     return Pipeline((stage,)).sharding_filter().load_records()

@@ -18,7 +18,7 @@ from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.per_utterance import OfStream, PerUtterance, sees_all
+from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
 from uio_pipes.formats.touchdataset import StoredRecord
@@ -94,7 +94,7 @@ def _check_rate(wav: Any, stated: Any, rate: int) -> None:
 
 
 @dataclass(frozen=True)
-class DecodeVideo(PerUtterance):
+class DecodeVideo(Op):
     """Decode a video to RGB frames, uint8 of shape (T, C, H, W), when the batch is made.
 
     The video is the bytes of a file (mp4, mkv, webm, …: what FFmpeg reads) in a TouchDataset's record, a shard's

@@ -14,7 +14,7 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import OfStream, PerUtterance
+from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import within
 from uio_pipes.dsp.effects import (
@@ -63,7 +63,7 @@ class TorchaudioPerturbation(Perturbation):
         functional(self.name)
         return super().build(source, lane, site)
 
-    def deferred(self) -> PerUtterance | None:
+    def deferred(self) -> Op | None:
         return self  # though it has a ``build`` of its own
 
 

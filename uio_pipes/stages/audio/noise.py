@@ -13,8 +13,8 @@ from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import added, within
+from uio_pipes.dsp.effects import REACH, add_noise, reverberate, room_response
 from uio_pipes.dsp.fbank import noise
-from uio_pipes.dsp.noise import REACH, add_noise, reverberate, room_response
 from uio_pipes.stages.audio.noise_clips import Clips, ClipStage
 
 

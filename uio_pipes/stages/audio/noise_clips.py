@@ -17,7 +17,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws, Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
-from uio_pipes.core.per_utterance import OfStream, StageLink
+from uio_pipes.core.roles import OfStream, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.dsp.resample import resample
 from uio_pipes.formats.lists.clips import (

@@ -10,7 +10,7 @@ from uio_pipes.audio.bounds import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.per_utterance import OfStream
+from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
 from uio_pipes.dsp.resample import change_speed, resample, resampled_length, speed_length
 
@@ -25,7 +25,6 @@ class Resample(OfStream):
     """
 
     name: ClassVar[str] = "resample"
-    sets_rate: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
     writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
 

@@ -95,7 +95,6 @@ class BucketBatch(BudgetStage):
     """
 
     name: ClassVar[str] = "bucket_batch"
-    in_buckets: ClassVar[bool] = True
 
     bucket_boundaries: Sequence[int] | Sequence[tuple[int, int]] | str | os.PathLike[str] | None = None
     bucket_batch_sizes: Sequence[int] | None = None

@@ -16,10 +16,11 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
+from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Length, Pair, check_measure
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import have_features
+from uio_pipes.core.roles import Flow, have_features
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 
@@ -143,7 +144,7 @@ def _no_samples(stage: str) -> PipelineError:
     )
 
 
-class BudgetStage(Stage):
+class BudgetStage(MakesBatches, Flow):
     """A stage that makes batches within a budget. Subclasses are frozen dataclasses with these fields."""
 
     gives: ClassVar[str] = "batch"

@@ -8,16 +8,18 @@ from functools import cached_property
 from typing import ClassVar
 
 from uio_pipes.base.checks import require
+from uio_pipes.core.capabilities import FollowsSteps, MakesBatches
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Length
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, added
+from uio_pipes.core.stage import added
 from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PartialBatch
 
 
 @dataclass(frozen=True)
-class Batch(Stage):
+class Batch(MakesBatches, Flow):
     """Make batches of a fixed number of utterances.
 
     Args:
@@ -74,7 +76,7 @@ class _BatchNode(Node):
 
 
 @dataclass(frozen=True)
-class DynamicBatch(BudgetStage):
+class DynamicBatch(FollowsSteps, BudgetStage):
     """Make batches in the order in which utterances come, each as large as a budget allows.
 
     Lengths are planned ones: feature frames, or units of 10 ms of audio if there is no feature stage. An utterance

@@ -12,11 +12,13 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import check_names, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.buffer import Buffer
+from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Length, check_measure, measure_of
 from uio_pipes.core.node import Node, name_node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Trait
 from uio_pipes.stages.batches.pack_batch import LAYOUTS, MADE, PackedRows, RowsNode
 from uio_pipes.stages.utterances.flat_map import Expanding
 
@@ -24,7 +26,7 @@ OVERFLOWS = ("drop", "split", "alone")
 
 
 @dataclass(frozen=True)
-class Pack(Stage):
+class Pack(MakesBatches, Flow):
     """Make rows of exactly ``max_tokens`` tokens of whole utterances, with hardly any padding. It makes the batch.
 
     A row begins with the utterance that has waited longest. The next ones follow as they came until less than a
@@ -67,7 +69,7 @@ class Pack(Stage):
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "by the plan; makes the batch"
     reasons: ClassVar[frozenset[str]] = frozenset(["overflow"])
-    one_rate: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.ONE_RATE
 
     max_tokens: int
     rows: int = 1

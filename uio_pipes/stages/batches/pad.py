@@ -15,8 +15,9 @@ from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, added
+from uio_pipes.core.stage import Trait, added
 from uio_pipes.stages.batches.rows import LAYOUTS, PADDED, PaddedRows, check_kept, odd_ones, together
 
 IGNORE = -1  # WeNet's padding of targets
@@ -28,7 +29,7 @@ Collate = Callable[[list[Sample]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Pad(Stage):
+class Pad(Flow):
     """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
     A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
@@ -59,9 +60,7 @@ class Pad(Stage):
     takes: ClassVar[tuple[str, ...]] = ("batch",)
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "makes the batch: decoding and features happen here"
-    one_to_one: ClassVar[bool] = True
-    on_tensors: ClassVar[bool] = True
-    one_rate: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.ON_TENSORS | Trait.ONE_RATE
 
     pcm: bool = False
     keep: Sequence[str] = added(())

@@ -10,7 +10,7 @@ from uio_pipes.audio.length import SLACK, TICKS, Plan, check_no_features
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.per_utterance import OfStream
+from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
 from uio_pipes.dsp.fbank import Fbank, noise, num_frames
 from uio_pipes.dsp.spectra import SAMPLE_RATE, LogMel, Mfcc

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -17,9 +17,17 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import OfStream
+from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import printed
 from uio_pipes.dsp.features import Cmvn, append_deltas, cmvn_of, read_cmvn
+
+
+def _digest(stage: GlobalCmvn, stable: bool) -> str | None:
+    """Fingerprints have a hash of the numbers instead of their path."""
+    if not stable:
+        return None
+    return f"stats={blake2b(stage.cmvn.mean.tobytes() + stage.cmvn.istd.tobytes(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class GlobalCmvn(OfStream):
     reads: ClassVar[frozenset[str]] = frozenset(["feat"])
     writes: ClassVar[frozenset[str]] = frozenset(["feat"])
 
-    stats: str | os.PathLike[str] | Mapping[str, Any]
+    stats: str | os.PathLike[str] | Mapping[str, Any] = field(metadata=printed(_digest))
     norm_var: bool = True
 
     def __post_init__(self) -> None:
@@ -70,14 +78,6 @@ class GlobalCmvn(OfStream):
             )
         centred = feat - mean
         sample.fields["feat"] = centred.mul_(istd) if self.norm_var else centred
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints have a hash of the numbers instead of their path."""
-        if not stable:
-            return super().describe()
-        digest = blake2b(self.cmvn.mean.tobytes() + self.cmvn.istd.tobytes(), digest_size=8).hexdigest()
-        of = f", of={self.of!r}" if self.of else ""
-        return f"{self.name}(stats={digest}, norm_var={self.norm_var}{of})"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.per_utterance import OfStream
+from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
 from uio_pipes.dsp.features import apply_masks, spec_aug_masks
 

@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.capabilities import FollowsSteps, HasBranches, Warns
+from uio_pipes.core.graph import Graph, plural
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.schedule import BySteps, at_step, show, steps_in
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import LAST, Stage, Trait, printed
 from uio_pipes.stages.order.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 
 if TYPE_CHECKING:
-    from uio_pipes.core.graph import Graph
+    from typing_extensions import Self
 
 
 Weights = Sequence[float] | BySteps  # each of them may follow the step, too
 NAMED = 8  # sources of a mix that a fingerprint lists one by one
 
 
-@dataclass(frozen=True)
-class _Several(Stage):
-    """Several pipelines as one source."""
+def _sources(stage: _Several, stable: bool) -> str:
+    count = f"{len(stage.pipelines)} sources"
+    if not stable:
+        return count
+    inner = "; ".join(f"{name}: {' → '.join(p.fingerprint())}" for name, p in stage.pipelines.items())
+    return inner if len(stage.pipelines) <= NAMED else f"{count} {stable_hash(inner):016x}"
+
+
+def _weights(stage: Mix, stable: bool) -> str:
+    return f"weights={f'{stable_hash(stage.weights):016x}' if stable else show(stage.weights)}"
+
+
+SOURCES = printed(_sources, LAST)
+STOP = printed(lambda stage, _: f"stop={stage.stop!r}")
+
+
+class _Several(HasBranches, Warns, Flow):
+    """Several pipelines as one source. Subclasses are frozen dataclasses with these fields."""
 
     takes: ClassVar[tuple[str, ...]] = ()
 
     pipelines: Mapping[str, Graph]
-    stop: Stop = "all"
+    stop: Stop
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,9 +56,9 @@ class _Several(Stage):
         require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
         first, kind = next(iter(self.pipelines.values())), self.gives
         for name, pipeline in self.pipelines.items():
-            rule = f"source {name!r} must give {_plural(kind)} as other sources do"
+            rule = f"source {name!r} must give {plural(kind)} as other sources do"
             remedy = "load, or batch, either all or none of them before they are mixed"
-            require(pipeline._kind in (kind, "any"), self.name, rule, _plural(pipeline._kind), remedy)
+            require(pipeline._kind in (kind, "any"), self.name, rule, plural(pipeline._kind), remedy)
             ok = pipeline._deals == first._deals
             remedy = "put .sharding_filter() into each of them, or only after the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
@@ -48,8 +67,8 @@ class _Several(Stage):
     def branches(self) -> Mapping[str, Graph]:
         return self.pipelines
 
-    def with_branches(self, change: Callable[[str, Graph], Graph]) -> Stage:
-        return replace(self, pipelines={name: change(name, graph) for name, graph in self.pipelines.items()})
+    def with_branches(self, change: Callable[[str, Graph], Graph]) -> Self:
+        return replace(self, pipelines={name: change(name, graph) for name, graph in self.pipelines.items()})  # type: ignore[call-arg]
 
     @property
     def gives(self) -> str:  # type: ignore[override]
@@ -57,12 +76,14 @@ class _Several(Stage):
         kinds = (pipeline._kind for pipeline in self.pipelines.values())
         return next((kind for kind in kinds if kind != "any"), "any")
 
-    @property
-    def endless(self) -> bool:
-        return self.stop == "endless" or any(pipeline._endless for pipeline in self.pipelines.values())
+    @cached_property
+    def traits(self) -> Trait:  # type: ignore[override]
+        endless = self.stop == "endless" or any(pipeline._endless for pipeline in self.pipelines.values())
+        return (Trait.ENDLESS if endless else Trait.NONE) | (Trait.DEALS if self._deals else Trait.NONE)
 
     @property
-    def deals(self) -> bool:  # type: ignore[override]
+    def _deals(self) -> bool:
+        """True if the sources are dealt to lanes."""
         return next(iter(self.pipelines.values()))._deals
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
@@ -82,7 +103,7 @@ class _Several(Stage):
 
     def warnings(self, lanes: int) -> list[str]:
         inner = [text for pipeline in self.pipelines.values() for text in pipeline._warnings(lanes)]
-        if not self.deals or lanes == 1 or len(self.pipelines) == 1:  # lists are read only where it matters
+        if not self._deals or lanes == 1 or len(self.pipelines) == 1:  # lists are read only where it matters
             return inner
         counts = {name: sum(n for n, _ in pipeline._content()) for name, pipeline in self.pipelines.items()}
         few = [name for name, count in counts.items() if 0 < count < lanes]
@@ -102,25 +123,16 @@ class _Several(Stage):
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return MixNode(self.pipelines, self.gives, self.stop, lane, self.chooser(lane, site))
 
-    def describe(self, *, stable: bool = False) -> str:
-        if not stable:
-            return f"{self.name}({len(self.pipelines)} sources, {self._terms()})"
-        inner = "; ".join(f"{name}: {' → '.join(p.fingerprint())}" for name, p in self.pipelines.items())
-        if len(self.pipelines) > NAMED:
-            inner = f"{len(self.pipelines)} sources {stable_hash(inner):016x}"
-        return f"{self.name}({self._terms(stable=True)}, {inner})"
-
-    def _terms(self, *, stable: bool = False) -> str:
-        return f"stop={self.stop!r}"
-
 
 @dataclass(frozen=True)
-class Mix(_Several):
+class Mix(FollowsSteps, _Several):
     """Several pipelines as one source, each utterance from one of them at random: see :func:`mix`."""
 
     name: ClassVar[str] = "mix"
 
-    weights: Weights = ()  # checked where they are given by name
+    pipelines: Mapping[str, Graph] = field(metadata=SOURCES)
+    weights: Weights = field(default=(), metadata=printed(_weights))  # checked where they are given by name
+    stop: Stop = field(default="all", metadata=STOP)
 
     @property
     def reads_all(self) -> bool:
@@ -133,9 +145,11 @@ class Mix(_Several):
 
     @property
     def weights_now(self) -> Mapping[str, float] | None:
+        """The weights of its sources by name, if they can be changed during a run."""
         return dict(zip(self.pipelines, self.weights_at(0), strict=True)) if len(self.changes_at) == 1 else None
 
     def with_weights(self, weights: Mapping[str, float]) -> Mix:
+        """Return this mix with these weights and only the sources that they name, in their order."""
         return replace(
             self, pipelines={name: self.pipelines[name] for name in weights}, weights=tuple(weights.values())
         )
@@ -146,7 +160,7 @@ class Mix(_Several):
         return found
 
     def check_next(self, stage: Stage) -> None:
-        ok = len(self.changes_at) == 1 or not stage.deals
+        ok = len(self.changes_at) == 1 or Trait.DEALS not in stage.traits
         remedy = "put .sharding_filter() into each of its sources"
         require(
             ok, self.name, "weights that follow the step are for sources that are dealt to lanes", stage.name, remedy
@@ -165,10 +179,6 @@ class Mix(_Several):
         chooser.setting.node = node = MixNode(self.pipelines, self.gives, self.stop, lane, chooser)
         return node
 
-    def _terms(self, *, stable: bool = False) -> str:
-        weights = f"{stable_hash(self.weights):016x}" if stable else show(self.weights)
-        return f"weights={weights}, stop={self.stop!r}"
-
 
 @dataclass(frozen=True)
 class Interleave(_Several):
@@ -176,9 +186,8 @@ class Interleave(_Several):
 
     name: ClassVar[str] = "interleave"
 
+    pipelines: Mapping[str, Graph] = field(metadata=SOURCES)
+    stop: Stop = field(default="all", metadata=STOP)
+
     def chooser(self, lane: Lane, site: Site) -> Chooser:
         return InTurns(len(self.pipelines))
-
-
-def _plural(kind: str) -> str:
-    return "batches" if kind == "batch" else f"{kind}s"

@@ -8,14 +8,16 @@ from typing import Any, ClassVar
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
+from uio_pipes.core.capabilities import Connects, Upstream
 from uio_pipes.core.lane import DEALS, ROUNDS, Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, Upstream
+from uio_pipes.core.roles import Flow
+from uio_pipes.core.stage import Trait
 from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
 
 
 @dataclass(frozen=True)
-class Take(Stage):
+class Take(Flow):
     """Keep only the first items, and end there.
 
     Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane.
@@ -26,7 +28,7 @@ class Take(Stage):
 
     name: ClassVar[str] = "take"
     takes: ClassVar[tuple[str, ...]] = ("any",)
-    bounds_stream: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.BOUNDED
 
     number: int
 
@@ -70,7 +72,7 @@ class _TakeNode(CountdownNode):
 
 
 @dataclass(frozen=True)
-class Skip(Stage):
+class Skip(Flow):
     """Leave out the first items.
 
     Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane. To skip
@@ -81,7 +83,7 @@ class Skip(Stage):
     """
 
     name: ClassVar[str] = "skip"
-    silent: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.SILENT
     takes: ClassVar[tuple[str, ...]] = ("any",)
 
     number: int
@@ -115,7 +117,7 @@ class _SkipNode(CountdownNode):
 
 
 @dataclass(frozen=True)
-class Repeat(Stage):
+class Repeat(Connects, Flow):
     """Repeat everything before this stage, a number of times or for ever (WeNet's ``cycle``).
 
     Each round is shuffled and augmented anew. Directly after ``list_files`` the whole list is repeated, after
@@ -141,8 +143,8 @@ class Repeat(Stage):
         return "endless: cut into epochs by Loader(steps_per_epoch=…)" if self.rounds is None else ""
 
     @property
-    def endless(self) -> bool:
-        return self.rounds is None
+    def traits(self) -> Trait:  # type: ignore[override]
+        return Trait.ENDLESS if self.rounds is None else Trait.NONE
 
     @property
     def rounds(self) -> int | None:

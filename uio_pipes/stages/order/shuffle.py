@@ -12,14 +12,15 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Length, check_measure
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage, added
+from uio_pipes.core.roles import Flow
+from uio_pipes.core.stage import Trait, added
 from uio_pipes.core.state_kinds import Kind, whole
 
 LAG = 3  # a sample leaves at the latest after so many times the buffer's size
 
 
 @dataclass(frozen=True)
-class Shuffle(Stage):
+class Shuffle(Flow):
     """Shuffle within a buffer: hold a number of utterances, and for each new one let a random one of them go.
 
     After ``list_files`` or ``open_files`` it shuffles lines or files. An utterance that has been held while 3 ×
@@ -30,7 +31,7 @@ class Shuffle(Stage):
     """
 
     name: ClassVar[str] = "shuffle"
-    one_to_one: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
     takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
 
     shuffle_size: int = 1500
@@ -86,7 +87,7 @@ class _ShuffleNode(Buffer):
 
 
 @dataclass(frozen=True)
-class Sort(Stage):
+class Sort(Flow):
     """Sort by planned length within a buffer: collect utterances, give them shortest first, and begin again.
 
     Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of
@@ -99,7 +100,7 @@ class Sort(Stage):
     """
 
     name: ClassVar[str] = "sort"
-    one_to_one: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
     sort_size: int = 500

@@ -1,165 +1,31 @@
-"""Sources that know their items before any is read, lists of lines above all, and each lane's share of them."""
+"""``list_files``, the lines of lists, and ``sharding_filter``, each lane's share of what a source gives."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
-from weakref import WeakValueDictionary
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
-
-from uio_pipes.base.hashing import Permutation, stable_hash
-from uio_pipes.core.items import Item, Record
+from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.capabilities import Connects, FileList, ReadsFiles, Upstream
+from uio_pipes.core.items import Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.schedule import show
-from uio_pipes.core.stage import FileList, Stage, Upstream
+from uio_pipes.core.stage import NO_IDENTITY, Trait
 from uio_pipes.core.state_kinds import Kind, whole
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import PLAIN, Access
 
 
-class Listed(Protocol):
-    """The items of a source, shared by all lanes of a process. ``digest``: a hash of all of them."""
-
-    @property
-    def digest(self) -> str: ...
-    def __len__(self) -> int: ...
-    def place(self, number: int) -> str:
-        """Return the place of an item, for messages."""
-
-    @property
-    def weights(self) -> npt.NDArray[np.int64] | None:
-        """Lengths of the items in samples, if known; shuffled epochs are dealt so that all lanes get equal sums."""
-
-
-class Listing(Stage):
-    """A source that knows its items beforehand. Subclasses are frozen dataclasses with a field ``shuffle``."""
-
-    takes: ClassVar[tuple[str, ...]] = ()
-    gives: ClassVar[str] = "item"
-
-    shuffle: bool
-
-    def table(self) -> Any:
-        """Open the items, a :class:`Listed`. Raises: ListError."""
-        raise NotImplementedError
-
-    def item(self, table: Any, number: int, origin: Origin) -> Any:
-        """Return item ``number`` of ``table``; it has a ``key`` and an ``origin``."""
-        raise NotImplementedError
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints leave the paths out, since the items have a fingerprint of their own."""
-        return f"{self.name}(shuffle={self.shuffle}{self._named()})" if stable else super().describe()
-
-    def _named(self) -> str:
-        """Return for the fingerprint the parameters that are :func:`added`, where they differ from their defaults."""
-        added = [(f, getattr(self, f.name)) for f in fields(self) if "added" in f.metadata]
-        other = [(f, value) for f, value in added if value != f.default and (value or f.default)]  # fields={} is None
-        return "".join(f", {f.name}={show(value, stable=True)}" for f, value in other)
-
-    def content(self) -> list[tuple[int, str]]:
-        table = self.table()
-        return [(len(table), table.digest)]
-
-    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
-        return ListingNode(self, lane, site)
-
-    def count(self, counts: list[int], path: str) -> list[int] | None:
-        return [len(self.table())] * len(counts)
-
-
-class RecordListing(Listing):
-    """A source of utterances that are read in any order; its table is a :class:`~uio_pipes.core.items.Records`."""
-
-    gives: ClassVar[str] = "record"
-
-    def item(self, table: Any, number: int, origin: Origin) -> Record:
-        return Record(table, number, origin)
-
-
-Order = Permutation | npt.NDArray[np.int64]
-
-
-class ListingNode(Node):
-    """Gives the items of a listing, in the order of the pass."""
-
-    state_fields = ("position",)
-
-    def __init__(self, stage: Listing, lane: Lane, site: Site) -> None:
-        super().__init__()
-        self.stage, self.lane, self.site = stage, lane, site
-
-    def start(self) -> None:
-        self.table: Any = self.lane.shared(("table", self.stage), self.stage.table)
-        self.order = self.make_order()
-        self.position = 0
-
-    def make_order(self) -> Any:
-        """Return the number of the item at each position of this pass."""
-        return self._shuffled() if self.stage.shuffle else range(len(self.table))
-
-    def _shuffled(self) -> Order:
-        """Return the order of this pass, which all lanes of the process that are in it share."""
-        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, Order])
-        key = (self.stage, self.lane.order_key(self.site))
-        order = orders.get(key)
-        if order is None:
-            order = orders[key] = Permutation(len(self.table), key[1])
-            if (weights := self.table.weights) is not None and self.lane.count > 1:
-                order = orders[key] = balanced(order.all(), weights, self.lane.count)
-        return order
-
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"position": whole(len(self.order) + 1)}
-
-    def next(self) -> Any:
-        if self.position >= len(self.order):
-            raise StopIteration
-        number = int(self.order[self.position])
-        self.position += 1
-        origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
-        return self.stage.item(self.table, number, origin)
-
-    def skip(self, n: int) -> None:
-        if self.position + n > len(self.order):
-            self.position = len(self.order)
-            raise StopIteration
-        self.position += n
-
-    def remaining(self) -> tuple[int, int]:
-        return 0, len(self.order) - self.position
-
-
-def balanced(order: npt.NDArray[np.int64], weights: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int64]:
-    """Rearrange each run of ``lanes`` items of ``order``: the longest one goes to the lane that has the least so far.
-
-    Item ``p`` of the result belongs to lane ``p % lanes``; the sums of the lanes then differ by little more than the
-    longest item (longest processing time first, Graham 1969, run by run).
-    """
-    out: npt.NDArray[np.int64] = order.copy()
-    totals = np.zeros(lanes, np.int64)
-    for first in range(0, len(order), lanes):
-        run = order[first : first + lanes]
-        size = weights[run]
-        longest = np.argsort(-size, kind="stable")
-        least = np.argsort(totals[: len(run)], kind="stable")
-        out[first + least] = run[longest]
-        totals[least] += size[longest]
-    return out
-
-
 @dataclass(frozen=True)
-class ListFiles(Listing):
+class ListFiles(ReadsFiles, Source):
     """Lines of data lists. ``shuffle``: in another order in each epoch, by hashes of seed, epoch and number."""
 
     name: ClassVar[str] = "list_files"
+    gives: ClassVar[str] = "item"
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
 
@@ -175,7 +41,7 @@ class ListFiles(Listing):
 
 
 @dataclass(frozen=True)
-class ShardingFilter(Stage):
+class ShardingFilter(Connects, Flow):
     """Give each lane its share of the data: item ``p`` of the epoch goes to lane ``p % lanes``.
 
     Put it directly after ``list_files`` (shards are dealt out), after a ``mix``, or anywhere before the batches. A
@@ -189,7 +55,7 @@ class ShardingFilter(Stage):
 
     name: ClassVar[str] = "sharding_filter"
     takes: ClassVar[tuple[str, ...]] = ("any",)
-    deals: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.DEALS
 
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
         """The nodes before it are the same for all lanes."""

@@ -14,8 +14,9 @@ from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Stage, names
+from uio_pipes.core.stage import Stage, Trait, names
 from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.formats.naming import transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Checks, against_manifest, listed_in, miscounted
@@ -24,7 +25,7 @@ from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance, suspects, unchecked
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
-from uio_pipes.stages.reading.open_files import Far, Interleaved, NextFiles, begin
+from uio_pipes.stages.reading.open_files import Far, Interleaved, NextFiles, OpenFiles, begin
 
 _AT = Kind(
     "[offset (a multiple of 512, unless damaged), 0 or 1 (damaged), a name]",
@@ -41,7 +42,7 @@ _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 
 
 @dataclass(frozen=True)
-class LoadFromTar(Stage):
+class LoadFromTar(Flow):
     """Read the utterances of tar shards: consecutive members with one key are an utterance.
 
     Shards may be .tar, .tar.gz, .tar.zst, .tar.bz2 or .tar.xz. An utterance has the fields ``key``, ``txt``,
@@ -69,7 +70,7 @@ class LoadFromTar(Stage):
     text: str | None = "txt"
     verify: Literal["crc"] | None = None
     max_member: int = MAX_MEMBER
-    fields: Mapping[str, str] | None = names(members=True)
+    fields: Mapping[str, str] | None = names(members=True, empty=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,8 +84,8 @@ class LoadFromTar(Stage):
         check_members(self.name, self.fields, self.grouping)
 
     @property
-    def textless(self) -> bool:  # type: ignore[override]
-        return self.text is None
+    def traits(self) -> Trait:  # type: ignore[override]
+        return Trait.TEXTLESS if self.text is None else Trait.NONE
 
     @property
     def transcript(self) -> str:
@@ -92,7 +93,7 @@ class LoadFromTar(Stage):
         return transcript(self.name, self.text, self.fields)
 
     def check(self, before: Sequence[Stage]) -> None:
-        several = any(stage.files_at_once > 1 for stage in before[:-1])
+        several = any(isinstance(stage, OpenFiles) and stage.interleave > 1 for stage in before[:-1])
         rule = "open_files(interleave=…) must stand directly before load_from_tar"
         require(not several, self.name, rule, before[-1].name if before else "", "put nothing between them")
 
@@ -110,7 +111,7 @@ class _TarNode(Node):
         super().__init__(source)
         self.lane, self.stage, self.files = lane, stage, files
         self.loaded = Loaded(lane)
-        self.needs_text = lane.needs_text and not stage.textless
+        self.needs_text = lane.needs_text and stage.text is not None
         self.reader: TarReader | None = None
 
     def start(self) -> None:

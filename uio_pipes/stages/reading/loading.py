@@ -12,20 +12,21 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.items import Item, Loaded, Record, Upcoming
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, added, names
+from uio_pipes.core.stage import Trait, added, names
 from uio_pipes.formats.lists.table import parse
 from uio_pipes.formats.naming import names_of, transcript
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
 
 
-class Loading(Stage):
-    """A stage that makes one utterance of each item. Items have an ``origin`` and a ``place``, for messages."""
+class Loading(Flow):
+    """A stage that makes one utterance of each item, which refers to audio that is not opened yet. Items have an
+    ``origin`` and a ``place``, for messages."""
 
     gives: ClassVar[str] = "sample"
-    refers: ClassVar[bool] = True
-    one_to_one: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
 
     def load(self, item: Any) -> dict[str, Any]:
         """Return the fields of ``item``. Raises: DataError."""
@@ -90,7 +91,7 @@ class LoadFromRaw(Loading):
     name: ClassVar[str] = "load_from_raw"
     takes: ClassVar[tuple[str, ...]] = ("item",)
 
-    fields: Mapping[str, str] | None = names()
+    fields: Mapping[str, str] | None = names(empty=True)
     text: str | None = added("txt")
 
     def __post_init__(self) -> None:
@@ -100,8 +101,8 @@ class LoadFromRaw(Loading):
         names_of(self.name, self._names)
 
     @property
-    def textless(self) -> bool:  # type: ignore[override]
-        return self.text is None
+    def traits(self) -> Trait:  # type: ignore[override]
+        return Trait.ONE_TO_ONE if self.text is not None else Trait.ONE_TO_ONE | Trait.TEXTLESS
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -114,7 +115,7 @@ class LoadFromRaw(Loading):
 
     def load(self, item: Item, needs_text: bool = True) -> dict[str, Any]:
         try:
-            fields = parse(item.text, item.place, self._names, needs_text and not self.textless)
+            fields = parse(item.text, item.place, self._names, needs_text and self.text is not None)
         except ListError as error:
             if not item.origin.item:  # the first line: a list of another kind
                 raise

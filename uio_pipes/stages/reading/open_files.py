@@ -11,10 +11,12 @@ from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import StateError, UioError
+from uio_pipes.core.capabilities import FileList, ReadsFiles, Uncountable
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.stage import FileList, Stage, added
+from uio_pipes.core.roles import Flow
+from uio_pipes.core.stage import added
 from uio_pipes.core.state_kinds import DAMAGED, OBJECT, listed, whole
 from uio_pipes.formats.tar.checks import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
@@ -137,7 +139,7 @@ class Interleaved(Node):
 
 
 @dataclass(frozen=True)
-class OpenFiles(Stage):
+class OpenFiles(ReadsFiles, Uncountable, Flow):
     """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
 
     A file is opened when the next stage reads it. Options not given here are those of ``list_files``.
@@ -166,10 +168,6 @@ class OpenFiles(Stage):
         super().__post_init__()
         self.access(PLAIN)
         require(self.interleave >= 1, self.name, "interleave must be 1 or more", self.interleave, "try 8")
-
-    @property
-    def files_at_once(self) -> int:
-        return self.interleave
 
     def access(self, given: Access) -> Access:
         """Return the access to files, given that to their list. Raises: PipelineError."""

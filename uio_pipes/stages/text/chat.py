@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import ChecksNext
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.lengths import Lengths
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import PerUtterance, StageLink
+from uio_pipes.core.roles import Op, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.audio.decode import DecodeAudio
@@ -31,7 +32,7 @@ IGNORE = -100  # torch's
 
 
 @dataclass(frozen=True)
-class Chat(PerUtterance):
+class Chat(ChecksNext, Op):
     """Turn a conversation into ``label``, all of its tokens with places for its recordings, and ``labels``, the same
     with -100 where no loss is.
 
@@ -156,7 +157,7 @@ class Chat(PerUtterance):
 
     def check(self, before: Sequence[Stage]) -> None:
         super().check(before)
-        work = [stage for stage in before if isinstance(stage, PerUtterance)]
+        work = [stage for stage in before if isinstance(stage, Op)]
         maker = next((stage.name for stage in work if _makes_labels(stage)), None)
         if maker is not None:
             raise PipelineError(f"chat makes labels of all texts, but {maker} has made some already: leave {maker} out")
@@ -169,12 +170,12 @@ class Chat(PerUtterance):
     def check_next(self, stage: Stage) -> None:
         if isinstance(stage, Concat):
             raise PipelineError("concat does not join the loss and the places that chat makes: put concat before chat")
-        if not isinstance(stage, PerUtterance) or isinstance(stage, DecodeAudio):
+        if not isinstance(stage, Op) or isinstance(stage, DecodeAudio):
             return
         if _makes_labels(stage):
             raise PipelineError(f"chat has made labels of all texts already: leave {stage.name} out")
         of = stage.of or "wav"
-        if f"{of}_places" in self.writes and type(stage).plan is not PerUtterance.plan:
+        if f"{of}_places" in self.writes and type(stage).plan is not Op.plan:
             rule = f"{stage.name} changes the length of {of}, by which chat counts its places"
             raise PipelineError(f"{rule}: put chat after {stage.name}")
 
@@ -237,7 +238,7 @@ class Chat(PerUtterance):
         return whole
 
 
-def _makes_labels(stage: PerUtterance) -> bool:
+def _makes_labels(stage: Op) -> bool:
     return "label" in stage.writes and not stage.of
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import check_names, is_number, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.per_utterance import OfStream, PerUtterance
+from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
 from uio_pipes.formats.naming import nested
@@ -63,7 +63,7 @@ _ONE = 1 << 32  # the greatest weight as a whole number, so that every machine d
 
 
 @dataclass(frozen=True)
-class ChooseText(PerUtterance):
+class ChooseText(Op):
     """Choose ``txt`` among several transcripts of the utterance: the first that is there, or one drawn by weights.
 
     A transcript is there if it is text that is not empty; if all are empty, so is ``txt``. An utterance without any
@@ -158,7 +158,7 @@ _SCRIPTS = {
 
 
 @dataclass(frozen=True)
-class Language(PerUtterance):
+class Language(Op):
     """Find the language of ``txt``: sets ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", as WeNet does.
 
     The batch then has ``langs`` and ``tasks``, lists of str.

@@ -14,7 +14,7 @@ from uio_pipes.base.errors import LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
-from uio_pipes.core.per_utterance import OfStream, PerUtterance, StageLink, sees_all
+from uio_pipes.core.roles import OfStream, Op, StageLink, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.batches.budget import waveform_samples
@@ -109,7 +109,7 @@ CONVOLUTIONS = {1: (), 4: ((3, 2), (3, 2)), 6: ((3, 2), (5, 3)), 8: ((3, 2), (3,
 
 
 @dataclass(frozen=True)
-class CtcFilter(PerUtterance):
+class CtcFilter(Op):
     """Leave out utterances whose CTC loss would be infinite, and count them as ``ctc_too_short``.
 
     A CTC alignment needs one step for each label and a blank between equal neighbours (Graves et al. 2006), so an

@@ -20,8 +20,8 @@ from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import PerUtterance
 from uio_pipes.core.realize import compute
+from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Stage
 
@@ -264,7 +264,7 @@ def _check(fields: dict[str, Any], first: dict[str, Any], names: frozenset[str])
 
 
 @dataclass(frozen=True)
-class Concat(Stage):
+class Concat(Flow):
     """Join utterances that follow one another, as long as together they are not longer than a bound.
 
     The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
@@ -301,7 +301,7 @@ class Concat(Stage):
 
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:
-            if isinstance(stage, PerUtterance) and stage.of:
+            if isinstance(stage, Op) and stage.of:
                 rule = f"concat joins the usual audio and text only, but {stage.name} works on {stage.of!r}"
                 raise PipelineError(f"{rule}: leave one of them out")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar, Protocol, cast
@@ -12,18 +12,20 @@ from typing import Any, ClassVar, Protocol, cast
 from uio_pipes.base.checks import is_number, require, require_range
 from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.core.capabilities import Connects, FollowsSteps, Upstream
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.lengths import Length, check_measure, exactly
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, Upstream, added
+from uio_pipes.core.stage import NO_IDENTITY, added
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.local import open_regular
 
 
 @dataclass(frozen=True)
-class Filter(Stage):
+class Filter(FollowsSteps, Flow):
     """Keep the utterances within bounds, or those for which a function of yours is true.
 
     Bounds are inclusive, and their defaults are WeNet's. Of text without audio, the number of labels counts.
@@ -214,7 +216,7 @@ class _FollowingFilter(FilterNode):
 
 
 @dataclass(frozen=True)
-class Exclude(Stage):
+class Exclude(Connects, Flow):
     """Leave out the utterances that a quarantine file names, and count them as ``excluded``.
 
     ``Loader(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
@@ -229,16 +231,12 @@ class Exclude(Stage):
     name: ClassVar[str] = "exclude"
     reasons: ClassVar[frozenset[str]] = frozenset(["excluded"])
 
-    path: str | os.PathLike[str]
+    path: str | os.PathLike[str] = field(metadata=NO_IDENTITY)  # the file has a fingerprint of its own
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = isinstance(self.path, (str, os.PathLike)) and bool(os.fspath(self.path))
         require(ok, self.name, "path must be that of a quarantine file", self.path, "write one with uio verify")
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints leave the path out, since the file has a fingerprint of its own."""
-        return self.name if stable else super().describe()
 
     def content(self) -> list[tuple[int, str]]:
         try:
@@ -247,9 +245,6 @@ class Exclude(Stage):
         except (DataError, OSError) as error:
             why = error.message if isinstance(error, DataError) else error.strerror
             raise ListError(f"cannot read the quarantine file {os.fspath(self.path)}: {why}") from error
-
-    def fixed_files(self) -> set[str]:
-        return {os.path.realpath(self.path)}
 
     def known(self) -> Known:
         """Read the file. Raises: ListError."""

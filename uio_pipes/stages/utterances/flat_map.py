@@ -9,17 +9,19 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
 from uio_pipes.core.buffer import MARK_EVERY, changed
+from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.schedule import wants
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Trait
 from uio_pipes.core.state_kinds import OBJECT, whole
 
 
 @dataclass(frozen=True)
-class FlatMap(Stage):
+class FlatMap(Uncountable, Flow):
     """Apply a function of yours that turns each utterance into any number of utterances.
 
     Each result gets an origin of its own, so that later stages draw random numbers of their own for it. Directly
@@ -34,8 +36,7 @@ class FlatMap(Stage):
     """
 
     name: ClassVar[str] = "flat_map"
-    silent: ClassVar[bool] = True
-    opaque: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.SILENT | Trait.OPAQUE
     takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "runs here; audio that it touches is decoded here"

@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Literal
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import Warns
 from uio_pipes.core.items import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import PerUtterance
+from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import MEASURED, Sample, run_key
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import NO_IDENTITY, Stage, printed
 from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
 from uio_pipes.formats.lists.table import check_segment
 from uio_pipes.io.access import Access
@@ -27,8 +28,15 @@ from uio_pipes.tokenizers.base import digest
 from uio_pipes.tokenizers.symbols import read_symbols
 
 
+def _speakers(stage: Speaker, stable: bool) -> str | None:
+    """Fingerprints have a hash of the table instead of its path."""
+    if not stable and not isinstance(stage.table, Mapping):
+        return None
+    return f"{len(stage.numbers)} speakers {digest(sorted(stage.numbers.items()))}"
+
+
 @dataclass(frozen=True)
-class Speaker(PerUtterance):
+class Speaker(Op):
     """Replace the name in ``speaker`` by its number; a name that the table lacks becomes 0, as in WeNet.
 
     The name is a field of the raw list, or ``KEY.speaker`` in a shard; an utterance without one is the failure
@@ -46,7 +54,7 @@ class Speaker(PerUtterance):
     reads: ClassVar[frozenset[str]] = frozenset(["speaker"])
     writes: ClassVar[frozenset[str]] = frozenset(["speaker"])
 
-    table: str | os.PathLike[str] | Mapping[str, int]
+    table: str | os.PathLike[str] | Mapping[str, int] = field(metadata=printed(_speakers))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,12 +77,6 @@ class Speaker(PerUtterance):
         self.numbers  # noqa: B018  a bad file fails before the first utterance
         return super().build(source, lane, site)
 
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints have a hash of the table instead of its path."""
-        if stable or isinstance(self.table, Mapping):
-            return f"{self.name}({len(self.numbers)} speakers {digest(sorted(self.numbers.items()))})"
-        return super().describe()
-
     def apply(self, sample: Sample, draws: Draws) -> None:
         name = sample.fields.get("speaker")
         if name is None:
@@ -90,7 +92,7 @@ _FIXED = MEASURED | {"key"}
 
 
 @dataclass(frozen=True)
-class Tag(PerUtterance):
+class Tag(Op):
     """Give every utterance the same fields, such as the language and the task of one source of a mix.
 
     ``lang`` and ``task`` become the lists ``langs`` and ``tasks`` of a padded batch.
@@ -125,7 +127,7 @@ _OF_AUDIO = ("start", "end", "duration")  # they describe the old audio
 
 
 @dataclass(frozen=True)
-class Overlay(Stage):
+class Overlay(Warns, Flow):
     """Replace fields of utterances by those that a file has for their keys: new transcripts, speakers, segments.
 
     It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
@@ -148,8 +150,11 @@ class Overlay(Stage):
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "by key"
 
-    path: str | os.PathLike[str]
-    missing: Literal["keep", "drop", "error"] = "keep"
+    # the file has a fingerprint of its own
+    path: str | os.PathLike[str] = field(metadata=NO_IDENTITY | printed(lambda stage, _: repr(os.fspath(stage.path))))
+    missing: Literal["keep", "drop", "error"] = field(
+        default="keep", metadata=printed(lambda stage, _: f"missing={stage.missing!r}")
+    )
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:
@@ -160,14 +165,9 @@ class Overlay(Stage):
         require(self.missing in known, self.name, f"missing must be one of {known}", self.missing, "choose one")
         Access.of(self.name, self.storage_options)
 
-    def describe(self, *, stable: bool = False) -> str:
-        """Fingerprints leave the path out, since the file has a fingerprint of its own."""
-        shown = "" if stable else f"{os.fspath(self.path)!r}, "
-        return f"overlay({shown}missing={self.missing!r})"
-
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:
-            if isinstance(stage, PerUtterance) and not stage.of:
+            if isinstance(stage, Op) and not stage.of:
                 rule = f"overlay replaces fields that {stage.name} may have worked on"
                 raise PipelineError(f"{rule}: put overlay before {stage.name}, directly after loading")
 

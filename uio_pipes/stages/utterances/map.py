@@ -13,21 +13,22 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import ANY
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Deferred, Node
-from uio_pipes.core.per_utterance import PerUtterance, StageLink
 from uio_pipes.core.realize import wanted
+from uio_pipes.core.roles import Flow, Op, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import wants
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Trait
 from uio_pipes.core.state_kinds import refused
 
 MappedLength = Literal["same"] | Callable[[int], int]
 
 
 @dataclass(frozen=True)
-class Map(Stage):
+class Map(Flow):
     """Apply a function of yours to each utterance (or, after ``pad``, to each batch).
 
     Args:
@@ -41,9 +42,7 @@ class Map(Stage):
     """
 
     name: ClassVar[str] = "map"
-    one_to_one: ClassVar[bool] = True
-    opaque: ClassVar[bool] = True
-    on_tensors: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.OPAQUE | Trait.ON_TENSORS
 
     function: Callable[..., Any]
     length: MappedLength | None = None
@@ -66,7 +65,8 @@ class Map(Stage):
         deferred = self.deferred()
         return _MapNode(source, lane, self, site) if deferred is None else Deferred(source, StageLink(deferred, site))
 
-    def deferred(self) -> PerUtterance | None:
+    def deferred(self) -> Op | None:
+        """Return the part that runs when a batch is made, if there is no other part."""
         return None if self.length is None else _DeferredMap(self.function, self.length)
 
 
@@ -108,7 +108,7 @@ class _MapNode(Node):
 
 
 @dataclass(frozen=True)
-class _DeferredMap(PerUtterance):
+class _DeferredMap(Op):
     name: ClassVar[str] = "map"
     reads: ClassVar[frozenset[str]] = ANY
     writes: ClassVar[frozenset[str]] = ANY
@@ -143,7 +143,7 @@ def call(function: Callable[..., Any], sample: Sample, draws: Draws | None) -> M
 
 
 @dataclass(frozen=True, init=False)
-class Through(Stage):
+class Through(Uncountable, Flow):
     """Add a node of your own: ``node(source, *args, **kwargs)``, where ``source`` is the node before.
 
     Args:
@@ -154,9 +154,7 @@ class Through(Stage):
     """
 
     name: ClassVar[str] = "through"
-    silent: ClassVar[bool] = True
-    opaque: ClassVar[bool] = True
-    own_node: ClassVar[bool] = True
+    traits: ClassVar[Trait] = Trait.SILENT | Trait.OPAQUE | Trait.OWN_NODE
     takes: ClassVar[tuple[str, ...]] = ("any",)
     gives: ClassVar[str] = "any"
 

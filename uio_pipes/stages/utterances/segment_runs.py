@@ -10,7 +10,7 @@ from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.per_utterance import OfStream, have_features
+from uio_pipes.core.roles import OfStream, have_features
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.formats.lists.table import as_seconds

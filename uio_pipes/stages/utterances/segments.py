@@ -11,11 +11,12 @@ from uio_pipes.audio.recording import Timed, of_channels
 from uio_pipes.base.checks import check_names, is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import Connects, Upstream
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
-from uio_pipes.core.per_utterance import PerUtterance
+from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, Upstream, added
+from uio_pipes.core.stage import Stage, Trait, added
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.stages.utterances.flat_map import Expanding
@@ -25,7 +26,7 @@ _TOUCHED = frozenset(["wav", "start", "end", "txt", "*"])
 
 
 @dataclass(frozen=True)
-class Segments(Stage):
+class Segments(Connects, Flow):
     """Cut utterances out of long recordings, by the times of their segments or at random.
 
     The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
@@ -91,8 +92,8 @@ class Segments(Stage):
         self._check_cuts()
 
     @property
-    def textless(self) -> bool:  # type: ignore[override]
-        return self.texts is None
+    def traits(self) -> Trait:  # type: ignore[override]
+        return Trait.TEXTLESS if self.texts is None else Trait.NONE
 
     @property
     def named(self) -> Sequence[str]:
@@ -113,7 +114,7 @@ class Segments(Stage):
 
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:
-            if isinstance(stage, PerUtterance) and not stage.of and not _TOUCHED.isdisjoint(stage.reads | stage.writes):
+            if isinstance(stage, Op) and not stage.of and not _TOUCHED.isdisjoint(stage.reads | stage.writes):
                 rule = f"segments cuts recordings before anything works on their audio or text, but {stage.name} does"
                 raise PipelineError(f"{rule}: put segments before {stage.name}")
 
@@ -156,8 +157,9 @@ class _SegmentsNode(Expanding):
                 raise DataError("unknown_length", message)
             fields = self.item.fields
             said = {name: fields[name] for name in stage.named if isinstance(fields.get(name), str)}
-            return [SegmentRun(0.0, seconds, said or ({} if stage.textless else {"txt": ""}), {})]
-        runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail, stage.named, not stage.textless)
+            return [SegmentRun(0.0, seconds, said or ({} if stage.texts is None else {"txt": ""}), {})]
+        needed = stage.texts is not None
+        runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail, stage.named, needed)
         if not runs:
             raise DataError("missing_segments", "the recording has no segment that can be used")
         if stage.merge_seconds is not None:

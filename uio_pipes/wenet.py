@@ -1,22 +1,25 @@
-"""WeNet's ``dataset_conf`` as a table: every key, the kind of its value, its default and its stage; older keys, and how
-a configuration is read.
+"""WeNet's datasets: take its lists, tokenizers and ``dataset_conf``, give the batches that its trainer expects.
 
-``LIST_STEPS`` are for the lines of the data list, ``STEPS`` for utterances, in the order in which WeNet applies them.
-
-Keys of WeNet's older configurations: those that are still applied, and what to use instead of the others; and keys
-that WeNet never reads, though its configurations have them.
+``dataset_conf`` is a table here: every key, the kind of its value, its default and its stage. ``LIST_STEPS`` are for
+the lines of the data list, ``STEPS`` for utterances, in the order in which WeNet applies them. Then come the keys of
+older configurations: those that are still applied, and what to use instead of the others; and keys that WeNet never
+reads, though its configurations have them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from uio_pipes.base.checks import is_number, is_whole
+from uio_pipes.base.checks import is_number, is_whole, require
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.run.dataset import PipelineDataset
+from uio_pipes.sources.lists import list_files
+from uio_pipes.tokenizers import Tokenizer
 
 
 class ValueKind(NamedTuple):
@@ -68,28 +71,32 @@ _FEATURES = Key("feats_type", _one_of("fbank", "mfcc", "log_mel_spectrogram"), "
 _BATCHES = Key("batch_conf.batch_type", _one_of("static", "dynamic", "bucket"), "static")
 
 
+def _keys(block: str, kind: ValueKind, **defaults: Any) -> tuple[Key, ...]:
+    """Return keys of a block that set the arguments of the same names."""
+    return tuple(Key(f"{block}.{name}", kind, default, name) for name, default in defaults.items())
+
+
 def _kaldi(block: str) -> tuple[Key, ...]:
     return (
-        Key(f"{block}.num_mel_bins", WHOLE, 23, "num_mel_bins"),
-        Key(f"{block}.frame_length", NUMBER, 25, "frame_length"),
-        Key(f"{block}.frame_shift", NUMBER, 10, "frame_shift"),
-        Key(f"{block}.dither", NUMBER, 0.0, "dither"),
-        Key(f"{block}.window_type", TEXT, "povey", "window_type"),
+        *_keys(block, WHOLE, num_mel_bins=23),
+        *_keys(block, NUMBER, frame_length=25, frame_shift=10, dither=0.0),
+        *_keys(block, TEXT, window_type="povey"),
     )
 
 
 LIST_STEPS = (
     StageKeys(
         "shuffle",
-        (Key("list_shuffle_conf.shuffle_size", WHOLE, None, "shuffle_size"),),
+        _keys("list_shuffle_conf", WHOLE, shuffle_size=None),
         Key("list_shuffle", FLAG, True),
         needs="shuffle_size",  # without one, list_files shuffles the whole list
     ),
     StageKeys("repeat", (Key("cycle", ROUNDS, 1, "times"),), needs="times", idle=1),
 )
 
+_LOG_MEL = "log_mel_spectrogram_conf"
 STEPS = (
-    StageKeys("decode_audio", (Key("singal_channel_conf.channel", WHOLE, 0, "channel"),)),
+    StageKeys("decode_audio", _keys("singal_channel_conf", WHOLE, channel=0)),
     StageKeys("speaker", (Key("speaker_conf.speaker_table_path", TEXT, None, "table"),), needs="table"),
     StageKeys("tokenize", needs="tokenizer"),
     StageKeys(
@@ -97,13 +104,11 @@ STEPS = (
         (
             Key("filter_conf.max_length", NUMBER, 10240, "max_frames"),
             Key("filter_conf.min_length", NUMBER, 10, "min_frames"),
-            Key("filter_conf.token_max_length", WHOLE, 200, "token_max_length"),
-            Key("filter_conf.token_min_length", WHOLE, 1, "token_min_length"),
-            Key("filter_conf.min_output_input_ratio", NUMBER, 0.0005, "min_output_input_ratio"),
-            Key("filter_conf.max_output_input_ratio", NUMBER, 1, "max_output_input_ratio"),
+            *_keys("filter_conf", WHOLE, token_max_length=200, token_min_length=1),
+            *_keys("filter_conf", NUMBER, min_output_input_ratio=0.0005, max_output_input_ratio=1),
         ),
     ),
-    StageKeys("resample", (Key("resample_conf.resample_rate", WHOLE, 16000, "resample_rate"),)),
+    StageKeys("resample", _keys("resample_conf", WHOLE, resample_rate=16000)),
     StageKeys(
         "speed_perturb",
         (Key("speeds", _list_of(NUMBER), (0.9, 1.0, 1.1), "speeds"),),
@@ -114,9 +119,8 @@ STEPS = (
         "mfcc",
         (
             *_kaldi("mfcc_conf"),
-            Key("mfcc_conf.num_ceps", WHOLE, 40, "num_ceps"),
-            Key("mfcc_conf.high_freq", NUMBER, 0, "high_freq"),
-            Key("mfcc_conf.low_freq", NUMBER, 20, "low_freq"),
+            *_keys("mfcc_conf", WHOLE, num_ceps=40),
+            *_keys("mfcc_conf", NUMBER, high_freq=0, low_freq=20),
         ),
         _FEATURES,
         "mfcc",
@@ -124,45 +128,30 @@ STEPS = (
     StageKeys(
         "log_mel_spectrogram",
         (
-            Key("log_mel_spectrogram_conf.n_fft", WHOLE, 400, "n_fft"),
-            Key("log_mel_spectrogram_conf.hop_length", WHOLE, 160, "hop_length"),
-            Key("log_mel_spectrogram_conf.num_mel_bins", WHOLE, 80, "num_mel_bins"),
-            Key("log_mel_spectrogram_conf.padding", WHOLE, 0, "padding"),
-            Key("log_mel_spectrogram_conf.pad_or_trim", FLAG, False, "pad_or_trim"),
-            Key("log_mel_spectrogram_conf.max_duration", NUMBER, 30, "max_duration"),
+            *_keys(_LOG_MEL, WHOLE, n_fft=400, hop_length=160, num_mel_bins=80, padding=0),
+            *_keys(_LOG_MEL, FLAG, pad_or_trim=False),
+            *_keys(_LOG_MEL, NUMBER, max_duration=30),
         ),
         _FEATURES,
         "log_mel_spectrogram",
     ),
     StageKeys(
         "spec_aug",
-        (
-            Key("spec_aug_conf.num_t_mask", WHOLE, 2, "num_t_mask"),
-            Key("spec_aug_conf.num_f_mask", WHOLE, 2, "num_f_mask"),
-            Key("spec_aug_conf.max_t", WHOLE, 50, "max_t"),
-            Key("spec_aug_conf.max_f", WHOLE, 10, "max_f"),
-        ),
+        _keys("spec_aug_conf", WHOLE, num_t_mask=2, num_f_mask=2, max_t=50, max_f=10),
         Key("spec_aug", FLAG, True),
     ),
-    StageKeys(
-        "spec_sub",
-        (Key("spec_sub_conf.max_t", WHOLE, 20, "max_t"), Key("spec_sub_conf.num_t_sub", WHOLE, 3, "num_t_sub")),
-        Key("spec_sub", FLAG, False),
-    ),
-    StageKeys("spec_trim", (Key("spec_trim_conf.max_t", WHOLE, 20, "max_t"),), Key("spec_trim", FLAG, False)),
-    StageKeys("language", (Key("language_conf.limited_langs", _list_of(TEXT), ("zh", "en"), "limited_langs"),)),
-    StageKeys("shuffle", (Key("shuffle_conf.shuffle_size", WHOLE, 1500, "shuffle_size"),), Key("shuffle", FLAG, True)),
-    StageKeys("sort", (Key("sort_conf.sort_size", WHOLE, 500, "sort_size"),), Key("sort", FLAG, True)),
-    StageKeys("batch", (Key("batch_conf.batch_size", WHOLE, 16, "batch_size"),), _BATCHES, "static"),
+    StageKeys("spec_sub", _keys("spec_sub_conf", WHOLE, max_t=20, num_t_sub=3), Key("spec_sub", FLAG, False)),
+    StageKeys("spec_trim", _keys("spec_trim_conf", WHOLE, max_t=20), Key("spec_trim", FLAG, False)),
+    StageKeys("language", _keys("language_conf", _list_of(TEXT), limited_langs=("zh", "en"))),
+    StageKeys("shuffle", _keys("shuffle_conf", WHOLE, shuffle_size=1500), Key("shuffle", FLAG, True)),
+    StageKeys("sort", _keys("sort_conf", WHOLE, sort_size=500), Key("sort", FLAG, True)),
+    StageKeys("batch", _keys("batch_conf", WHOLE, batch_size=16), _BATCHES, "static"),
     StageKeys(
         "dynamic_batch", (Key("batch_conf.max_frames_in_batch", WHOLE, 12000, "max_frames"),), _BATCHES, "dynamic"
     ),
     StageKeys(
         "bucket_batch",
-        (
-            Key("batch_conf.bucket_boundaries", _list_of(WHOLE), None, "bucket_boundaries"),
-            Key("batch_conf.bucket_batch_sizes", _list_of(WHOLE), None, "bucket_batch_sizes"),
-        ),
+        _keys("batch_conf", _list_of(WHOLE), bucket_boundaries=None, bucket_batch_sizes=None),
         _BATCHES,
         "bucket",
     ),
@@ -287,3 +276,57 @@ def _likeness(name: str, known: str) -> float:
     """Return how alike the whole names are, or their keys without the blocks if these are more alike."""
     whole = SequenceMatcher(None, name, known).ratio()
     return max(whole, SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio() - 0.05)
+
+
+def wenet_dataset(
+    data_type: str,
+    data_list: Any,
+    tokenizer: Tokenizer | Callable[[str], Any] | None,
+    conf: Mapping[str, Any],
+    partition: bool = True,
+) -> PipelineDataset:
+    """Make WeNet's dataset from a data list; its trainer gives it to ``DataLoader(dataset, batch_size=None, …)``.
+
+    The result's attribute ``pipeline`` is the graph: print it, or run it by ``uio.Loader(dataset.pipeline)``, which can
+    be stopped and resumed at any batch.
+
+    Args:
+        data_type: "raw" (a list of JSON objects) or "shard" (a list of tar files).
+        data_list: a data list, as for :func:`list_files`.
+        tokenizer: a tokenizer of this package or of WeNet, or a function of the text; None for no labels, as in WeNet's
+            self-supervised training: utterances then need no ``txt``.
+        conf: the ``dataset_conf`` block of a WeNet YAML. Stages are applied in WeNet's order, with its defaults.
+        partition: False gives every rank everything, as for validation. Default: True.
+
+    Raises:
+        PipelineError: a key is unknown (the message names the nearest known one), or has a value of the wrong kind.
+    """
+    require(
+        data_type in ("raw", "shard"), "wenet_dataset", "data_type must be 'raw' or 'shard'", data_type, "see above"
+    )
+    values = read_conf(conf)
+    whole = values["list_shuffle"] and values["list_shuffle_conf.shuffle_size"] is None
+    pipeline = apply_steps(list_files(data_list, shuffle=whole), LIST_STEPS, values).sharding_filter()
+    text = None if tokenizer is None else "txt"
+    pipeline = (
+        pipeline.load_from_raw(text=text) if data_type == "raw" else pipeline.open_files().load_from_tar(text=text)
+    )
+    told = {"tokenize": {"tokenizer": tokenizer}} | ({} if text else {"language": {"needs_text": False}})
+    pipeline = apply_steps(pipeline, STEPS, values, **told)
+    return pipeline.pad(pcm=True).as_dataset(partition=partition)
+
+
+def apply_steps(
+    pipeline: Pipeline, steps: Iterable[StageKeys], values: Mapping[str, Any], **given: dict[str, Any]
+) -> Pipeline:
+    """Return ``pipeline`` with the ``steps`` that the values switch on. ``given``: arguments that no key has."""
+    for step in steps:
+        arguments = {key.argument: values[key.name] for key in step.keys} | given.get(step.stage, {})
+        on = step.switch is None or values[step.switch.name] == step.on
+        if on and not (step.needs and arguments[step.needs] == step.idle):
+            try:
+                pipeline = getattr(pipeline, step.stage)(**arguments)
+            except PipelineError as error:
+                keys = ", ".join(key.name for key in step.keys)
+                raise PipelineError(f"dataset_conf ({keys}): {error}" if keys else str(error)) from error
+    return pipeline

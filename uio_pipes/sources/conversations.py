@@ -1,4 +1,5 @@
-"""Conversations, one a line, and their turns, in any of the shapes that conversations are written in.
+"""``from_conversations``: conversations of text and audio, one a line, in any order and any of the shapes that they are
+written in.
 
 NeMo's ``multimodal_conversation`` has turns of ``from``, ``type`` and ``value``, which is a text or the path of a
 recording. ShareGPT's have no type; tags such as ``<sound>`` in a text of the user's stand for the recordings that the
@@ -8,17 +9,23 @@ tags, or a list of parts.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
+from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, LeftOut
+from uio_pipes.base.urls import AnyPath
+from uio_pipes.core.stage import NO_IDENTITY, OUTSIDE, verbatim
 from uio_pipes.formats.lists.table import key_of
-from uio_pipes.formats.naming import FieldNames
-from uio_pipes.io.access import Access
-from uio_pipes.sources.nemo.table import Manifests, audio_file, cut
-from uio_pipes.sources.nemo.tars import ManifestGroup
+from uio_pipes.formats.naming import FieldNames, names_of
+from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.nemo.source import ListNemo, ManifestPaths, data_sets
+from uio_pipes.sources.nemo.table import ManifestGroup, Manifests, audio_file, cut
 
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 _BESIDE = ("audio", "audios", "sound", "speech", "ori_sound")  # names of a line's recordings; the first one counts
@@ -54,11 +61,6 @@ class ConversationTurn(NamedTuple):
     role: str
     parts: list[TurnPart]
     rest: Mapping[str, Any]
-
-
-def tags_of(tags: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of what stands for audio in texts."""
-    return re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
 
 
 def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[ChatMessage], list[SpokenPart]]:
@@ -248,26 +250,26 @@ class ConversationTable(Manifests):
         root: str | None = None,
     ) -> None:
         super().__init__(manifests, tars, access, names)
-        self._tag, self._root = tags_of(tags), root
+        self._tag = re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
+        self._root = root
 
-    def fields(self, number: int) -> dict[str, Any]:
-        """Return the fields of a conversation, nothing opened. Raises: LeftOut ``skipme``, DataError."""
-        line, place = self.line(number), self.place(number)
-        custom, key = line.get("custom"), key_of(line, place)
+    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
+        """Return the fields of a conversation. Raises: LeftOut ``skipme``, DataError."""
+        custom, key = line.get("custom"), self.named(line, number)
         if isinstance(custom, dict) and custom.get("_skipme"):
-            raise LeftOut("skipme", "the line is marked with _skipme", url=place, member=key)
-        try:
-            messages, spoken = read_turns(line, self._tag)
-            audio = [self.recording(line, str(one.path), number) for one in spoken]
-            times = [_times(one, at) for at, one in enumerate(spoken, 1)]
-        except DataError as error:
-            raise DataError(error.reason, error.message, url=place, member=key) from error
+            raise LeftOut("skipme", "the line is marked with _skipme", url=self.place(number), member=key)
+        messages, spoken = read_turns(line, self._tag)
+        audio = [self.recording(line, str(one.path), number) for one in spoken]
+        times = [_times(one, at) for at, one in enumerate(spoken, 1)]
         line |= {"key": key, "messages": messages, "audio": audio}
         for name in _TIMES:
             values = [one.get(name) for one in times]
             if any(value is not None for value in values) if name != "duration" else values and None not in values:
                 line[f"audio_{name}"] = values
         return line
+
+    def named(self, line: dict[str, Any], number: int) -> str:
+        return key_of(line, self.place(number))
 
     def beside(self, path: str, number: int) -> Any:
         return super().beside(path, number) if self._root is None else audio_file(path, f"{self._root}/", self.access)
@@ -287,3 +289,82 @@ def _times(spoken: SpokenPart, number: int) -> dict[str, Any]:
     except DataError as error:
         raise error.within(f"recording {number}") from error
     return row
+
+
+@dataclass(frozen=True)
+class ListConversations(ListNemo):
+    """Conversations of JSON lines. ``shuffle``: in another order in each epoch, without a buffer."""
+
+    name: ClassVar[str] = "list_conversations"
+
+    tags: tuple[str, ...] = field(default=TAGS, metadata=verbatim("tags", OUTSIDE))
+    root: str | None = field(default=None, metadata=NO_IDENTITY)
+
+    def table(self) -> ConversationTable:
+        """Look through the files. Raises: ListError."""
+        return ConversationTable(self.manifests, self.tars, self.access, self.names, self.tags, self.root)
+
+
+def from_conversations(
+    manifest: ManifestPaths,
+    tarred_audio: ManifestPaths | None = None,
+    *,
+    audio_tag: str | Sequence[str] = TAGS,
+    audio_root: AnyPath | None = None,
+    fields: Mapping[str, str] | None = None,
+    shuffle: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
+) -> Pipeline:
+    """Start a pipeline from conversations in JSON lines, plain or compressed, which are read in any order.
+
+    Each line is an utterance with ``messages``, a list of ``{"role": …, "content": …}``, and ``audio``, the list of its
+    recordings, a stream to work on (``.decode_audio(of="audio")``). A content is a string or, with audio, a list of
+    parts, ``{"type": "text", "text": …}`` and ``{"type": "audio"}``: one for each recording, in their order. Roles are
+    ``user``, ``assistant``, ``system``, and others as they are in the file.
+
+    A line has one of these shapes:
+
+    - ``conversations`` of ``{"from": …, "type": "text" or "audio", "value": …}``, NeMo's ``multimodal_conversation``;
+    - ``conversations`` of ``{"from": …, "value": …}``, ShareGPT's. Tags in the user's texts stand for the recordings in
+      ``sound`` (or ``speech``, ``ori_sound``, ``audio``, ``audios``), a path or several in a list. One recording may
+      have several tags, one tag takes all recordings, and otherwise they must be equally many;
+    - ``messages`` of ``{"role": …, "content": …}``, as Hugging Face has them: a text, which may have such tags, or a
+      list of parts, of which ``{"type": "audio"}`` may name its file in ``audio``, ``audio_url``, ``path`` or ``url``.
+
+    In ``conversations``, turns of one role that follow one another become one. With ``offset`` in a turn of audio, only
+    that part is read, up to ``duration`` (``audio_start``, ``audio_end``); ``duration`` is ``audio_duration``, by which
+    lengths are planned. The ``key`` is the line's ``key`` or ``id``, or ``FILE:LINE``. All other names are kept as
+    fields. A line whose ``custom`` has ``_skipme`` is left out and counted.
+
+    Failures: ``missing_turns``, ``bad_turn``, ``missing_audio``, ``audio_mismatch``, ``bad_segment``.
+
+    Args:
+        manifest: JSONL file(s), given as for :func:`from_nemo`.
+        tarred_audio: the tars that hold the audio, given and paired with the manifests as for :func:`from_nemo`.
+            Default: None, lines name audio files. A relative path starts at the manifest's folder or, if there is no
+            such file, at the working directory.
+        audio_tag: what stands for audio in texts, one tag or several. Default: ("<sound>", "<speech>", "<audio>").
+        audio_root: folder or URL at which relative paths start. Default: None, the manifest's folder.
+        fields: the names that fields have in the lines, by ours: ``{"messages": "dialogue"}``. Default: None.
+        shuffle: whether to deal all conversations in another order in each epoch: a random order of all, without a
+            buffer. Default: False.
+        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+        ListError: when the pipeline runs, if a manifest is missing, empty or not one, or manifests and tars do not
+            pair.
+    """
+    manifests, tars = data_sets("from_conversations", manifest, tarred_audio)
+    tags = (audio_tag,) if isinstance(audio_tag, str) else tuple(audio_tag)
+    ok = bool(tags) and all(isinstance(tag, str) and tag for tag in tags)
+    require(ok, "from_conversations", "audio_tag must be a tag, or several", audio_tag, 'as in audio_tag="<audio>"')
+    root = None if audio_root is None else os.fspath(audio_root)
+    access = Access.of("from_conversations", storage_options, cache, cache_size)
+    names = names_of("from_conversations", fields)
+    listing = ListConversations(manifests, tars, shuffle, names, access, tags, root)
+    return Pipeline((listing,)).sharding_filter().load_records()

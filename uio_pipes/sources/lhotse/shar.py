@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, ListError, StateError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import AnyPath, inside, name_of, unsigned
@@ -19,17 +19,16 @@ from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.items import Item, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import NO_IDENTITY, added
 from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
 from uio_pipes.formats.lists.table import expand
-from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import stamp
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.lhotse.cuts import Pairs, WantedFields, pairs_of, unread
-from uio_pipes.sources.lhotse.source import paths_of
-from uio_pipes.sources.shar.reader import SharCut, SharReader, as_fields, is_lines
-from uio_pipes.stages.reading.listing import Listing
+from uio_pipes.sources.lhotse.shar_reader import SharCut, SharReader, as_fields, is_lines
+from uio_pipes.sources.lhotse.source import Pairs, WantedFields, pairs_of, unread
 
 _NAME = re.compile(r"(?P<field>[^./]+)(?:\.(?P<number>[^/]*))?\.(?:tar|jsonl)(?:\.gz)?")
 Sources = tuple[tuple[str, tuple[str, ...]], ...]
@@ -93,19 +92,16 @@ def _number(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class ListShar(Listing):
+class ListShar(Source):
     """Shards of a Lhotse Shar: a folder, or paths (globs and braces too) for each field, but for those ``unread``."""
 
     name: ClassVar[str] = "list_shar"
+    gives: ClassVar[str] = "item"
 
-    sources: str | Sources
+    sources: str | Sources = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    unread: frozenset[str] = frozenset()
+    unread: frozenset[str] = field(default=frozenset(), metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage, but fingerprints leave the paths out: the files' names have one of their own."""
-        return f"list_shar(shuffle={self.shuffle})" if stable else super().describe()
 
     def table(self) -> SharTable:
         """Look up the files. Raises: ListError."""
@@ -119,19 +115,15 @@ _NUMBERS = listed(whole(1 << 60))
 
 
 @dataclass(frozen=True)
-class LoadFromShar(Stage):
+class LoadFromShar(Flow):
     """The cuts of a Lhotse Shar as utterances. All files of a shard are read in step."""
 
     name: ClassVar[str] = "load_from_shar"
     takes: ClassVar[tuple[str, ...]] = ("item",)
     gives: ClassVar[str] = "sample"
 
-    fields: Pairs = ()
+    fields: Pairs = added(())
     access: Access = field(default=PLAIN, repr=False)
-
-    def describe(self, *, stable: bool = False) -> str:
-        """As for every stage; fingerprints name the fields only if some are renamed or left out."""
-        return f"{self.name}()" if stable and not self.fields else super().describe(stable=stable)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SharNode(source, lane, self)
@@ -195,8 +187,7 @@ class _SharNode(Node):
         try:
             fields = as_fields(cut.content, cut.values, self.wanted)
         except DataError as error:
-            key = str(cut.content.get("id", ""))
-            raise DataError(error.reason, error.message, url=place, member=key) from error
+            raise error.at(place, str(cut.content.get("id", ""))) from error
         return self.loaded.sample(fields, self.item.origin._replace(offset=cut.line), place)
 
     def _stamps(self) -> dict[str, str]:
@@ -250,6 +241,8 @@ def from_lhotse_shar(
     shuffle: bool = False,
     fields: Mapping[str, str | None] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    cache: AnyPath | None = None,
+    cache_size: int | str = CACHE_SIZE,
 ) -> Pipeline:
     """Start a pipeline from the cuts of a Lhotse Shar.
 
@@ -262,12 +255,14 @@ def from_lhotse_shar(
         fields: names that the fields have in the Shar, by ours: ``{"wav": "target_recording"}``; None leaves a field
             out, and its files are not opened: ``{"feat": None}``. Default: None, all of them under their own names.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
+        cache: local folder that keeps copies of remote files. Default: None, no copies.
+        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: ``source`` is neither a path nor such a dict.
         ListError: when the pipeline runs, if files are missing, or the shards of the fields do not pair.
     """
-    access = Access.of("from_lhotse_shar", storage_options)
+    access = Access.of("from_lhotse_shar", storage_options, cache, cache_size)
     pairs = pairs_of("from_lhotse_shar", fields)
     listed = ListShar(_sources(source), shuffle, unread(pairs), access)
     return Pipeline((listed,)).sharding_filter()._then(LoadFromShar(pairs, access))
@@ -280,4 +275,5 @@ def _sources(source: object) -> str | Sources:
     ok = isinstance(source, Mapping) and "cuts" in source and len(source) > 1
     require(ok, "from_lhotse_shar", rule, source, "name the folder that SharWriter wrote")
     assert isinstance(source, Mapping)
-    return tuple((str(name), paths_of(paths)) for name, paths in source.items())
+    rule = "paths of a field must be a path, or several in a list"
+    return tuple((str(name), require_paths("from_lhotse_shar", rule, paths)) for name, paths in source.items())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError
@@ -18,8 +18,8 @@ from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import open_source
-from uio_pipes.sources.lhotse.cuts import WantedFields, check_cut, described, end_of, is_recording
 from uio_pipes.sources.lhotse.recording import Recorded, placed, times, window_of
+from uio_pipes.sources.lhotse.source import WantedFields, check_cut, described, end_of, is_recording
 from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, member_loader
 
 CHUNK = 1 << 18
@@ -36,14 +36,6 @@ class Value(NamedTuple):
     suffix: str
     data: Payload | Any
     meta: dict[str, Any]
-
-
-class ValueStream(Protocol):
-    """Values in the order of the cuts. After a DataError, ``next`` may be called again."""
-
-    def next(self) -> Value: ...
-    def tell(self) -> StreamPosition: ...
-    def close(self) -> None: ...
 
 
 class JsonLines:
@@ -180,13 +172,7 @@ def is_lines(field: str, url: str) -> bool:
     return field == "cuts" or ".jsonl" in name_of(url)
 
 
-def open_stream(field: str, url: str, access: Access, position: StreamPosition) -> ValueStream:
-    """Open the values of ``field`` from ``position`` on ([]: from the beginning). Raises: DataError."""
-    if is_lines(field, url):
-        return _JsonValues(field, JsonLines(url, access, position[0] if position else 0))
-    return _TarValues(url, access, position)
-
-
+ValueStream = _JsonValues | _TarValues  # in the order of the cuts; after a DataError, ``next`` may be called again
 AHEAD = 1000  # cuts looked at to find the one that data belong to
 
 Fail = Callable[[DataError], None]
@@ -220,7 +206,11 @@ class SharReader:
             self._lines = JsonLines(files["cuts"], access, self._taken)
             for field, url in files.items():
                 if field != "cuts":
-                    self._streams[field] = open_stream(field, url, access, at.get(field, []))
+                    position = at.get(field, [])  # []: from the beginning
+                    if is_lines(field, url):
+                        self._streams[field] = _JsonValues(field, JsonLines(url, access, *position))
+                    else:
+                        self._streams[field] = _TarValues(url, access, position)
         except DataError:
             self.close()
             raise

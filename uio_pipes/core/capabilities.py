@@ -1,0 +1,161 @@
+"""What the runtime asks of some stages only: bases to mix in, asked for by ``isinstance``.
+
+A stage has as many of them as it needs, beside its role: ``class Filter(FollowsSteps, Flow)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from uio_pipes.base.checks import require
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.schedule import Setting
+from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.io.access import Access
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Upstream = Callable[[Lane], Node]
+
+
+class Connects:
+    """A stage that chooses the lane of its source, or makes its source anew."""
+
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        """As :meth:`Stage.build`, in place of it; ``upstream(lane)`` makes the node before."""
+        raise NotImplementedError
+
+
+class Branch(Protocol):
+    """A graph within a stage, as graphs see it."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]: ...
+    @property
+    def _skims(self) -> bool: ...
+    def _every_stage(self) -> Iterator[Stage]: ...
+    def _files(self) -> list[FileList]: ...
+    def _lines(self) -> list[tuple[str, str]]: ...
+
+
+class HasBranches:
+    """A stage with pipelines within it."""
+
+    @property
+    def branches(self) -> Mapping[str, Branch]:
+        """These pipelines, by name."""
+        raise NotImplementedError
+
+    def with_branches(self, change: Callable[[str, Any], Any]) -> Self:
+        """Return this stage with ``change(name, graph)`` in place of each graph within it."""
+        raise NotImplementedError
+
+
+def branches_of(stage: Stage) -> Mapping[str, Branch]:
+    """Return the pipelines within a stage, by name."""
+    return stage.branches if isinstance(stage, HasBranches) else {}
+
+
+def with_branches(stage: Stage, change: Callable[[str, Any], Any]) -> Stage:
+    """Return a stage with ``change(name, graph)`` in place of each graph within it, if there are any."""
+    return stage.with_branches(change) if isinstance(stage, HasBranches) else stage
+
+
+class MakesBatches:
+    """A stage that makes batches of utterances."""
+
+    @property
+    def sized_by(self) -> Any:
+        """The length by which it makes batches, a ``Length`` or a pair of them; None: planned frames."""
+        return None
+
+    def padded(self, lengths: Sequence[int], batch: Any) -> int:
+        """Return the length of a planned batch of utterances of these lengths, padding included."""
+        return len(lengths) * max(lengths, default=0)
+
+    def fill_ratio(self, bucket: int, count: int, longest: Any) -> float | None:
+        """Return how full a planned batch is, 1 at its budget; None if it has none.
+
+        Args:
+            bucket: number of its bucket.
+            count: utterances in it.
+            longest: planned length of the longest of them; of two lengths, the longest of each.
+        """
+        return None
+
+
+class ChecksNext:
+    """A stage that not every stage can come after."""
+
+    def check_next(self, stage: Stage) -> None:
+        """Raises: PipelineError if ``stage`` cannot come after this one."""
+        raise NotImplementedError
+
+
+class FollowsSteps(ChecksNext):
+    """A stage of which something can change with the step.
+
+    Attributes:
+        follows_steps: the arguments that ``uio.by_step`` can be given for.
+        versions: the steps from which other arguments hold, each with the stage that has them; empty if none change.
+    """
+
+    name: ClassVar[str]
+    follows_steps: ClassVar[frozenset[str]] = frozenset()
+    versions: ClassVar[Sequence[tuple[int, Stage]]] = ()  # of an instance: set by core/schedule.py
+
+    @property
+    def changes_at(self) -> list[int]:
+        """The steps from which it has other arguments, 0 included."""
+        return [step for step, _ in self.versions] or [0]
+
+    def setting(self, lane: Lane, site: Site) -> Setting:
+        """Return the setting of a stage with ``versions``: the stage for each item by its number."""
+        steps, stages = zip(*self.versions, strict=True)
+        return lane.settings.follow(site.within(lane.source), stages, steps, lane.pass_)
+
+    def check_next(self, stage: Stage) -> None:
+        rule = f"{stage.name} must come before stages that follow the step, and {self.name} does"
+        dealt = self.versions and Trait.DEALS in stage.traits
+        require(not dealt, self.name, rule, stage.name, "lanes change at places of their own")
+
+
+class NumberedLines(Protocol):
+    """The lines of a list, by number."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int) -> str: ...
+
+
+class FileList(NamedTuple):
+    """A list of files in use: its lines, and how to reach the files that they name."""
+
+    lines: Callable[[], NumberedLines]
+    access: Access
+
+
+class ReadsFiles:
+    """A stage that lists files, or says how they are reached."""
+
+    def files(self, listed: list[FileList]) -> list[FileList]:
+        """Return the lists of files in use after this stage, given those in use before it."""
+        raise NotImplementedError
+
+
+class Uncountable:
+    """A stage of which only a run may show how many items come out."""
+
+    def uncountable_reason(self, kind: str) -> str:
+        """Return why only a run shows how many items of this ``kind`` come out; "" if a plan does."""
+        raise NotImplementedError
+
+
+class Warns:
+    """A stage of which a user should know something before it runs."""
+
+    def warnings(self, lanes: int) -> list[str]:
+        """Return what a user should know before this runs in so many lanes."""
+        raise NotImplementedError

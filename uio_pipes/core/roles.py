@@ -1,0 +1,298 @@
+"""The three roles of a stage: an :class:`Op` works on one utterance, a :class:`Flow` orders, holds, groups or splits
+what passes, and a :class:`Source` begins a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.hashing import Draws, Permutation
+from uio_pipes.core.capabilities import branches_of
+from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
+from uio_pipes.core.items import Record
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.state_kinds import Kind, whole
+
+
+class Flow(Stage):
+    """A stage that orders, holds, groups or splits what passes. It writes :meth:`build`, and mostly a node of its own.
+    Subclasses are frozen dataclasses."""
+
+
+@dataclass(frozen=True)
+class Op(Stage):
+    """A stage that works on one utterance when a field that it writes is touched.
+
+    Subclasses name the fields they read and write, say what they do to the planned length, and write into
+    ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``.
+    """
+
+    gives: ClassVar[str] = "sample"
+    note: ClassVar[str] = "when the batch is made"
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
+    reads: ClassVar[frozenset[str]] = frozenset()
+    writes: ClassVar[frozenset[str]] = frozenset()
+
+    of = ""  # the stream that it works on (see OfStream)
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        """Return the planned length after this stage: an upper bound for what :meth:`apply` makes."""
+        return plan
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        """Compute the fields that this stage writes."""
+        raise NotImplementedError
+
+    def check(self, before: Sequence[Stage]) -> None:
+        """Raises: PipelineError if this stage is useless here, such as one that works on audio after features."""
+        if not sees_all(before):
+            return
+        if self.reads == {"txt"} and not self.of and (source := _textless(before)) is not None:
+            rule = f"{self.name} works on the transcript, but {source.name} says that there need be none"
+            raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, as in text='txt'")
+        makes = self.writes - self.reads
+        for stage in before:
+            if not isinstance(stage, Op) or stage.of != self.of:
+                continue
+            if "feat" in stage.writes and "wav" in self.writes:
+                rule = f"{self.name} works on audio, but {stage.name} has made features of it already"
+                raise PipelineError(f"{rule}: put {self.name} before {stage.name}")
+            if "feat" in makes and "feat" in stage.writes | stage.reads:
+                rule = f"{self.name} makes features, but {stage.name} before it has"
+                verb = "made some already" if "feat" not in stage.reads else "worked on some"
+                order = "" if stage.name == self.name else f"put {self.name} before {stage.name}, or "
+                raise PipelineError(f"{rule} {verb}: {order}leave one out")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return Deferred(source, StageLink(self, site))
+
+    def deferred(self) -> Op | None:
+        """Return the part that runs when a batch is made, if there is no other part."""
+        return self if type(self).build is Op.build else None
+
+
+@dataclass(frozen=True)
+class OfStream(Op):
+    """A stage that can work on any stream of an utterance: in the stream ``of="prompt"``, the field ``prompt`` takes
+    the place of ``wav`` (or of ``txt``), ``prompt_feat`` that of ``feat``, and so on. It knows the usual names only."""
+
+    of: str = field(default="", kw_only=True, metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_stream(self.name, self.of)
+
+
+@dataclass(frozen=True)
+class Wrapped(Op):
+    """A stage in place of another one, under its name: the base of stages that time or only plan another."""
+
+    inner: Op
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.inner.name
+
+    @property
+    def of(self) -> str:  # type: ignore[override]
+        return self.inner.of
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.reads
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return self.inner.writes
+
+    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
+        return self.inner.plan(plan, sample, draws)
+
+
+def sees_all(stages: Sequence[Stage]) -> bool:
+    """True if no function or node of the user's is among ``stages``, so that all work on utterances is known."""
+    return not any(Trait.OPAQUE in stage.traits for stage in stages)
+
+
+def have_features(stages: Sequence[Stage], of: str = "") -> bool:
+    """True if one of these stages makes features of the audio stream ``of``."""
+    return any(isinstance(stage, Op) and "feat" in stage.writes and stage.of == of for stage in stages)
+
+
+def _textless(stages: Sequence[Stage]) -> Stage | None:
+    """Return the source whose utterances need no transcript, if nothing after it makes or chooses those that have."""
+    for stage in reversed(stages):
+        mixed = not stage.takes and branches_of(stage).values()
+        if Trait.TEXTLESS in stage.traits or (mixed and all(_textless(graph.stages) for graph in mixed)):
+            return stage
+        if isinstance(stage, Op):
+            chooses = "txt" in stage.writes
+        else:
+            chooses = "sample" in stage.takes and Trait.ONE_TO_ONE not in stage.traits
+        if chooses or Trait.OPAQUE in stage.traits:
+            return None
+    return None
+
+
+class StageLink:
+    """The link of a :class:`Op` stage at its place in a graph."""
+
+    __slots__ = ("name", "names", "of", "reads", "salt", "stage", "writes")
+
+    def __init__(self, stage: Op, site: Site) -> None:
+        self.stage, self.of = stage, stage.of
+        self.name = site.name
+        self.salt = site.salt
+        self.reads, self.writes = stage.reads, stage.writes
+        self.names: StreamNames = {}
+        if self.of:
+            self.names = token_names(self.of) if "txt" in self.reads else audio_names(self.of)
+            rows = {self.of} if "feat" in self.reads else ()  # features may be the stream itself: codes
+            self.reads, self.writes = (
+                frozenset([*(self.names.get(n, n) for n in s), *rows]) for s in (self.reads, self.writes)
+            )
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return self.stage.plan(plan, sample, sample.draws(self.salt))
+
+    def apply(self, sample: Sample) -> None:
+        if not self.of:
+            self.run(sample)
+            return
+        for view in sample.views(self.of, self.names):
+            try:
+                self.run(view)
+            except DataError as error:
+                raise view.named(error)  # noqa: B904
+            view.put_back()
+
+    def run(self, sample: Sample) -> None:
+        """Do the work of the stage. ``sample``: the utterance, or the view of its stream."""
+        self.stage.apply(sample, sample.draws(self.salt))
+
+
+class Listed(Protocol):
+    """The items of a source, shared by all lanes of a process. ``digest``: a hash of all of them."""
+
+    @property
+    def digest(self) -> str: ...
+    def __len__(self) -> int: ...
+    def place(self, number: int) -> str:
+        """Return the place of an item, for messages."""
+
+    @property
+    def weights(self) -> npt.NDArray[np.int64] | None:
+        """Lengths of the items in samples, if known; shuffled epochs are dealt so that all lanes get equal sums."""
+
+
+class Source(Stage):
+    """The beginning of a graph: its table knows how many utterances there are, and gives each by its number.
+
+    Subclasses are frozen dataclasses with a field ``shuffle``; :meth:`table` opens a
+    :class:`~uio_pipes.core.items.Records`, from which ``load_records`` reads. Paths and the like have the metadata
+    :data:`~uio_pipes.core.stage.NO_IDENTITY`: the items have a fingerprint of their own, so that data can move.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = "record"
+
+    shuffle: bool
+
+    def table(self) -> Any:
+        """Open the items, a :class:`Listed`. Raises: ListError."""
+        raise NotImplementedError
+
+    def item(self, table: Any, number: int, origin: Origin) -> Any:
+        """Return item ``number`` of ``table``; it has a ``key`` and an ``origin``."""
+        return Record(table, number, origin)
+
+    def content(self) -> list[tuple[int, str]]:
+        table = self.table()
+        return [(len(table), table.digest)]
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        return SourceNode(self, lane, site)
+
+    def count(self, counts: list[int], path: str) -> list[int] | None:
+        return [len(self.table())] * len(counts)
+
+
+Order = Permutation | npt.NDArray[np.int64]
+
+
+class SourceNode(Node):
+    """Gives the items of a source, in the order of the pass."""
+
+    state_fields = ("position",)
+
+    def __init__(self, stage: Source, lane: Lane, site: Site) -> None:
+        super().__init__()
+        self.stage, self.lane, self.site = stage, lane, site
+
+    def start(self) -> None:
+        self.table: Any = self.lane.shared(("table", self.stage), self.stage.table)
+        self.order = self.make_order()
+        self.position = 0
+
+    def make_order(self) -> Any:
+        """Return the number of the item at each position of this pass."""
+        return self._shuffled() if self.stage.shuffle else range(len(self.table))
+
+    def _shuffled(self) -> Order:
+        """Return the order of this pass, which all lanes of the process that are in it share."""
+        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, Order])
+        key = (self.stage, self.lane.order_key(self.site))
+        order = orders.get(key)
+        if order is None:
+            order = orders[key] = Permutation(len(self.table), key[1])
+            if (weights := self.table.weights) is not None and self.lane.count > 1:
+                order = orders[key] = balanced(order.all(), weights, self.lane.count)
+        return order
+
+    def state_kinds(self) -> dict[str, Kind]:
+        return {"position": whole(len(self.order) + 1)}
+
+    def next(self) -> Any:
+        if self.position >= len(self.order):
+            raise StopIteration
+        number = int(self.order[self.position])
+        self.position += 1
+        origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
+        return self.stage.item(self.table, number, origin)
+
+    def skip(self, n: int) -> None:
+        if self.position + n > len(self.order):
+            self.position = len(self.order)
+            raise StopIteration
+        self.position += n
+
+    def remaining(self) -> tuple[int, int]:
+        return 0, len(self.order) - self.position
+
+
+def balanced(order: npt.NDArray[np.int64], weights: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int64]:
+    """Rearrange each run of ``lanes`` items of ``order``: the longest one goes to the lane that has the least so far.
+
+    Item ``p`` of the result belongs to lane ``p % lanes``; the sums of the lanes then differ by little more than the
+    longest item (longest processing time first, Graham 1969, run by run).
+    """
+    out: npt.NDArray[np.int64] = order.copy()
+    totals = np.zeros(lanes, np.int64)
+    for first in range(0, len(order), lanes):
+        run = order[first : first + lanes]
+        size = weights[run]
+        longest = np.argsort(-size, kind="stable")
+        least = np.argsort(totals[: len(run)], kind="stable")
+        out[first + least] = run[longest]
+        totals[least] += size[longest]
+    return out

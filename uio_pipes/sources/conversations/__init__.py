@@ -1,1 +1,0 @@
-"""Conversations: lines of JSON whose turns are of text and audio."""

@@ -1,1 +1,0 @@
-"""Lhotse Shar: cuts and their data in parallel shards."""
