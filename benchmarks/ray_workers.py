@@ -55,8 +55,8 @@ def _loader(way: str, data: str, workers: int, prefetch: int = 2) -> Any:
     from benchmarks.peers.uio import pipeline
 
     graph = pipeline(prepare(Path(data)).list("tar"))
-    where: dict[str, Any] = {"num_workers": workers} if way == "local" else {"workers": uio.RayWorkers(workers)}
-    return uio.Loader(graph, seed=7, lanes=LANES, steps_per_epoch=10**9, prefetch=prefetch, **where)
+    where: dict[str, Any] = {"num_workers": workers} if way == "local" else {"num_workers": uio.RayWorkers(workers)}
+    return uio.Loader(graph, seed=7, lanes=LANES, steps_per_epoch=10**9, prefetch_factor=prefetch, **where)
 
 
 def _cpu() -> float:

@@ -62,7 +62,7 @@ def _epoch(urls: list[str], given: dict[str, Any]) -> dict[str, Any]:
     graph = features(uio.from_shard_list(urls, shuffle=True, **given))
     frames = 0
     began, cpu = time.perf_counter(), time.process_time()
-    for batch in uio.Loader(graph, seed=SEED, on_error="raise"):
+    for batch in uio.Loader(graph, seed=SEED, failures="raise"):
         frames += int(batch["feats_lengths"].sum())
     took, cpu = time.perf_counter() - began, time.process_time() - cpu
     return {

@@ -28,9 +28,9 @@ def measure(data: str, workers: int, prefetch: int, step: float) -> dict[str, An
     from benchmarks.peers.uio import pipeline
 
     graph = pipeline(prepare(Path(data)).list("tar"))
-    free = _epoch(uio.Loader(graph, seed=7, num_workers=workers, prefetch=prefetch), 0.0)
+    free = _epoch(uio.Loader(graph, seed=7, num_workers=workers, prefetch_factor=prefetch), 0.0)
     each = sum(free[1:]) / (len(free) - 1)
-    loader = uio.Loader(graph, seed=7, num_workers=workers, prefetch=prefetch)
+    loader = uio.Loader(graph, seed=7, num_workers=workers, prefetch_factor=prefetch)
     began, waits, told, firsts = time.perf_counter(), [], 0.0, 0.0
     for epoch in range(EPOCHS):
         loader.set_epoch(epoch)

@@ -297,19 +297,19 @@ def test_more_than_one_lane_needs_a_sharding_filter() -> None:
     uio.Loader(graph, rank=1, world_size=2, partition=False)
 
 
+_ANY: Any = "a mesh"
 ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"num_workers": -1}, "num_workers.*-1"),
     ({"num_workers": 1.5}, r"num_workers.*1\.5"),
     ({"lanes": 0}, "lanes.*0"),
     ({"lanes": "4"}, "lanes.*'4'"),
-    ({"prefetch": 0}, "prefetch.*0"),
+    ({"prefetch_factor": 0}, "prefetch_factor.*0"),
     ({"snapshot_every": 0}, "snapshot_every.*0"),
-    ({"on_error": "ignore"}, "on_error.*ignore"),
+    ({"failures": "ignore"}, "failures must be 'skip', 'raise' or .*ignore"),
     ({"on_change": "ignore"}, "on_change.*ignore"),
     ({"uneven": "drop"}, "uneven.*drop"),
-    ({"max_failures": -1}, "max_failures.*-1"),
-    ({"max_failures": "many"}, "max_failures.*many"),
-    ({"max_consecutive_failures": -1}, "max_consecutive_failures.*-1"),
+    ({"ranks": 2}, "ranks must be uio.Ranks.*, not 2"),
+    ({"rank": 0, "world_size": 1, "ranks": uio.Ranks(mesh=_ANY)}, "rank and ranks=uio.Ranks.mesh=….*one of them"),
     ({"rank": 0}, "rank and world_size"),
     ({"world_size": 2}, "rank and world_size"),
     ({"rank": 2, "world_size": 2}, "rank.*2"),
@@ -325,10 +325,9 @@ ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"num_workers": True}, "num_workers must be a whole number, 0 or more, not True"),
     ({"num_workers": "2"}, "num_workers must be a whole number or 'auto', not '2'"),
     ({"lanes": 2.0}, r"lanes must be a whole number, 1 or more, not 2\.0"),
-    ({"prefetch": "2"}, "prefetch must be a whole number, 1 or more, not '2'"),
+    ({"prefetch_factor": "2"}, "prefetch_factor must be a whole number, 1 or more, not '2'"),
     ({"snapshot_every": True}, "snapshot_every must be a whole number, 1 or more, not True"),
     ({"steps_per_epoch": "9"}, "steps_per_epoch must be a whole number, 1 or more, not '9'"),
-    ({"max_failures": True}, "max_failures must be a whole number, not True"),
     ({"world_size": "2"}, "world_size must be a whole number, 1 or more, not '2'"),
     ({"rank": "0"}, "rank must be a whole number, not '0'"),
     ({"rank": 0, "world_size": "2"}, "world_size must be a whole number, 1 or more, not '2'"),
@@ -412,7 +411,7 @@ def test_a_forgotten_stage_is_named(
 ) -> None:
     """Not only `KeyError: 'sample_rate'`."""
     with pytest.raises(uio.UioError, match=missing):
-        run(build(uio.from_raw_list(raw_items(tmp_path, 1))).batch(1).pad(), on_error="raise")
+        run(build(uio.from_raw_list(raw_items(tmp_path, 1))).batch(1).pad(), failures="raise")
 
 
 def test_an_error_of_the_run_is_not_its_own_cause(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from helpers_bad import code_points
 
 import uio_pipes as uio
-from uio_pipes.core.ledger import Policy
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.text.tokenize import CtcFilter
@@ -327,12 +326,12 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
         )
     ),
     # What is run
-    (Policy, "on_error must be 'skip' or 'raise', not 'ignore'", [given(on_error="ignore")]),
-    (Policy, "max_failures must be a whole number, not -1", [given(max_failures=-1)]),
-    (Policy, "max_consecutive_failures must be a whole number, not True", [given(max_consecutive_failures=True)]),
+    (uio.Failures, "on_error must be 'skip' or 'raise', not 'ignore'", [given(on_error="ignore")]),
+    (uio.Failures, "max_failures must be a whole number, not -1", [given(max_failures=-1)]),
+    (uio.Failures, "max_consecutive_failures must be a whole number, not True", [given(max_consecutive_failures=True)]),
     (uio.Loader(RAW).set_epoch, "epoch", each(-1, 1.5, "1", None, True)),
     (uio.Loader(RAW).skip, "skip", each(-1, 1.5, "3", range(-1, 3), range(5, 2, -1))),
-    (RAW.as_dataset, "on_error", [given(on_error="ignore")]),
+    (RAW.as_dataset, "on_error", [given(failures="ignore")]),
 ]
 IN_AN_ORDER: list[tuple[Callable[[], Any], str]] = [
     (lambda: AUDIO.fbank().volume_perturb(), "volume_perturb works on audio, but fbank has made features"),

@@ -1,6 +1,7 @@
 """Everything that ``import uio_pipes as uio`` offers: imported when a name of it is first used."""
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
+from uio_pipes.core.ledger import Failures
 from uio_pipes.core.lengths import Lengths
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample
@@ -11,10 +12,12 @@ from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
 from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
-from uio_pipes.run.loader import Loader, gather_state, to_device
+from uio_pipes.run.device import to_device
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
-from uio_pipes.run.trainers import Gathered, LightningLoader
+from uio_pipes.run.trainers import Gathered, LightningLoader, gather_state
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.iterable import from_iterable
@@ -42,6 +45,7 @@ __all__ = [
     "BudgetFit",
     "CharTokenizer",
     "DataError",
+    "Failures",
     "FbankModule",
     "Gathered",
     "HuggingFaceTokenizer",
@@ -55,6 +59,7 @@ __all__ = [
     "Pipeline",
     "PipelineDataset",
     "PipelineError",
+    "Ranks",
     "RayWorkers",
     "Sample",
     "SentencePieceTokenizer",

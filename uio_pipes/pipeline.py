@@ -162,8 +162,8 @@ class Pipeline(Graph):
         Give it to them with ``batch_size=None``, since batches come ready; see :class:`PipelineDataset`.
 
         Args:
-            **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
-                and ``steps_per_epoch``, which belong to the other loader or to its trainer.
+            **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch_factor``, ``pin_memory``,
+                ``uneven`` and ``steps_per_epoch``, which belong to the other loader or to its trainer.
 
         Raises:
             PipelineError: an option breaks a rule.

@@ -151,7 +151,7 @@ class Pipeline(Graph):
     def exclude(self, path: str | os.PathLike[str]) -> Pipeline:
         """Leave out the utterances that a quarantine file names, and count them as ``excluded``.
 
-        ``Loader(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
+        ``uio.Failures(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
         shard (or list) and key, and are left out before anything of them is decoded. One that the file names and that
         fails while it is loaded is counted as ``excluded`` too, not as a failure. Put this stage directly after the one
         that loads utterances.
@@ -1182,8 +1182,8 @@ class Pipeline(Graph):
         Give it to them with ``batch_size=None``, since batches come ready; see :class:`PipelineDataset`.
 
         Args:
-            **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
-                and ``steps_per_epoch``, which belong to the other loader or to its trainer.
+            **options: those of :class:`Loader`, except for ``num_workers``, ``prefetch_factor``, ``pin_memory``,
+                ``uneven`` and ``steps_per_epoch``, which belong to the other loader or to its trainer.
 
         Raises:
             PipelineError: an option breaks a rule.

@@ -54,7 +54,7 @@ class Trainer:
         common: dict[str, Any] = {
             "seed": seed,
             "num_workers": data.num_workers,
-            "prefetch": data.prefetch,
+            "prefetch_factor": data.prefetch,
             "pin_memory": ranks.device.type == "cuda",
         }
         self.loader = uio.Loader(train, uneven=config.train.uneven, lanes=data.lanes, **common)

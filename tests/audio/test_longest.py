@@ -29,7 +29,7 @@ def audio(form: str, seconds: float = 3.0) -> bytes:
 
 def decoded(fields: dict[str, Any], longest: float | None) -> int:
     pipeline = uio.from_iterable([{"key": "a", **fields}]).decode_audio(longest=longest).batch(1)
-    (batch,) = uio.Loader(pipeline, on_error="raise")
+    (batch,) = uio.Loader(pipeline, failures="raise")
     return int(batch[0]["wav"].shape[1])
 
 
@@ -51,7 +51,9 @@ def test_what_is_too_long_is_not_decoded_but_parts_of_it_are(form: str, stored: 
 
 def test_samples_of_an_index_have_the_bound_too(tmp_path: Path) -> None:
     folder = touchdataset.write(tmp_path / "touch", touchdataset.speech(3, seconds=(1.5, 1.5)))
-    loader = uio.Loader(uio.from_indexed(str(folder)).decode_audio(longest=1.0).batch(1), max_failures=99)
+    loader = uio.Loader(
+        uio.from_indexed(str(folder)).decode_audio(longest=1.0).batch(1), failures=uio.Failures(max_failures=99)
+    )
     with pytest.raises(uio.UioError, match="too_long_to_decode"):
         list(loader)
 

@@ -36,8 +36,8 @@ def test_what_cannot_be_used_is_a_value_error(text: str | bytes, message: str) -
 def test_such_a_line_costs_one_utterance(bad: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"key": "a", "text": "x"}) + "\n" + bad + "\n")
-    loader = uio.Loader(uio.from_jsonl(path).batch(2), on_error="skip")
+    loader = uio.Loader(uio.from_jsonl(path).batch(2), failures="skip")
     assert len([s for batch in loader for s in batch]) == 1
     assert loader.stats().skipped == {"bad_line": 1}
     with pytest.raises(uio.UioError, match=message):
-        list(uio.Loader(uio.from_jsonl(path).batch(2), on_error="raise"))
+        list(uio.Loader(uio.from_jsonl(path).batch(2), failures="raise"))

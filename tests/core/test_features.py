@@ -44,12 +44,12 @@ def raw_features(root: Path, count: int = 8) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_go_through_every_stage_of_features(name: str, source: str, feature_corpus: Corpus, tmp_path: Path) -> None:
     data = uio.from_shard_list(feature_corpus.list) if source == "shards" else uio.from_raw_list(raw_features(tmp_path))
-    before, _ = run(data, on_error="raise")
-    after, loader = run(ON_FEATURES[name](data), on_error="raise")
+    before, _ = run(data, failures="raise")
+    after, loader = run(ON_FEATURES[name](data), failures="raise")
     assert [a["key"] for a in after] == [b["key"] for b in before]
     assert any(not torch.equal(a["feat"], b["feat"]) for a, b in zip(after, before, strict=True))
     assert all(a["feat"].dtype == torch.float32 for a in after)
-    batches, loader = run(ON_FEATURES[name](data).shuffle(10).sort(5).dynamic_batch(400).pad(), on_error="raise")
+    batches, loader = run(ON_FEATURES[name](data).shuffle(10).sort(5).dynamic_batch(400).pad(), failures="raise")
     assert sum(len(b["keys"]) for b in batches) == len(before)
     assert loader.stats().skipped == {}
 
@@ -61,7 +61,7 @@ def test_are_not_made_again(name: str, decoded: bool, feature_corpus: Corpus) ->
     data = uio.from_shard_list(feature_corpus.list)
     graph = FROM_AUDIO[name](data.decode_audio() if decoded else data)
     with pytest.raises(uio.DataError, match=rf"features already.*leave \.{name}\(\) out") as info:
-        run(graph.batch(2).pad(), on_error="raise")
+        run(graph.batch(2).pad(), failures="raise")
     assert info.value.reason == "has_features"
     _, loader = run(graph.batch(2).pad())
     assert loader.stats().skipped == {"has_features": len(feature_corpus.keys)}
@@ -76,9 +76,9 @@ def touched(sample: uio.Sample) -> uio.Sample:
 def test_are_not_made_again_when_touched_before_planning(name: str, feature_corpus: Corpus) -> None:
     data = uio.from_shard_list(feature_corpus.list)
     with pytest.raises(uio.DataError, match=rf"leave \.{name}\(\) out"):
-        run(FROM_AUDIO[name](data).map(touched), on_error="raise")
+        run(FROM_AUDIO[name](data).map(touched), failures="raise")
     with pytest.raises(uio.DataError, match="no audio to decode, but features: leave out what makes them"):
-        run(FROM_AUDIO[name](data.decode_audio()).map(touched), on_error="raise")
+        run(FROM_AUDIO[name](data.decode_audio()).map(touched), failures="raise")
 
 
 @pytest.mark.parametrize("name", FROM_AUDIO)
@@ -87,14 +87,14 @@ def test_beside_audio_are_told_too(name: str, tmp_path: Path) -> None:
     (feat,), (wav,) = raw_features(tmp_path, 1), raw_items(tmp_path, 1)
     graph = FROM_AUDIO[name](uio.from_raw_list([{**wav, "feat": feat["feat"]}]).decode_audio().resample(16_000))
     with pytest.raises(uio.DataError, match="or leave `feat` out of the data"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_a_stage_of_features_without_features_names_what_makes_them(name: str, tmp_path: Path) -> None:
     graph = ON_FEATURES[name](uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio())
     with pytest.raises(uio.DataError, match=r"is \.fbank\(\) missing before"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 @pytest.mark.parametrize("name", [n for n in ON_FEATURES if n not in ("spec_trim", "all")])
@@ -104,14 +104,14 @@ def test_given_as_numpy_arrays_by_a_function(name: str) -> None:
         return sample
 
     items = [{"key": "a", "wav": "none.wav", "txt": "t"}]
-    (batch,), _ = run(ON_FEATURES[name](uio.from_raw_list(items).map(look_up)), on_error="raise")
+    (batch,), _ = run(ON_FEATURES[name](uio.from_raw_list(items).map(look_up)), failures="raise")
     assert isinstance(batch["feat"], torch.Tensor)
 
 
 def test_what_is_there_and_what_to_do_is_said() -> None:
     entry = {"key": "a", "txt": "", "speaker": "x", "note": 1}
     with pytest.raises(uio.DataError, match=r"no audio to decode \(its fields: key, txt, speaker, note\)"):
-        run(uio.from_iterable([entry]).decode_audio(), on_error="raise")
+        run(uio.from_iterable([entry]).decode_audio(), failures="raise")
     cut = {"key": "a", "feat": torch.ones(5, 4), "wav": torch.ones(1, 800), "sample_rate": 8000, "supervisions": []}
     with pytest.raises(uio.DataError, match=r'fields=\{"feat": None\} leaves them out'):
-        run(uio.from_iterable([cut]).decode_audio().fbank(), on_error="raise")
+        run(uio.from_iterable([cut]).decode_audio().fbank(), failures="raise")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, LeftOut, ListError, TooManyFailures
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.ledger import Failures, Ledger
 
 # One ledger by itself
 
@@ -37,7 +37,7 @@ def test_a_failure_is_counted_and_reported_with_its_stage() -> None:
 
 
 def test_what_is_left_out_or_only_noted_is_no_failure() -> None:
-    ledger = Ledger(Policy(on_error="raise", max_failures=0, max_consecutive_failures=0))
+    ledger = Ledger(Failures(on_error="raise", max_failures=0, max_consecutive_failures=0))
     ledger.fail(LeftOut("excluded", "as wished"), "exclude")
     assert ledger.reports == []
     ledger.fail(bad("unclear_end"), "load_from_tar")
@@ -49,7 +49,7 @@ def test_what_is_left_out_or_only_noted_is_no_failure() -> None:
 
 @given(budget=st.integers(0, 20))
 def test_the_failure_above_the_budget_stops_the_run(budget: int) -> None:
-    ledger = Ledger(Policy(max_failures=budget))
+    ledger = Ledger(Failures(max_failures=budget))
     for _ in range(budget):
         ledger.fail(bad(), "decode_audio")
     with pytest.raises(TooManyFailures, match=rf"max_failures={budget};"):
@@ -58,7 +58,7 @@ def test_the_failure_above_the_budget_stops_the_run(budget: int) -> None:
 
 
 def test_a_streak_is_of_one_stage_and_ends_with_a_success() -> None:
-    ledger = Ledger(Policy(max_consecutive_failures=2))
+    ledger = Ledger(Failures(max_consecutive_failures=2))
     for _ in range(9):
         ledger.fail(bad(), "decode_audio")
         ledger.fail(bad(), "fbank")
@@ -72,7 +72,7 @@ def test_a_streak_is_of_one_stage_and_ends_with_a_success() -> None:
 
 
 def test_errors_are_raised_where_the_policy_or_their_kind_says_so() -> None:
-    ledger, error = Ledger(Policy(on_error="raise")), bad()
+    ledger, error = Ledger(Failures(on_error="raise")), bad()
     with pytest.raises(DataError) as raised:
         ledger.handle(error, "decode_audio")
     assert raised.value is error
@@ -89,7 +89,7 @@ def everything(ledger: Ledger) -> None:
 
 
 def test_a_quiet_ledger_counts_and_raises_nothing() -> None:
-    strict = Policy(on_error="raise", max_failures=0, max_consecutive_failures=0)
+    strict = Failures(on_error="raise", max_failures=0, max_consecutive_failures=0)
     for ledger in (Ledger(strict, quiet=True), Ledger(strict).silent()):
         everything(ledger)
         assert ledger.save() == Ledger().save()
@@ -188,12 +188,12 @@ GRAPHS: dict[str, Callable[[], uio.Pipeline]] = {
 
 
 def stopped_and_resumed(
-    graph: uio.Pipeline, stops: list[int], folder: Path, **options: Any
+    graph: uio.Pipeline, stops: list[int], folder: Path, most: int = 10_000, **options: Any
 ) -> tuple[list[str], dict[str, Any], list[str]]:
     """Digests of what was delivered, the counts at the end, and what went into quarantine; a resume after each stop."""
     state, digests, quarantine = None, [], folder / "quarantine.jsonl"
     for stop in [*stops, None]:
-        loader = uio.Loader(graph, seed=3, quarantine=quarantine, **options)
+        loader = uio.Loader(graph, seed=3, failures=Failures(max_failures=most, quarantine=quarantine), **options)
         if state is not None:
             loader.load_state_dict(state)
         for taken, batch in enumerate(loader, 1):
@@ -245,7 +245,7 @@ def test_a_resumed_mix_stays_within_its_budget_of_failures() -> None:
     graph = GRAPHS["buffers in a mix"]()
     with TemporaryDirectory() as folder:
         failures = stopped_and_resumed(graph, [], Path(folder))[1]["failures"]
-        stopped_and_resumed(graph, [4] * 12, Path(folder), max_failures=failures)
+        stopped_and_resumed(graph, [4] * 12, Path(folder), failures)
 
 
 def test_a_source_of_a_mix_that_does_not_fit_its_state_is_refused_before_the_first_batch() -> None:

@@ -9,7 +9,7 @@ from contract import digest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.run.options import Mover
+from uio_pipes.run.device import Mover
 
 STEPS = 90  # more than enough that the memory of a batch is used again
 SLEEP = 2_000_000  # clock cycles, about a millisecond

@@ -17,7 +17,7 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.ledger import Failures, Ledger
 from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.stage import Stage
@@ -174,11 +174,11 @@ def started(
     stage: Stage,
     lengths: Sequence[int],
     seed: int = 0,
-    policy: Policy | None = None,
+    policy: Failures | None = None,
     lane: tuple[int, int] = (0, 1),
 ) -> tuple[Node, Ledger]:
     """``stage``'s node over samples of ``lengths``, at its beginning, and the ledger that it counts in."""
-    ledger = Ledger(policy or Policy())
+    ledger = Ledger(policy or Failures())
     where = Lane(ledger, *lane, seed=seed)
     node = stage.build(Given(lengths, where), where, Site(stage.name, 0))
     node.reset(None)

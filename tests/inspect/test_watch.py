@@ -63,7 +63,7 @@ def test_exceptions_pass_through(many_shards: Corpus, bad_corpus: Corpus) -> Non
     with pytest.raises(ZeroDivisionError):
         max(1 / 0 for _ in uio.watch(loader(many_shards)))
     with pytest.raises(uio.DataError, match="bad_header"):
-        list(uio.watch(uio.Loader(pipeline(bad_corpus.list), on_error="raise")))
+        list(uio.watch(uio.Loader(pipeline(bad_corpus.list), failures="raise")))
 
 
 def test_a_plain_line_now_and_at_the_end_where_there_is_no_terminal(

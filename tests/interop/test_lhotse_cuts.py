@@ -211,7 +211,7 @@ def test_a_name_in_fields_that_no_cut_has_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "cuts.jsonl", [stored(a_cut(tmp_path), tmp_path)])
     graph = uio.from_lhotse_cuts(path, fields={"wav": "targett"})
     with pytest.raises(uio.DataError, match=r"no targett, which `fields` names; it has .*target.*recording") as caught:
-        list(uio.Loader(graph, on_error="raise"))
+        list(uio.Loader(graph, failures="raise"))
     assert (caught.value.reason, caught.value.member) == ("missing_audio", "r0")
 
 
@@ -302,7 +302,7 @@ def test_supervisions_outside_of_the_cut_are_counted(tmp_path: Path) -> None:
     assert ([sample["key"] for sample in samples], skipped) == (["rounded", "s0a", "s0b"], {"bad_segment": 2})
     assert samples[0]["wav"].shape == (1, 32_000)
     with pytest.raises(uio.DataError, match=r"-2.0 to -0.5 s, lies outside of the 2.000 s of the cut"):
-        list(uio.Loader(graph, on_error="raise"))
+        list(uio.Loader(graph, failures="raise"))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -547,7 +547,7 @@ def test_a_custom_recording_shorter_than_its_cut_is_named(tmp_path: Path) -> Non
     cut.short = a_cut(tmp_path, 1, seconds=1.0).recording
     graph = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut])).decode_audio()
     with pytest.raises(uio.DataError, match=r"the field short: the recording r1: .* 1\.000 s"):
-        list(uio.Loader(graph, on_error="raise"))
+        list(uio.Loader(graph, failures="raise"))
 
 
 def test_a_killed_conversion_to_cuts_goes_on(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_named_pipe_among_noises_tables_and_indexed_files(tmp_path: Path, raw_
     pipeline = (
         uio.from_raw_list(lines).decode_audio().resample(8000).add_noise(str(tmp_path / "noise.list"), probability=1.0)
     )
-    loader = uio.Loader(pipeline.batch(3), max_failures=10**6)
+    loader = uio.Loader(pipeline.batch(3), failures=uio.Failures(max_failures=10**6))
     with pytest.raises(TooManyFailures, match=f"{len(lines)} failed"):
         list(loader)
     assert loader.stats().skipped == {"bad_noise": len(lines)}
@@ -182,13 +182,13 @@ def test_a_named_pipe_among_noises_tables_and_indexed_files(tmp_path: Path, raw_
     (tmp_path / "feats").mkdir()
     (tmp_path / "feats" / "feats.scp").write_text(f"odd {bad}:7\n")
     with pytest.raises((ListError, DataError), match="named pipe"):
-        list(uio.Loader(uio.from_kaldi(str(tmp_path / "feats")).batch(1), on_error="raise"))
+        list(uio.Loader(uio.from_kaldi(str(tmp_path / "feats")).batch(1), failures="raise"))
     touch = tmp_path / "touch"
     touch.mkdir()
     for name in ("audio.bin", "audio.idx", "metainfo.bin", "metainfo.idx"):
         fifo(touch / name)
     with pytest.raises((ListError, DataError), match="named pipe"):
-        list(uio.Loader(uio.from_indexed(str(touch)).batch(1), on_error="raise"))
+        list(uio.Loader(uio.from_indexed(str(touch)).batch(1), failures="raise"))
 
 
 def test_the_command_verifies_and_packs_in_spite_of_a_named_pipe(tmp_path: Path) -> None:

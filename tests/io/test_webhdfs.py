@@ -56,7 +56,7 @@ def batches(source: uio.Pipeline) -> uio.Pipeline:
 
 
 def delivered(source: uio.Pipeline, **options: Any) -> list[str]:
-    return [digest(batch) for batch in uio.Loader(batches(source), seed=3, on_error="raise", **options)]
+    return [digest(batch) for batch in uio.Loader(batches(source), seed=3, failures="raise", **options)]
 
 
 # Shards and lists
@@ -149,7 +149,7 @@ def test_a_missing_file_is_counted_and_named(hdfs: Hdfs, plain_corpus: Corpus) -
     list(loader)
     assert loader.stats().skipped == {"missing_file": 1}
     with pytest.raises(DataError) as caught:
-        list(uio.Loader(uio.from_shard_list(urls).batch(4), on_error="raise"))
+        list(uio.Loader(uio.from_shard_list(urls).batch(4), failures="raise"))
     assert (caught.value.reason, caught.value.url) == ("missing_file", urls[1])
     with pytest.raises(ListError, match="no such file"):
         list(uio.Loader(uio.from_shard_list(f"{hdfs.url}/speech/none.list").batch(4)))
@@ -221,7 +221,7 @@ def test_who_asks_is_passed_on_and_told_to_nobody(
         assert {parameters.get(name) for parameters in sent} == {value}
         hdfs.datanode_faults.extend(["503"] * 99)
         with pytest.raises(DataError, match="given up") as caught:
-            list(uio.Loader(pipeline, on_error="raise"))
+            list(uio.Loader(pipeline, failures="raise"))
         said += [repr(caught.value), "".join(traceback.format_exception(caught.value)), caplog.text]
         assert value not in "\n".join(said)
 

@@ -160,7 +160,7 @@ def test_shards_hold_the_samples_that_raw_mode_cuts(corpus: Path, tmp_path: Path
 
 
 def waveforms(source: uio.Pipeline) -> dict[str, Any]:
-    loader = uio.Loader(source.decode_audio().batch(1).pad(), on_error="raise")
+    loader = uio.Loader(source.decode_audio().batch(1).pad(), failures="raise")
     return {batch["keys"][0]: batch["pcm"] for batch in loader}
 
 

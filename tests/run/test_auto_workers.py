@@ -142,7 +142,13 @@ def test_failures_are_counted_reported_and_quarantined_once(bad_corpus: Corpus, 
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_failures": 2}, {"on_error": "raise"}, {"max_consecutive_failures": 1}], ids=str
+    "options",
+    [
+        {"failures": uio.Failures(max_failures=2)},
+        {"failures": "raise"},
+        {"failures": uio.Failures(max_consecutive_failures=1)},
+    ],
+    ids=str,
 )
 def test_a_budget_ends_the_run_at_the_same_batch(bad_corpus: Corpus, options: dict[str, Any]) -> None:
     pipeline = uio.from_shard_list(bad_corpus.list).decode_audio().fbank(8).batch(1).pad()
@@ -153,7 +159,7 @@ def test_a_budget_ends_the_run_at_the_same_batch(bad_corpus: Corpus, options: di
             got.extend(digest(batch) for batch in patient(loader))
         except uio.UioError as error:
             ends.append((type(error), str(error), got, timeless(loader.state_dict())))
-    assert len(ends) == (0 if "max_consecutive_failures" in options else 2)
+    assert len(ends) == (0 if options["failures"] == uio.Failures(max_consecutive_failures=1) else 2)
     assert ends[:1] == ends[1:]
 
 

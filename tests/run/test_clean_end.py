@@ -310,7 +310,7 @@ def test_stop_iteration_in_a_users_function_is_no_end_of_data(many_shards: Corpu
 def test_on_error_raise_names_the_utterance(bad_corpus: Corpus, belongings: Belongings, workers: int) -> None:
     pipeline = uio.from_shard_list(bad_corpus.list).decode_audio().batch(2).pad()
     with pytest.raises(uio.DataError, match=r"s000\.tar.*bad_header"):
-        list(uio.Loader(pipeline, num_workers=workers, on_error="raise"))
+        list(uio.Loader(pipeline, num_workers=workers, failures="raise"))
     belongings.nothing_more()
 
 
@@ -318,7 +318,7 @@ def test_on_error_raise_names_the_utterance(bad_corpus: Corpus, belongings: Belo
 def test_budgets_stop_the_run(bad_corpus: Corpus, belongings: Belongings, workers: int) -> None:
     pipeline = uio.from_shard_list(bad_corpus.list).decode_audio().batch(2).pad()
     with pytest.raises(uio.TooManyFailures, match="max_failures=2"):
-        list(uio.Loader(pipeline, num_workers=workers, max_failures=2))
+        list(uio.Loader(pipeline, num_workers=workers, failures=uio.Failures(max_failures=2)))
     belongings.nothing_more()
 
 
@@ -349,7 +349,7 @@ def busy(sample):
     return sample
 
 items = [{"key": str(n), "label": [n]} for n in range(20)]
-loader = uio.Loader(uio.from_iterable(items).map(busy).batch(2), num_workers=1, prefetch=1)
+loader = uio.Loader(uio.from_iterable(items).map(busy).batch(2), num_workers=1, prefetch_factor=1)
 batches = iter(loader)
 for _ in range(4):
     next(batches)

@@ -89,7 +89,7 @@ def test_a_worker_s_error_is_raised(plain_corpus: Corpus, tmp_path: Path) -> Non
     missing = uio.from_shard_list(str(tmp_path / "none.list")).decode_audio().batch(2).pad()
     with pytest.raises(uio.ListError):
         list(uio.to_device(uio.Loader(missing, num_workers=1), "cpu"))
-    failing = uio.to_device(made(plain_corpus, 1, on_error="raise"), "cpu")
+    failing = uio.to_device(made(plain_corpus, 1, failures="raise"), "cpu")
     assert len(list(failing)) > 0
 
 

@@ -23,7 +23,7 @@ def worse(sample):
 if __name__ == "__main__":
     graph = uio.from_iterable([{{"key": str(i)}} for i in range(20)]).sharding_filter().map(worse).batch(2)
     try:
-        batches = iter(uio.Loader(graph, num_workers=1, prefetch=1))
+        batches = iter(uio.Loader(graph, num_workers=1, prefetch_factor=1))
         next(batches)
         time.sleep({sleep})  # the trainer is at work when the worker ends
         print("at work")

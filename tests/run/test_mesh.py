@@ -19,7 +19,7 @@ from processes import launch
 from torch.distributed.device_mesh import init_device_mesh
 
 import uio_pipes as uio
-from uio_pipes.run.ranks import ranks_of
+from uio_pipes.run.ranks import Ranks, place_of_rank
 
 WORLD = 8
 CHANGES = int(os.environ.get("UIO_MESHES", "24"))  # 100 were run
@@ -61,7 +61,7 @@ def run(rank: int, folder: str, changes: str, peers: Literal["read", "receive"])
         which = draws.randrange(len(MESHES))
         shape, names, data = MESHES[which]
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-        loader = uio.Loader(graph(), mesh=mesh, data=data, peers=peers, **OPTIONS)
+        loader = uio.Loader(graph(), ranks=uio.Ranks(mesh=mesh, data=data, peers=peers), **OPTIONS)
         if state is not None:
             loader.load_state_dict(json.loads(state))
         steps, got = draws.randint(0, 5), list[Any]()
@@ -76,7 +76,7 @@ def run(rank: int, folder: str, changes: str, peers: Literal["read", "receive"])
         notes.append({"mesh": which, "place": place, "got": got, "states": WORLD - there.count(None)})
     few = dist.new_group([1, 4, 6])
     if rank in (1, 4, 6):  # the others take no part: nothing waits for them
-        loader = uio.Loader(graph(), group=few, seed=3, lanes=3, uneven="stop")
+        loader = uio.Loader(graph(), ranks=uio.Ranks(group=few), seed=3, lanes=3, uneven="stop")
         keys = [sample["key"] for batch in loader for sample in batch]
         whole = uio.gather_state(loader)
         notes.append({"few": keys, "place": (loader.rank, loader.world_size), "states": whole is not None})
@@ -89,7 +89,7 @@ def killed(rank: int, folder: str, which: str, last: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store{which}", rank=rank, world_size=WORLD)
     shape, names, data = MESHES[int(which)]
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
-    loader = uio.Loader(graph(), mesh=mesh, data=data, peers="receive", **OPTIONS)
+    loader = uio.Loader(graph(), ranks=uio.Ranks(mesh=mesh, data=data, peers="receive"), **OPTIONS)
     saved = Path(folder, "state.json")
     if saved.exists():
         loader.load_state_dict(json.loads(saved.read_text()))
@@ -179,8 +179,7 @@ class Mesh:
     ("arguments", "says"),
     [
         ({"data": "dp"}, "names dimensions of a mesh"),
-        ({"rank": 0, "world_size": 1, "group": object()}, "rank and group say the same"),
-        ({"partition": 1}, "partition must be True or False"),
+        ({"mesh": Mesh(), "group": object()}, "group and mesh say the same"),
         ({"group": "world"}, "group must be a process group"),
         ({"mesh": "x"}, "mesh must be a DeviceMesh"),
         ({"mesh": Mesh(), "data": ()}, "each once, of dp, tp, not \\(\\)"),
@@ -192,7 +191,7 @@ class Mesh:
 )
 def test_what_does_not_go_together(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(uio.PipelineError, match=says):
-        ranks_of(**arguments)
+        place_of_rank(ranks=Ranks(**arguments))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import uio_pipes as uio
 from uio_pipes.run.lane_runner import Message
-from uio_pipes.run.ranks import _packed, _unpacked, ranks_of
+from uio_pipes.run.ranks import _packed, _unpacked, place_of_rank
 from uio_pipes.run.shared_memory import ALIGN
 from uio_pipes.run.tuning import WorkerPlan
 
@@ -151,8 +151,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Notes], str, list[dict[str, Any]]]] = { 
     "on a device": (on_a_device, "", [{"num_workers": 1}, {}]),
     "moving workers": (with_moving_workers, "", [{}]),
     "broken for all": (whole_epochs, "all", [{"uneven": "stop"}]),
-    "an error": (until_an_error, "all", [{"uneven": "join", "on_error": "raise", "num_workers": n} for n in (0, 1)]),
-    "too many failures": (until_an_error, "all", [{"uneven": "join", "max_failures": 0}]),
+    "an error": (until_an_error, "all", [{"uneven": "join", "failures": "raise", "num_workers": n} for n in (0, 1)]),
+    "too many failures": (until_an_error, "all", [{"uneven": "join", "failures": uio.Failures(max_failures=0)}]),
     "a damaged state": (from_a_state_that_cannot_be_restored, "", [{"num_workers": n} for n in (0, 1)]),
 }
 
@@ -172,14 +172,14 @@ def run(rank: int, folder: str, which: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
     shape, names, data = MESHES[which]
     where: dict[str, Any] = {"mesh": init_device_mesh("cpu", shape, mesh_dim_names=names), "data": data}
-    place, done = ranks_of(**where, peers="receive"), list[Any]()
+    place, done = place_of_rank(ranks=uio.Ranks(**where, peers="receive")), list[Any]()
     for name, (program, who, several) in PROGRAMS.items():
         for options in several:
             made = {}
             for peers in ("read", "receive"):
                 broken = who == "all" and (peers == "read" or place.reads)
                 calls.clear()
-                made[peers] = program(**where, **options, peers=peers)
+                made[peers] = program(**options, ranks=uio.Ranks(**where, peers=peers))
                 if name == "two loaders":  # which has no workers
                     assert (calls["read"] > 0) == (place.reads or peers == "read")
             done.append((f"{name} {options}", place.rank, place.peer, made))
@@ -190,7 +190,7 @@ def run(rank: int, folder: str, which: str) -> None:
 
 
 def last_words(where: dict[str, Any]) -> dict[str, Any]:
-    loader, got = made(on_error="raise", uneven="stop", peers="receive", **where), []
+    loader, got = made(failures="raise", uneven="stop", ranks=uio.Ranks(**where, peers="receive")), []
     try:
         for batch in loader:
             got.append(digest(batch))
@@ -255,13 +255,12 @@ def test_a_message_keeps_every_bit() -> None:
     ("options", "says"),
     [
         ({"peers": "wait"}, "peers must be 'read' or 'receive'"),
-        ({"peers": "receive"}, "give mesh=…, too"),
-        ({"peers": "receive", "rank": 0, "world_size": 2}, "give mesh=…, too"),
+        ({"peers": "receive"}, "give mesh=…"),
     ],
 )
 def test_what_does_not_go_together(options: dict[str, Any], says: str) -> None:
     with pytest.raises(uio.PipelineError, match=says):
-        uio.Loader(graph(), **options)
+        uio.Ranks(**options)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def before_it_saves(leaves: Callable[[], None]) -> None:
 
 def which_reads(leaves: Callable[[], None]) -> None:
     mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
-    for number, _ in enumerate(made(mesh=mesh, data="dp", peers="receive")):
+    for number, _ in enumerate(made(ranks=uio.Ranks(mesh=mesh, data="dp", peers="receive"))):
         if number == 3:
             lose_patience() if dist.get_rank() else leaves()
 

@@ -77,7 +77,7 @@ def local(pipeline: uio.Pipeline, **options: Any) -> uio.Loader:
 
 
 def remote(pipeline: uio.Pipeline, **options: Any) -> uio.Loader:
-    return uio.Loader(pipeline, seed=5, lanes=4, workers=uio.RayWorkers(2), **options)
+    return uio.Loader(pipeline, seed=5, lanes=4, num_workers=uio.RayWorkers(2), **options)
 
 
 def stripped(state: State) -> State:
@@ -181,7 +181,7 @@ def test_batches_that_were_passed_over_are_not_passed_over_again(
         loader.skip(7)
         return ran + run(loader, each=lambda step: flag.touch() if kill and step == 1 else None)
 
-    assert skipping(remote(graph, prefetch=1), kill=True) == skipping(local(graph), kill=False)
+    assert skipping(remote(graph, prefetch_factor=1), kill=True) == skipping(local(graph), kill=False)
 
 
 def test_actors_that_die_at_the_same_batch_each_time_are_an_error(cluster: Cluster, shards: corpus.Corpus) -> None:
@@ -207,7 +207,7 @@ def test_an_error_of_a_lane_is_that_of_a_local_worker(cluster: Cluster, shards: 
     for make in (local, remote):
         got: list[str] = []
         with pytest.raises(uio.DataError) as caught:
-            got.extend(batch[0]["key"] for batch in make(graph, on_error="raise"))
+            got.extend(batch[0]["key"] for batch in make(graph, failures="raise"))
         traceback.clear_frames(caught.tb)  # and with them the loader
         errors.append((got, type(caught.value), str(caught.value), "no such thing" in str(caught.value.__cause__)))
     assert errors[0] == errors[1]
@@ -221,7 +221,7 @@ def test_what_an_actor_prepares_is_bounded_by_prefetch(cluster: Cluster, shards:
             file.write(f"{sample['key']}\n")
         return sample
 
-    loader = remote(uio.from_shard_list(shards.list).map(note).batch(1), prefetch=3)
+    loader = remote(uio.from_shard_list(shards.list).map(note).batch(1), prefetch_factor=3)
     batches = iter(loader)
     taken = [next(batches)[0]["key"] for _ in range(8)]
     fleet = loader._options.fleet
@@ -263,9 +263,7 @@ def test_the_speed_of_a_node_is_that_of_its_work() -> None:
         (lambda: uio.RayWorkers(0), "count must be a whole number, 1 or more, not 0"),
         (lambda: uio.RayWorkers(2, {"max_restarts": 3}), "options must be of .*num_cpus.*, not 'max_restarts'"),
         (lambda: uio.RayWorkers(2, 3), "options must be a mapping, not 3"),  # type: ignore[arg-type]
-        (lambda: remote(_texts(), num_workers=2), "exclude each other: leave out one"),
-        (lambda: remote(_texts(), num_workers="auto"), "exclude each other: leave out one"),
-        (lambda: uio.Loader(_texts(), workers=2), r"must be uio\.RayWorkers\(…\), not 2"),  # type: ignore[arg-type]
+        (lambda: uio.Loader(_texts(), num_workers=uio.RayWorkers), "num_workers must be a whole number"),
     ],
 )
 def test_wrong_arguments_are_refused(make: Callable[[], Any], match: str) -> None:
@@ -274,7 +272,7 @@ def test_wrong_arguments_are_refused(make: Callable[[], Any], match: str) -> Non
 
 
 def test_an_option_that_ray_refuses_is_named(cluster: Cluster) -> None:
-    loader = uio.Loader(_texts(), workers=uio.RayWorkers(1, {"num_cpus": -1}))
+    loader = uio.Loader(_texts(), num_workers=uio.RayWorkers(1, {"num_cpus": -1}))
     with pytest.raises(uio.PipelineError, match=r"RayWorkers: options=\{'num_cpus': -1\}: .*num_cpus"):
         next(iter(loader))
 
@@ -284,7 +282,7 @@ def _texts() -> uio.Pipeline:
 
 
 def test_lanes_are_as_many_as_the_actors() -> None:
-    loader = uio.Loader(uio.from_shard_list("x.list"), workers=uio.RayWorkers(3), rank=0, world_size=2)
+    loader = uio.Loader(uio.from_shard_list("x.list"), num_workers=uio.RayWorkers(3), rank=0, world_size=2)
     assert (loader.num_workers, loader.lanes) == (3, 6)
 
 
@@ -322,6 +320,6 @@ def test_a_loader_of_which_no_actor_can_start_says_so_after_a_time(
     monkeypatch.setattr(ray_fleet, "TOLD", 0.0)
     monkeypatch.setattr(ray_fleet, "MOST", 1.0)
     graph = uio.from_iterable([{"key": "U0", "txt": "a"}]).sharding_filter().batch(1)
-    loader = uio.Loader(graph, workers=uio.RayWorkers(1, {"resources": {"moon": 1}}))
+    loader = uio.Loader(graph, num_workers=uio.RayWorkers(1, {"resources": {"moon": 1}}))
     with pytest.raises(RuntimeError, match=r"1 Ray actor of 1 not started yet, for \d+ s\. Is .*'moon'.*Free: "):
         next(iter(loader))

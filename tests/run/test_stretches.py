@@ -10,7 +10,8 @@ from journeys import training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.reports.steps import Replay, seen, steps
+from uio_pipes.reports.steps import seen, steps
+from uio_pipes.run.replay import Replay
 
 State = dict[str, str]
 OPTIONS: dict[str, Any] = {"seed": 3, "uneven": "join"}

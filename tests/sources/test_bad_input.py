@@ -123,7 +123,7 @@ def test_skipped_counted_and_named(tmp_path: Path, name: str, workers: int, capl
 def test_a_strict_run_stops_with_the_reason(tmp_path: Path, name: str) -> None:
     damage = DAMAGES[name]
     with pytest.raises(uio.DataError) as error:
-        delivered(corpus(tmp_path, damage), on_error="raise")
+        delivered(corpus(tmp_path, damage), failures="raise")
     assert error.value.reason in damage.reason.split("|")
     assert "bad.tar" in error.value.url
 
@@ -134,7 +134,7 @@ def test_a_strict_run_stops_in_a_worker_with_the_reason(tmp_path: Path) -> None:
         root.mkdir()
         path = corpus(root, DAMAGES[name])
         with pytest.raises(uio.DataError) as error:
-            delivered(path, on_error="raise", num_workers=1)
+            delivered(path, failures="raise", num_workers=1)
         assert error.value.reason == DAMAGES[name].reason
 
 
@@ -223,7 +223,7 @@ def test_flipped_byte_is_never_silent(
     assert stats.utterances == len(got)
     assert f"bad.tar.{suffix}" in caplog.text
     with pytest.raises(uio.DataError) as error:
-        delivered(path, on_error="raise")
+        delivered(path, failures="raise")
     assert f"bad.tar.{suffix}" in error.value.url
 
 
@@ -235,7 +235,7 @@ def test_cut_off_stream_is_never_silent(tmp_path: Path, suffix: str) -> None:
     assert set(FIRST) <= set(got)
     assert "K014" in got
     with pytest.raises(uio.DataError) as error:
-        delivered(path, on_error="raise")
+        delivered(path, failures="raise")
     assert error.value.reason in ("truncated", "corrupt_stream")
 
 
@@ -265,29 +265,29 @@ def all_bad(root: Path, count: int) -> str:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_total_budget_stops_and_names_the_last_error_and_the_remedy(tmp_path: Path, workers: int) -> None:
     path = all_bad(tmp_path, 20)
-    assert delivered(path, max_failures=10)[1].failures == 10
+    assert delivered(path, failures=uio.Failures(max_failures=10))[1].failures == 10
     with pytest.raises(uio.TooManyFailures) as error:
-        delivered(path, max_failures=9, num_workers=workers)
+        delivered(path, failures=uio.Failures(max_failures=9), num_workers=workers)
     message = str(error.value)
     assert "10 failures" in message
     assert "max_failures=9" in message
     assert "x.tar" in message
     assert "K019" in message
-    assert "Loader(max_failures=" in message
+    assert "Loader(failures=uio.Failures(max_failures=" in message
 
 
 def test_a_budget_of_none_stops_at_the_first(tmp_path: Path) -> None:
     with pytest.raises(uio.TooManyFailures, match="K001"):
-        delivered(all_bad(tmp_path, 20), max_failures=0)
+        delivered(all_bad(tmp_path, 20), failures=uio.Failures(max_failures=0))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_failures_in_a_row_stop_and_name_the_last_error_and_the_remedy(tmp_path: Path, workers: int) -> None:
     names = [shard(tmp_path / "a.tar", members(2)), *(tmp_path / f"none{i}.tar" for i in range(8))]
     path = shard_list(tmp_path / "x.list", names)
-    assert delivered(path, max_consecutive_failures=8)[1].failures == 8
+    assert delivered(path, failures=uio.Failures(max_consecutive_failures=8))[1].failures == 8
     with pytest.raises(uio.TooManyFailures) as error:
-        delivered(path, max_consecutive_failures=7, num_workers=workers)
+        delivered(path, failures=uio.Failures(max_consecutive_failures=7), num_workers=workers)
     message = str(error.value)
     assert "8 failures in a row" in message
     assert "max_consecutive_failures=7" in message
@@ -296,16 +296,16 @@ def test_failures_in_a_row_stop_and_name_the_last_error_and_the_remedy(tmp_path:
 
 
 def test_a_success_between_ends_a_row(tmp_path: Path) -> None:
-    got, stats = delivered(all_bad(tmp_path, 20), max_consecutive_failures=1)
+    got, stats = delivered(all_bad(tmp_path, 20), failures=uio.Failures(max_consecutive_failures=1))
     assert (len(got), stats.failures) == (10, 10)
 
 
 def test_budget_goes_on_after_a_resume(tmp_path: Path) -> None:
     pipeline = graph(all_bad(tmp_path, 20))
-    first = uio.Loader(pipeline, max_failures=9)
+    first = uio.Loader(pipeline, failures=uio.Failures(max_failures=9))
     iterator = iter(first)
     next(iterator)
-    second = uio.Loader(pipeline, max_failures=9)
+    second = uio.Loader(pipeline, failures=uio.Failures(max_failures=9))
     second.load_state_dict(first.state_dict())
     with pytest.raises(uio.TooManyFailures, match="10 failures"):
         list(second)
@@ -315,7 +315,7 @@ def test_total_budget_is_one_for_all_lanes_of_a_rank(tmp_path: Path) -> None:
     path = shard_list(tmp_path / "x.list", [tmp_path / f"none{i}.tar" for i in range(6)] + [all_bad(tmp_path, 2)] * 2)
     for workers in (0, 2):
         with pytest.raises(uio.TooManyFailures, match="max_failures=5"):
-            delivered(path, lanes=4, num_workers=workers, max_failures=5)
+            delivered(path, lanes=4, num_workers=workers, failures=uio.Failures(max_failures=5))
 
 
 def test_all_shards_missing_ends_with_counts_not_in_silence(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_function_that_raises_is_a_failure_with_its_own_message(
     assert re.search(text, caplog.text)
     assert "R001" in caplog.text
     with pytest.raises(uio.DataError, match=text) as error:
-        run(pipeline, on_error="raise", num_workers=workers)
+        run(pipeline, failures="raise", num_workers=workers)
     assert (error.value.reason, error.value.member) == (reason, "R001")
 
 
@@ -377,7 +377,7 @@ def test_a_deferred_function_that_raises_is_a_failure_too(tmp_path: Path) -> Non
 def test_a_strict_run_shows_the_users_exception_as_well(tmp_path: Path) -> None:
     pipeline = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().map(refuse)
     with pytest.raises(uio.DataError) as error:
-        run(pipeline, on_error="raise")
+        run(pipeline, failures="raise")
     assert isinstance(error.value.__cause__ or error.value.__context__, LookupError)
 
 
@@ -403,7 +403,7 @@ def test_a_function_on_batches_that_forgets_its_return_stops_the_run(tmp_path: P
 def test_a_flat_map_that_yields_no_utterances_is_told(tmp_path: Path, result: Any) -> None:
     pipeline = uio.from_raw_list(raw_items(tmp_path, 3)).flat_map(lambda s: result)
     with pytest.raises(uio.UioError, match="flat_map"):
-        run(pipeline, on_error="raise")
+        run(pipeline, failures="raise")
 
 
 class Unpicklable(Exception):

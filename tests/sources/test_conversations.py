@@ -186,7 +186,7 @@ def test_relative_paths_start_at_the_manifest_or_at_the_root_that_is_given(tmp_p
 
 def test_a_missing_file_names_line_and_recording(tmp_path: Path) -> None:
     chat = write(tmp_path / "chat.jsonl", [of_sharegpt(0)])
-    loader = uio.Loader(uio.from_conversations(chat).decode_audio(of="audio").batch(1), on_error="raise")
+    loader = uio.Loader(uio.from_conversations(chat).decode_audio(of="audio").batch(1), failures="raise")
     message = r"recording 1 of 'audio': no such file, neither from the manifest's .*\(named in .*chat.jsonl, line 1\)"
     with pytest.raises(uio.DataError, match=message):
         list(loader)
@@ -302,7 +302,7 @@ def test_a_damaged_line_costs_one_conversation(tmp_path: Path, line: dict[str, A
     assert [key for batch in loader for key in keys_of(batch)] == ["text-0", "text-1"]
     assert loader.stats().skipped == {reason: 1}
     with pytest.raises(uio.DataError, match=rf"chat.jsonl, line 2.*{message}"):
-        list(uio.Loader(uio.from_conversations(chat).batch(1), on_error="raise"))
+        list(uio.Loader(uio.from_conversations(chat).batch(1), failures="raise"))
 
 
 def test_lines_marked_skipme_are_counted_and_no_failures(tmp_path: Path) -> None:

@@ -417,7 +417,7 @@ def test_a_bad_utterance_is_counted_and_the_others_stay(name: str, tmp_path: Pat
     assert [s["key"] for s in made] == ["T0000", "T0001", "T0003"]
     assert stats.skipped == {reason: 1}
     with pytest.raises(uio.DataError, match="metainfo") as raised:
-        run(uio.from_indexed(folder), on_error="raise")
+        run(uio.from_indexed(folder), failures="raise")
     assert raised.value.offset == len(texts[0]) + len(texts[1]) or name == "bad_segment"
 
 

@@ -17,7 +17,7 @@ from kaldi_data import KaldiCorpus, recordings, write
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, PipelineError, TooManyFailures
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.ledger import Failures, Ledger
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> KaldiCorpus:
 
 
 def run(pipeline: uio.Pipeline, **policy: Any) -> tuple[list[uio.Sample], Ledger]:
-    ledger = Ledger(Policy(**policy))
+    ledger = Ledger(Failures(**policy))
     node = pipeline.build(Lane(ledger))
     node.reset(None)
     samples = []
@@ -133,7 +133,7 @@ def test_what_the_tables_do_not_share_is_counted_by_reason(whole: KaldiCorpus, t
     assert "wav.scp, line 2" in ledger.reports[0]
     assert "text, line 7" in ledger.reports[3]
     with pytest.raises(uio.DataError, match="missing_text"):
-        run(uio.from_kaldi(tmp_path), on_error="raise")
+        run(uio.from_kaldi(tmp_path), failures="raise")
 
 
 def test_segments_of_unknown_recordings_and_impossible_ones_are_counted(cut: KaldiCorpus, tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_arks_that_only_kaldiio_reads_are_named(function: str, message: str, tmp
     kaldiio.save_ark(str(tmp_path / "a.ark"), arrays, scp=str(tmp_path / "a.scp"), write_function=function)
     (tmp_path / "text").write_text("a x\n")
     with pytest.raises(uio.UioError, match=message):
-        list(uio.Loader(uio.from_kaldi(tmp_path / "a.scp", tmp_path / "text").batch(1), on_error="raise"))
+        list(uio.Loader(uio.from_kaldi(tmp_path / "a.scp", tmp_path / "text").batch(1), failures="raise"))
 
 
 def test_a_line_of_several_files_is_espnets(tmp_path: Path) -> None:
@@ -380,4 +380,4 @@ def test_a_line_of_several_files_is_espnets(tmp_path: Path) -> None:
     with pytest.raises(
         uio.UioError, match=r"names 2 files, as ESPnet's wav\.scp of several channels.*sox -M \S+a\.wav"
     ):
-        list(uio.Loader(graph, on_error="raise"))
+        list(uio.Loader(graph, failures="raise"))

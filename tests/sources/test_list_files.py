@@ -136,7 +136,7 @@ def test_web_server_without_the_shard_names_the_url_and_the_line(web: tuple[str,
     url, root = web
     path = shard_list(root / "x.list", ["# one", f"{url}/none.tar"])
     with pytest.raises(uio.DataError) as error:
-        run(uio.from_shard_list(path), on_error="raise")
+        run(uio.from_shard_list(path), failures="raise")
     assert error.value.reason == "missing_file"
     assert f"{url}/none.tar" in str(error.value)
     assert "x.list, line 2" in str(error.value)

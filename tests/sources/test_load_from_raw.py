@@ -55,7 +55,7 @@ def test_segments_are_cut_to_the_sample(tmp_path: Path, start: float | None, end
     item: dict[str, Any] = {"key": "a", "wav": str(path), "txt": "t"}
     item |= {} if start is None else {"start": start}
     item |= {} if end is None else {"end": end}
-    got, _ = waves([item], on_error="raise")
+    got, _ = waves([item], failures="raise")
     first, last = round((start or 0) * 8000), 1601 if end is None else round(end * 8000)
     assert torch.equal(got["a"], as_soundfile_reads(str(path), first, last))
 
@@ -73,7 +73,7 @@ def test_neighbouring_segments_make_up_the_recording(tmp_path: Path) -> None:
     path.write_bytes(audio(8000))
     cuts = [0, 0.1234, 0.33333, 0.5, 0.50105, 1.0]
     items = [{"key": str(i), "wav": str(path), "txt": "t", "start": cuts[i], "end": cuts[i + 1]} for i in range(5)]
-    got, _ = waves(items, on_error="raise")
+    got, _ = waves(items, failures="raise")
     assert torch.equal(torch.cat(list(got.values()), 1), as_soundfile_reads(str(path)))
 
 
@@ -129,7 +129,7 @@ def test_features_of_other_width_name_the_utterance(tmp_path: Path) -> None:
         np.save(tmp_path / f"{key}.npy", np.ones((5, bins), np.float32))
         items.append({"key": key, "feat": str(tmp_path / f"{key}.npy"), "txt": "t"})
     with pytest.raises(uio.UioError, match="narrow"):
-        run(uio.from_raw_list(items).batch(3).pad(), on_error="raise")
+        run(uio.from_raw_list(items).batch(3).pad(), failures="raise")
 
 
 # Durations
@@ -189,7 +189,7 @@ def test_duration_below_the_truth_is_a_length_mismatch_naming_it(tmp_path: Path)
     path.write_bytes(audio(8000))
     said = r"has 1\.000 s, at most 0\.600 s were planned: `duration`, 0\.5 in its entry, is too short"
     with pytest.raises(uio.DataError, match=said) as error:
-        planned_within({"key": "a", "wav": str(path), "txt": "t", "duration": 0.5}, on_error="raise")
+        planned_within({"key": "a", "wav": str(path), "txt": "t", "duration": 0.5}, failures="raise")
     assert error.value.reason == "length_mismatch"
     assert error.value.member == "a"
 
@@ -244,7 +244,7 @@ def test_wrong_line_stops_a_strict_run(tmp_path: Path, reason: str, line: Any) -
     good = raw_items(tmp_path, 1)
     path = raw_list(tmp_path / "x.list", [good[0], line])
     with pytest.raises(uio.DataError, match="line 2") as error:
-        run(uio.from_raw_list(path).decode_audio(), on_error="raise")
+        run(uio.from_raw_list(path).decode_audio(), failures="raise")
     assert error.value.reason == reason
 
 
@@ -253,7 +253,7 @@ def test_a_key_or_text_that_is_a_number_is_not_called_missing(tmp_path: Path) ->
     (item,) = raw_items(tmp_path, 1)
     for field in ("key", "txt"):
         try:
-            got, _ = waves([{**item, field: 7}], on_error="raise")
+            got, _ = waves([{**item, field: 7}], failures="raise")
         except uio.DataError as error:
             assert "7" in error.message or "str" in error.message  # noqa: PT017
         else:
@@ -261,7 +261,7 @@ def test_a_key_or_text_that_is_a_number_is_not_called_missing(tmp_path: Path) ->
 
 
 def test_empty_text_is_a_text(tmp_path: Path) -> None:
-    got, _ = waves(raw_items(tmp_path, 1, txt=""), on_error="raise")
+    got, _ = waves(raw_items(tmp_path, 1, txt=""), failures="raise")
     assert len(got) == 1
 
 
@@ -278,7 +278,7 @@ def test_missing_recording_is_missing_file_by_any_way(
     assert "R001.wav" in caplog.text
     assert "'R001'" in caplog.text
     with pytest.raises(uio.DataError) as error:
-        waves(items, on_error="raise")
+        waves(items, failures="raise")
     assert (error.value.reason, error.value.member) == ("missing_file", "R001")
 
 
@@ -293,7 +293,7 @@ def test_unknown_protocol_is_a_failure_that_names_it(tmp_path: Path) -> None:
     items = raw_items(tmp_path, 2)
     items[0]["wav"] = "nosuch://x.wav"
     with pytest.raises(uio.DataError, match="nosuch") as error:
-        waves(items, on_error="raise")
+        waves(items, failures="raise")
     assert error.value.reason == "unopenable"
 
 
@@ -316,7 +316,7 @@ def test_and_is_so_too_where_batches_are_planned(tmp_path: Path, segment: dict[s
 
 
 def test_segment_may_end_a_rounding_error_after_its_recording(tmp_path: Path) -> None:
-    got, _ = waves(raw_items(tmp_path, 1, start=0.1, end=0.205), on_error="raise")
+    got, _ = waves(raw_items(tmp_path, 1, start=0.1, end=0.205), failures="raise")
     assert got["R000"].shape == (1, 800)
 
 

@@ -180,7 +180,7 @@ def test_an_utterance_without_the_named_text_is_counted(name: str, tmp_path: Pat
     assert loader.stats().skipped == {"missing_text": 1}
     graph = lacking(name, tmp_path)
     with pytest.raises(uio.DataError, match="said") as caught:
-        list(uio.Loader(graph, on_error="raise"))
+        list(uio.Loader(graph, failures="raise"))
     assert (caught.value.reason, caught.value.member) == ("missing_text", "1")
 
 
@@ -332,7 +332,7 @@ def test_an_array_beside_the_audio_that_is_no_features_is_told_how_to_be_named(t
     (tmp_path / "a.tar").write_bytes(corpus._tar(members))
     graph = uio.from_shard_list(tmp_path / "a.tar").decode_audio().fbank().batch(3).pad()
     with pytest.raises(uio.DataError, match="bad_features") as caught:
-        list(uio.Loader(graph, on_error="raise"))
+        list(uio.Loader(graph, failures="raise"))
     (line,) = re.findall(r"fields=({.*?})", str(caught.value))
     fields = json.loads(line)
     named = uio.from_shard_list(tmp_path / "a.tar", fields=fields)

@@ -128,7 +128,7 @@ def test_a_missing_text_of_pandas_is_no_text(tmp_path: Path) -> None:
 
 def test_a_missing_file_names_the_row_and_says_how_rows_name_files(tmp_path: Path) -> None:
     manifest = write(tmp_path / "m.json", [{"audio_filepath": "a.wav", "duration": 1.0, "shard_id": 0}])
-    loader = uio.Loader(uio.from_nemo(manifest).decode_audio().batch(1), on_error="raise")
+    loader = uio.Loader(uio.from_nemo(manifest).decode_audio().batch(1), failures="raise")
     message = r"neither from the manifest's folder nor .* tarred_audio=… \(named in .*m.json, line 1\)"
     with pytest.raises(uio.DataError, match=message):
         list(loader)

@@ -12,7 +12,7 @@ from parquet_corpus import rows, write
 
 import uio_pipes as uio
 
-LENIENT: dict[str, Any] = {"max_consecutive_failures": 10**6, "max_failures": 10**6}
+LENIENT: dict[str, Any] = {"failures": uio.Failures(max_consecutive_failures=10**6, max_failures=10**6)}
 PAGES: dict[str, Any] = {"use_dictionary": False, "data_page_size": 1, "write_batch_size": 1}
 
 
@@ -81,7 +81,7 @@ def test_a_failure_tells_file_row_group_row_and_remedy(tmp_path: Path, caplog: p
     assert "a.parquet, row group 1, row 0" in caplog.text
     assert "the column audio cannot be read there (could not verify page integrity" in caplog.text
     assert "fetch the file again" in caplog.text
-    loader = uio.Loader(uio.from_parquet(path), on_error="raise")
+    loader = uio.Loader(uio.from_parquet(path), failures="raise")
     with pytest.raises(uio.DataError, match="row group 1, row 0"):
         list(loader)
 

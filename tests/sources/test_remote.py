@@ -67,7 +67,7 @@ def batches(source: uio.Pipeline) -> uio.Pipeline:
 
 
 def delivered(pipeline: uio.Pipeline, **options: Any) -> list[str]:
-    loader = uio.Loader(batches(pipeline), seed=3, on_error="raise", **options)
+    loader = uio.Loader(batches(pipeline), seed=3, failures="raise", **options)
     return [digest(batch) for batch in loader]
 
 
@@ -148,7 +148,7 @@ def test_exhausted_retries_are_counted_with_url_offset_and_cause(server: FaultSe
     assert len(keys) < len(plain_corpus.keys)
     assert loader.stats().skipped == {"unreadable_file": 1}
     server.files[Path(urls[1]).name].faults = deque(["", *["reset 0"] * 99])
-    again = uio.Loader(uio.from_shard_list(urls).batch(4), on_error="raise")
+    again = uio.Loader(uio.from_shard_list(urls).batch(4), failures="raise")
     with pytest.raises(DataError, match=r"given up after 4 attempts.*Connection reset") as caught:
         list(again)
     assert caught.value.url == urls[1]
@@ -221,7 +221,7 @@ def everything_said(pipeline: uio.Pipeline, caplog: pytest.LogCaptureFixture, **
     for _ in it:
         said += [str(loader.state_dict()), repr(loader.stats())]
     try:
-        list(uio.Loader(pipeline, **options, on_error="raise"))
+        list(uio.Loader(pipeline, **options, failures="raise"))
     except uio.UioError as error:
         import traceback
 
@@ -292,7 +292,7 @@ def test_storage_options_reach_everything_and_are_told_to_nobody(
 )
 def test_an_unknown_protocol_names_the_package(url: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        list(uio.Loader(uio.from_shard_list([url]).batch(1), on_error="raise"))
+        list(uio.Loader(uio.from_shard_list([url]).batch(1), failures="raise"))
     with pytest.raises(ListError, match=message):
         list(uio.Loader(uio.from_shard_list(url.replace(".tar", ".list")).batch(1)))
 

@@ -183,7 +183,7 @@ SOURCES: dict[str, Make] = {
 def said_of(pipeline: uio.Pipeline) -> Iterator[str]:
     """Whatever is printed, saved or raised along an epoch."""
     yield from (repr(pipeline), str(pipeline), repr(pipeline.stages), repr(pipeline.fingerprint()))
-    loader = uio.Loader(pipeline.batch(2), on_error="skip")
+    loader = uio.Loader(pipeline.batch(2), failures="skip")
     count = 0
     for batch in loader:
         count += len(batch)
@@ -203,7 +203,7 @@ def test_a_signature_hides_no_suffix_and_no_secret_gets_out(
     for path in server.files:  # now each file is gone, and then each fails
         server.files[path].faults.extend(["500"] * 99)
         try:
-            list(uio.Loader(pipeline.batch(2), on_error="raise"))
+            list(uio.Loader(pipeline.batch(2), failures="raise"))
         except uio.UioError as error:
             said += "".join(traceback.format_exception(error)) + repr(error)
         server.files[path].faults.clear()

@@ -140,7 +140,7 @@ def test_a_line_without_text_costs_one_utterance(tmp_path: Path, line: str, reas
     assert [sample["txt"] for batch in loader for sample in batch] == ["😀", "b"]
     assert loader.stats().skipped == {reason: 1}
     with pytest.raises(uio.DataError, match=rf"a.jsonl, line 2.*{message}"):
-        list(uio.Loader(pipeline.batch(1), on_error="raise"))
+        list(uio.Loader(pipeline.batch(1), failures="raise"))
 
 
 def test_lines_that_are_not_json_are_refused(tmp_path: Path) -> None:

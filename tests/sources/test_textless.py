@@ -118,7 +118,7 @@ def test_the_transcript_of_a_line_may_have_another_name(tmp_path: Path) -> None:
     assert loader.stats().skipped == {"missing_text": COUNT - len(SPOKEN)}
     for source in (uio.from_raw_list(lines(tmp_path)), uio.from_shard_list(shard(tmp_path))):
         with pytest.raises(uio.DataError, match="text=None, in commands --text '', takes audio without transcripts"):
-            list(uio.Loader(source, on_error="raise"))
+            list(uio.Loader(source, failures="raise"))
 
 
 @pytest.mark.parametrize("text", ["", 7])
@@ -211,6 +211,6 @@ def test_segments_need_no_transcript_if_none_is_asked_for(tmp_path: Path) -> Non
     assert [s["txt"] for s in counted] == ["said"]
     assert counted.stats().skipped == {"missing_text": 2}
     with pytest.raises(uio.DataError, match="texts=None takes segments without transcripts"):
-        list(uio.Loader(source.segments(field="segments"), on_error="raise"))
+        list(uio.Loader(source.segments(field="segments"), failures="raise"))
     cuts = source.segments(of="recording", cut_seconds=(0.1, 0.2), texts=None)
     assert all("txt" not in s for s in uio.Loader(cuts))

@@ -23,7 +23,7 @@ def wavs(items: list[dict[str, Any]], *stages: Any, **options: Any) -> list[torc
     graph = uio.from_raw_list(items).decode_audio()
     for stage in stages:
         graph = stage(graph)
-    return [b["wav"] for b in run(graph, on_error="raise", **options)[0]]
+    return [b["wav"] for b in run(graph, failures="raise", **options)[0]]
 
 
 def ratios(items: list[dict[str, Any]], noises: str, snr: tuple[float, float], **options: Any) -> np.ndarray:
@@ -61,12 +61,12 @@ def test_shards_of_noise_serve_every_lane_alike(tmp_path: Path, lanes: int) -> N
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_estimate_of_memory_includes_the_cache_once_for_all_lanes(tmp_path: Path, noises: str, lanes: int) -> None:
-    from uio_pipes.core.ledger import Policy
+    from uio_pipes.core.ledger import Failures
     from uio_pipes.run.lane_runner import LaneStream, RunSpec
     from uio_pipes.run.state import LaneState
 
     graph = uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio().add_noise(noises, cache_mb=12)
-    spec = RunSpec(graph, lanes, 0, 0, Policy())
+    spec = RunSpec(graph, lanes, 0, 0, Failures())
     first = next(LaneStream(spec, {i: LaneState(0) for i in range(lanes)}))
     assert first.memory == pytest.approx(12 << 20, abs=10)
 
@@ -85,7 +85,7 @@ def test_bad_noise_fails_the_utterance_and_is_counted_and_named(
     left = set(keys(batches))
     assert any(f"member '{i['key']}'" in caplog.text for i in items if i["key"] not in left)
     with pytest.raises(uio.DataError, match=r"0\.wav: .*take it off the list \[bad_noise\]"):
-        run(uio.from_raw_list(items).decode_audio().add_noise(noises), on_error="raise")
+        run(uio.from_raw_list(items).decode_audio().add_noise(noises), failures="raise")
 
 
 def test_describing_reads_nothing_and_building_reads_the_list(tmp_path: Path) -> None:

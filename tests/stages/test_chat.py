@@ -44,7 +44,7 @@ def talks(*conversations: Any) -> uio.Pipeline:
 
 
 def only(graph: uio.Pipeline, **options: Any) -> Any:
-    [sample] = uio.Loader(graph, on_error="raise", **options)
+    [sample] = uio.Loader(graph, failures="raise", **options)
     return sample
 
 

@@ -56,7 +56,7 @@ def test_empty_texts_are_taken_only_if_there_is_no_other(tmp_path: Path) -> None
 def test_none_is_counted(tmp_path: Path) -> None:
     folder = touchdataset.write(tmp_path, touchdataset.speech(4))
     assert texts(uio.from_indexed(folder).choose_text(["speaker"])) == (["S0", "S1", "S2", "S0"], {})
-    loader = uio.Loader(uio.from_indexed(folder).choose_text(["whisper", "info.whisper"]), on_error="raise")
+    loader = uio.Loader(uio.from_indexed(folder).choose_text(["whisper", "info.whisper"]), failures="raise")
     with pytest.raises(uio.DataError, match=r"has none of whisper, info\.whisper") as raised:
         next(iter(loader))
     assert raised.value.reason == "missing_text"
@@ -97,7 +97,7 @@ def test_a_transcript_of_a_shard_is_a_member_of_its_own(tmp_path: Path) -> None:
     source = uio.from_shard_list(str(tmp_path / "a.tar"))
     assert chosen(source.choose_text(["whisper", "txt"])) == ["你好"]
     with pytest.raises(uio.DataError, match="bad is not UTF-8"):
-        list(uio.Loader(source.choose_text(["bad", "txt"]).map(_without_audio), on_error="raise"))
+        list(uio.Loader(source.choose_text(["bad", "txt"]).map(_without_audio), failures="raise"))
 
 
 @pytest.fixture

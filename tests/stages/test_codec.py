@@ -17,7 +17,7 @@ def test_each_codec_is_about_equally_often() -> None:
     wanted = {transcode(wav, 8000, codec, 0.9).numpy().tobytes(): codec for codec in ("mp3", "gsm", "mulaw")}
     rows = [{"key": f"{i}", "wav": wav, "sample_rate": 8000} for i in range(300)]
     graph = uio.from_iterable(rows).codec(["mp3", "gsm", "mulaw"], compression_level=(0.9, 0.9))
-    counts = Counter(wanted[b["wav"].numpy().tobytes()] for b in run(graph, on_error="raise")[0])
+    counts = Counter(wanted[b["wav"].numpy().tobytes()] for b in run(graph, failures="raise")[0])
     assert sum((n - 100) ** 2 / 100 for n in counts.values()) < 13.8
     assert len(counts) == 3
 
@@ -30,7 +30,7 @@ def test_one_codec_may_be_given_by_its_name() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_worker_makes_the_same_bits(tmp_path: Path, codec: str) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 4)).decode_audio().codec([codec])
-    wavs = [[b["wav"] for b in run(graph, on_error="raise", num_workers=n)[0]] for n in (0, 2)]
+    wavs = [[b["wav"] for b in run(graph, failures="raise", num_workers=n)[0]] for n in (0, 2)]
     assert all(torch.equal(a, b) for a, b in zip(*wavs, strict=True))
 
 

@@ -51,7 +51,7 @@ def test_neighbours_are_joined_up_to_the_bound_and_none_is_lost(lengths: list[in
 def test_everything_is_in_a_row(items: list[dict[str, Any]]) -> None:
     plain, _ = run(uio.from_raw_list(items).decode_audio().tokenize(code_points).fbank(8))
     graph = uio.from_raw_list(items).decode_audio().tokenize(code_points).fbank(8).concat(max_seconds=0.7)
-    batches, loader = run(graph, on_error="raise")
+    batches, loader = run(graph, failures="raise")
     assert parts_of(batches)[0] == ["R000", "R001", "R002"]
     by_key = {b["key"]: b for b in plain}
     for batch, group in zip(batches, parts_of(batches), strict=True):
@@ -82,7 +82,7 @@ def test_stands_before_and_behind_every_stage(
     items: list[dict[str, Any]], stages: Any, order: Callable[[uio.Pipeline], uio.Pipeline]
 ) -> None:
     graph = order(stages(uio.from_raw_list(items).decode_audio())).dynamic_batch(400).pad()
-    batches, loader = run(graph, on_error="raise")
+    batches, loader = run(graph, failures="raise")
     assert sorted(k for group in parts_of(batches) for k in group) == [i["key"] for i in items]
     for batch in batches:
         assert (batch["target"] >= 0).sum() == batch["target_lengths"].sum() == 2 * sum(map(len, parts_of([batch])))
@@ -111,7 +111,7 @@ def test_plan_is_never_below_what_comes_out(items: list[dict[str, Any]], duratio
 
 def test_precomputed_features_are_joined(feature_corpus: Corpus) -> None:
     plain = {b["key"]: b["feat"] for b in run(uio.from_shard_list(feature_corpus.list))[0]}
-    batches, _ = run(uio.from_shard_list(feature_corpus.list).concat(max_frames=500), on_error="raise")
+    batches, _ = run(uio.from_shard_list(feature_corpus.list).concat(max_frames=500), failures="raise")
     assert [k for group in parts_of(batches) for k in group] == list(feature_corpus.keys)
     assert 2 < len(batches) < len(plain)
     for batch, group in zip(batches, parts_of(batches), strict=True):
@@ -140,7 +140,7 @@ def test_what_all_parts_agree_on_stays(tmp_path: Path) -> None:
     for i, item in enumerate(items):
         item["speaker"] = ["a", "a", "b", "a"][i]
         item["duration"] = 0.3
-    batches, _ = run(uio.from_raw_list(items).decode_audio().concat(max_seconds=0.9), on_error="raise")
+    batches, _ = run(uio.from_raw_list(items).decode_audio().concat(max_seconds=0.9), failures="raise")
     assert [b.get("speaker") for b in batches] == ["a", None]
     assert [b["corpus"] for b in batches] == ["x", "x"]
     assert all("duration" not in b for b in batches)
@@ -153,7 +153,7 @@ def test_fields_that_not_all_agree_on_are_not_listed(items: list[dict[str, Any]]
 
     seen: list[dict[str, Any]] = []
     graph = uio.from_raw_list(items).decode_audio().map(name).concat(max_seconds=0.6)
-    run(graph.map(lambda s: seen.append(dict(s)) or s), on_error="raise")
+    run(graph.map(lambda s: seen.append(dict(s)) or s), failures="raise")
     assert [s.get("number") for s in seen] == [0, None, 1, 2, None]
 
 
@@ -224,7 +224,7 @@ def test_only_the_bad_part_is_left_out(tmp_path: Path, at: int, tokens: str) -> 
     stats = loader.stats()
     assert (stats.utterances, stats.failures, sum(stats.skipped.values())) == (1, 1, 1)
     with pytest.raises(uio.DataError, match=f"K{at}"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 def test_all_parts_bad_is_as_many_failures_and_nothing_comes(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_one_that_a_function_has_changed_is_left_out_as_a_whole_and_says_so(tmp_
     assert batches == []
     assert loader.stats().failures == 1
     with pytest.raises(uio.DataError, match=r"all of K0\+K1\+K2\+K3 is left out: a function after concat"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_what_cannot_be_joined_is_a_failure_that_says_so(tmp_path: Path, odd: di
     (batch,), loader = run(graph.concat(max_seconds=5))
     assert batch["key"] == "K0+K2+K3"
     assert loader.stats().skipped == {reason: 1}
-    (batch,), loader = run(graph.mono().resample(8000).concat(max_seconds=5), on_error="raise")
+    (batch,), loader = run(graph.mono().resample(8000).concat(max_seconds=5), failures="raise")
     assert batch["key"] == "K0+K1+K2+K3"
 
 
@@ -292,7 +292,7 @@ def test_undecoded_audio_stops_the_run(items: list[dict[str, Any]]) -> None:
 
 def test_flat_map_behind_makes_several_of_a_joined_one(items: list[dict[str, Any]]) -> None:
     graph = uio.from_raw_list(items).decode_audio().concat(max_seconds=0.6).flat_map(lambda s: [s, s]).speed_perturb()
-    batches, _ = run(graph, on_error="raise")
+    batches, _ = run(graph, failures="raise")
     assert len(batches) == 10
     assert batches[0]["key"] == batches[1]["key"] == "R000+R001"
     assert len({b["wav"].shape for b in batches}) > 5  # draws of their own

@@ -87,12 +87,12 @@ def test_one_that_turns_out_shorter_than_planned_is_left_out_under_the_same_name
     graph = labelled(items, "abcdefghijklmnop").ctc_filter(lambda frames: frames // 2 + 1).batch(4).pad()
     batches, loader = run(graph)
     assert (batches, loader.stats().skipped, loader.stats().failures) == ([], {"ctc_too_short": 4}, 0)
-    run(graph, on_error="raise")  # not wanted, but nothing is bad
+    run(graph, failures="raise")  # not wanted, but nothing is bad
 
 
 def test_frames_trimmed_behind_the_plan_are_no_failures(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 9) * 9).decode_audio().fbank(4).spec_trim().tokenize(code_points)
-    _, loader = run(graph.map(lambda s: {**s, "label": [1, 2] * 2}, length="same").ctc_filter(4), on_error="raise")
+    _, loader = run(graph.map(lambda s: {**s, "label": [1, 2] * 2}, length="same").ctc_filter(4), failures="raise")
     assert loader.stats().failures == 0
 
 
@@ -119,4 +119,4 @@ def test_waveforms_by_a_function_of_samples(tmp_path: Path) -> None:
 def test_without_labels_it_says_what_is_missing(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio().fbank(8).ctc_filter().batch(3).pad()
     with pytest.raises(uio.DataError, match=r"tokenize.* missing before ctc_filter"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")

@@ -37,7 +37,7 @@ def reference(root: Path, data: bytes, suffix: str) -> torch.Tensor:
 def test_formats_are_decoded_as_soundfile_does(tmp_path: Path, suffix: str, workers: int) -> None:
     form, subtype = FORMATS[suffix]
     data = [audio(n, i, rate=16_000, form=form, subtype=subtype) for i, n in enumerate((16_000, 5_001))]
-    batches, loader = run(pipeline(tmp_path, suffix, data).decode_audio(), on_error="raise", num_workers=workers)
+    batches, loader = run(pipeline(tmp_path, suffix, data).decode_audio(), failures="raise", num_workers=workers)
     assert keys(batches) == ["K0", "K1"]
     for batch, each in zip(batches, data, strict=True):
         assert batch["wav"].dtype == torch.float32
@@ -51,7 +51,7 @@ def test_formats_are_decoded_as_soundfile_does(tmp_path: Path, suffix: str, work
 @pytest.mark.parametrize("channels", [1, 2])
 def test_encodings_of_wav(tmp_path: Path, subtype: str, channels: int) -> None:
     data = audio(1603, 1, channels=channels, subtype=subtype)
-    (batch,), _ = run(pipeline(tmp_path, "wav", [data]).decode_audio(), on_error="raise")
+    (batch,), _ = run(pipeline(tmp_path, "wav", [data]).decode_audio(), failures="raise")
     assert torch.allclose(batch["wav"], reference(tmp_path, data, "wav")[:1], atol=1e-7)
 
 
@@ -65,7 +65,7 @@ def test_planned_length_equals_the_real_one(tmp_path: Path, suffix: str) -> None
         seen[sample["key"]] = sample.plan
         return sample
 
-    batches, _ = run(pipeline(tmp_path, suffix, data).decode_audio().map(look), on_error="raise")
+    batches, _ = run(pipeline(tmp_path, suffix, data).decode_audio().map(look), failures="raise")
     for batch in batches:
         plan = seen[batch["key"]]
         assert (plan.samples, plan.sample_rate) == (batch["wav"].shape[1], 16_000)
@@ -92,7 +92,7 @@ def test_what_only_decoding_can_measure_needs_decoding_first(tmp_path: Path) -> 
 def test_channel_choice(tmp_path: Path, suffix: str, channel: int | None) -> None:
     form, subtype = FORMATS[suffix]
     data = audio(1600, channels=3, form=form, subtype=subtype)
-    (batch,), _ = run(pipeline(tmp_path, suffix, [data]).decode_audio(channel), on_error="raise")
+    (batch,), _ = run(pipeline(tmp_path, suffix, [data]).decode_audio(channel), failures="raise")
     whole = reference(tmp_path, data, suffix)
     assert torch.equal(batch["wav"], whole if channel is None else whole[channel : channel + 1])
 
@@ -103,7 +103,7 @@ def test_missing_channel_is_a_failure_that_says_so(tmp_path: Path) -> None:
     assert keys(batches) == ["K1"]
     assert loader.stats().skipped == {"no_such_channel": 1}
     with pytest.raises(uio.DataError, match="channel 1 is wanted, the audio has 1"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 def test_several_channels_cannot_be_padded_and_the_message_says_what_to_do(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_waveforms_that_a_function_made_pass(tmp_path: Path) -> None:
     def made(sample: uio.Sample) -> dict[str, Any]:
         return {"key": sample["key"], "wav": np.ones((1, 40), np.float32), "sample_rate": 4000}
 
-    batches, _ = run(pipeline(tmp_path, "wav", [audio()]).map(made).decode_audio().batch(1).pad(), on_error="raise")
+    batches, _ = run(pipeline(tmp_path, "wav", [audio()]).map(made).decode_audio().batch(1).pad(), failures="raise")
     assert batches[0]["pcm"].tolist() == [[1.0] * 40]
 
 

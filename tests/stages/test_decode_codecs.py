@@ -60,7 +60,7 @@ def test_every_codec_can_be_sorted_filtered_and_batched(tmp_path: Path, codec: s
 @pytest.mark.parametrize("codec", CODECS)
 def test_segments_are_cut_out_and_planned(tmp_path: Path, codec: str, workers: int) -> None:
     graph = from_list(tmp_path, codec, start=0.1, end=0.25).decode_audio().sort(3)
-    batches, _ = run(graph, on_error="raise", num_workers=workers)
+    batches, _ = run(graph, failures="raise", num_workers=workers)
     assert [b["wav"].shape for b in batches] == [(1, 2400)] * 3
 
 
@@ -83,7 +83,7 @@ def test_without_the_extra_the_failure_says_what_to_install(
     monkeypatch.setitem(sys.modules, "av", None)
     assert run(graph)[1].stats().skipped == {"missing_codec": 3}
     with pytest.raises(uio.DataError, match=rf"{codec} audio .* pip install 'uio_pipes\[codecs\]'"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 def test_print_says_which_formats_are_decoded_early() -> None:
@@ -92,7 +92,7 @@ def test_print_says_which_formats_are_decoded_early() -> None:
 
 def test_noise_may_be_coded_too(tmp_path: Path) -> None:
     graph = from_list(tmp_path, "m4a").decode_audio()
-    noisy, _ = run(graph.add_noise(str(tmp_path / "*.m4a"), snr=(0, 0)), on_error="raise")
+    noisy, _ = run(graph.add_noise(str(tmp_path / "*.m4a"), snr=(0, 0)), failures="raise")
     clean, _ = run(graph)
     assert all(not torch.equal(a["wav"], b["wav"]) for a, b in zip(clean, noisy, strict=True))
 

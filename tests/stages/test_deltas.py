@@ -39,8 +39,8 @@ def test_of_a_ramp_is_its_slope_inside_and_less_at_the_edges() -> None:
 
 def test_kaldi_s_39_dimensions(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().mfcc(num_ceps=13)
-    plain, _ = run(graph, on_error="raise")
-    for a, b in zip(plain, run(graph.deltas(), on_error="raise")[0], strict=True):
+    plain, _ = run(graph, failures="raise")
+    for a, b in zip(plain, run(graph.deltas(), failures="raise")[0], strict=True):
         assert b["feat"].shape[1] == 39
         assert (b["feat"] - expected(a["feat"], 2, 5)).abs().max() < 1e-4
 

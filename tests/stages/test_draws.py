@@ -47,7 +47,7 @@ def test_draws_belong_to_seed_epoch_and_utterance(name: str, clips: str, tmp_pat
 
     def bits(items: list[dict[str, Any]], epoch: int = 0, **options: Any) -> dict[str, bytes]:
         graph = DRAWING[name](uio.from_raw_list(items).decode_audio(), clips)
-        loader = uio.Loader(graph, on_error="raise", **options)
+        loader = uio.Loader(graph, failures="raise", **options)
         loader.set_epoch(epoch)
         return {sample["key"]: sample["feat" if "feat" in sample else "wav"].numpy().tobytes() for sample in loader}
 
@@ -87,7 +87,7 @@ def test_features_that_a_function_hands_out_again_are_not_written_to(stage: Any,
         return sample
 
     items = [{"key": str(i), "wav": "none.wav", "txt": "t"} for i in range(5)]
-    assert len(run(stage(uio.from_raw_list(items).map(look_up)), on_error="raise")[0]) == 5
+    assert len(run(stage(uio.from_raw_list(items).map(look_up)), failures="raise")[0]) == 5
     assert torch.equal(torch.as_tensor(kept), before)
 
 
@@ -95,7 +95,7 @@ def test_features_that_a_function_hands_out_again_are_not_written_to(stage: Any,
 @pytest.mark.parametrize("stage", [uio.Pipeline.spec_aug, uio.Pipeline.spec_sub, uio.Pipeline.spec_trim])
 def test_short_features(stage: Any, frames: int) -> None:
     rows = [{"key": f"{i}", "feat": torch.ones(frames, 40), "txt": ""} for i in range(50)]
-    out, _ = run(stage(uio.from_iterable(rows)), on_error="raise")
+    out, _ = run(stage(uio.from_iterable(rows)), failures="raise")
     assert all(0 < len(sample["feat"]) <= frames for sample in out)
     if stage is not uio.Pipeline.spec_trim:
         assert {sample["feat"].shape for sample in out} == {(frames, 40)}

@@ -56,7 +56,7 @@ def test_real_frames_are_within_the_budget_after_speeds(tmp_path: Path, budget: 
 def test_over_the_budget_by_itself_is_a_failure_that_tells_both_numbers(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().dynamic_batch(5)
     with pytest.raises(uio.DataError, match=r"20 frames.*\(5\).*max_frames") as error:
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
     assert (error.value.reason, error.value.member) == ("over_budget", "R000")
 
 

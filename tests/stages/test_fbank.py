@@ -44,7 +44,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("window", ["povey", "hamming"])
 def test_equal_to_torchaudio(corpus: str, bins: int, window: str) -> None:
     graph = uio.from_shard_list(corpus).decode_audio().fbank(num_mel_bins=bins, window_type=window)
-    batches, _ = run(graph, on_error="raise")
+    batches, _ = run(graph, failures="raise")
     assert len(batches) == len(spoken())
     for batch in batches:
         want = kaldi.fbank(batch["wav"] * 32768, num_mel_bins=bins, window_type=window, dither=0.0, energy_floor=0.0)
@@ -54,7 +54,7 @@ def test_equal_to_torchaudio(corpus: str, bins: int, window: str) -> None:
 
 def test_equal_to_torchaudio_with_other_frames_and_rates(corpus: str) -> None:
     graph = uio.from_shard_list(corpus).decode_audio().resample(8_000).fbank(40, frame_length=32, frame_shift=8)
-    for batch in run(graph, on_error="raise")[0]:
+    for batch in run(graph, failures="raise")[0]:
         want = kaldi.fbank(
             batch["wav"] * 32768,
             sample_frequency=8_000,
@@ -145,7 +145,7 @@ def _silence(samples: int) -> bytes:
 @pytest.mark.skipif(not REAL.exists(), reason="WeNet's files are not at hand")
 def test_wenet_s_own_shard_is_read() -> None:
     path = REAL / "dataset/shards/shards_000000000.tar"
-    batches, _ = run(uio.from_shard_list(path).decode_audio().fbank(80).batch(2).pad(), on_error="raise")
+    batches, _ = run(uio.from_shard_list(path).decode_audio().fbank(80).batch(2).pad(), failures="raise")
     with tarfile.open(path) as tar:
         names = [m.name.rsplit(".", 1)[0] for m in tar if m.name.endswith(".wav")]
     assert sorted(keys(batches)) == sorted(names)

@@ -24,7 +24,7 @@ def thirds(sample: uio.Sample) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("result", [list, tuple, iter, lambda x: (y for y in x)])
 def test_any_iterable_of_mappings(tmp_path: Path, result: Any) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 2)).decode_audio().flat_map(lambda s: result(list(thirds(s))))
-    batches, loader = run(graph.fbank(20), on_error="raise")
+    batches, loader = run(graph.fbank(20), failures="raise")
     assert keys(batches) == [f"R00{i}-{j}" for i in range(2) for j in range(3)]
     assert all(b["feat"].shape == (4, 20) for b in batches)
     assert loader.stats().utterances == 6

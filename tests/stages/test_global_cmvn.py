@@ -18,7 +18,7 @@ REAL = Path(__file__).parents[3] / "shared/data/wenet/test/resources"
 
 
 def features(corpus: Corpus) -> list[np.ndarray]:
-    return [b["feat"].numpy() for b in run(uio.from_shard_list(corpus.list), on_error="raise")[0]]
+    return [b["feat"].numpy() for b in run(uio.from_shard_list(corpus.list), failures="raise")[0]]
 
 
 def sums_of(feats: list[np.ndarray]) -> np.ndarray:
@@ -66,7 +66,7 @@ def test_the_corpus_gets_mean_0_and_variance_1(
     (tmp_path / "cmvn").write_bytes(FORMS[form](sums_of(raw)))
     graph = uio.from_shard_list(feature_corpus.list).map(shifted, length="same")
     graph = graph.global_cmvn(tmp_path / "cmvn", norm_var=norm_var)
-    got = np.concatenate([b["feat"].numpy() for b in run(graph, on_error="raise")[0]])
+    got = np.concatenate([b["feat"].numpy() for b in run(graph, failures="raise")[0]])
     frames = np.concatenate(raw) * 3 + 40
     want = (frames - frames.mean(0, dtype=np.float64)) / (frames.std(0, dtype=np.float64) if norm_var else 1)
     assert got.dtype == np.float32
@@ -93,7 +93,7 @@ def apply(stats: Any, feat: torch.Tensor, **options: Any) -> torch.Tensor:
         return sample
 
     graph = uio.from_raw_list([{"key": "a", "wav": "none.wav", "txt": "t"}]).map(look_up)
-    ((batch,), _) = run(graph.global_cmvn(stats, **options), on_error="raise")
+    ((batch,), _) = run(graph.global_cmvn(stats, **options), failures="raise")
     out: torch.Tensor = batch["feat"]
     return out
 
@@ -119,7 +119,7 @@ def test_wenet_s_own_file() -> None:
     std = (torch.tensor(stats["var_stat"], dtype=torch.float64) / stats["frame_num"] - mean**2).sqrt()
     graph = uio.from_raw_list([{"key": p.stem, "wav": str(p), "txt": "t"} for p in sorted(REAL.glob("*.wav"))])
     graph = graph.decode_audio().fbank(len(mean))
-    for a, b in zip(run(graph)[0], run(graph.global_cmvn(path), on_error="raise")[0], strict=True):
+    for a, b in zip(run(graph)[0], run(graph.global_cmvn(path), failures="raise")[0], strict=True):
         assert (b["feat"] - (a["feat"] - mean) / std).abs().max() < 1e-4
         assert b["feat"].abs().mean() < 3  # they are statistics of such features
 

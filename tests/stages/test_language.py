@@ -12,7 +12,7 @@ ALL = ["zh", "en", "ja", "ko", "ru", "ar", "hi", "th", "el", "he"]
 
 
 def found(root: Path, text: str, **options: Any) -> str:
-    (sample,), _ = run(uio.from_raw_list(raw_items(root, 1, txt=text)).language(**options), on_error="raise")
+    (sample,), _ = run(uio.from_raw_list(raw_items(root, 1, txt=text)).language(**options), failures="raise")
     assert sample["task"] == "transcribe"
     return str(sample["lang"])
 

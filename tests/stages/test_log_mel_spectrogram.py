@@ -35,7 +35,7 @@ def whisper(wav: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("path", sorted(REAL.glob("*.wav")), ids=lambda p: p.stem)
 def test_equal_to_whisper_on_speech(path: Path) -> None:
     graph = uio.from_raw_list([{"key": "a", "wav": str(path), "txt": "t"}]).decode_audio().resample(16_000)
-    (batch,), _ = run(graph.log_mel_spectrogram(), on_error="raise")
+    (batch,), _ = run(graph.log_mel_spectrogram(), failures="raise")
     assert (batch["feat"] - whisper(batch["wav"])).abs().max() < 1e-4
 
 
@@ -59,7 +59,7 @@ def test_a_plan_by_duration_is_no_shorter_than_what_comes(tmp_path: Path, resamp
         item["duration"] = int(n / 160) / 100  # cut off after two digits, as people write it
     graph = uio.from_raw_list(data).decode_audio()
     graph = graph.resample(16_000) if resampled else graph
-    batches, loader = run(graph.log_mel_spectrogram().sort(10), on_error="raise")
+    batches, loader = run(graph.log_mel_spectrogram().sort(10), failures="raise")
     assert len(batches) == len(LENGTHS)
     assert loader.stats().skipped == {}
 
@@ -69,7 +69,7 @@ def test_another_rate_is_a_failure_that_names_the_remedy(tmp_path: Path) -> None
     for fields in ({}, {"duration": 0.4}):  # known from the header, or only when decoded
         graph = uio.from_raw_list([{**data[0], **fields}]).decode_audio()
         with pytest.raises(uio.DataError, match=r"needs 16000 Hz, not 8000; put \.resample\(16_000\) before") as info:
-            run(graph.log_mel_spectrogram(), on_error="raise")
+            run(graph.log_mel_spectrogram(), failures="raise")
         assert info.value.reason == "wrong_rate"
 
 
@@ -80,10 +80,10 @@ def test_too_short_to_be_reflected_is_a_failure(tmp_path: Path) -> None:
         assert keys(batches) == ["201"]
         assert loader.stats().skipped == {"too_short": 2}
     padded = uio.from_raw_list(items(tmp_path, [100])).decode_audio().log_mel_spectrogram(padding=400)
-    assert len(run(padded, on_error="raise")[0]) == 1
+    assert len(run(padded, failures="raise")[0]) == 1
 
 
 def test_batches_of_equal_length_for_whisper_s_encoder(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 4)).decode_audio().resample(16_000)
-    (batch,), _ = run(graph.log_mel_spectrogram(pad_or_trim=True).batch(4).pad(), on_error="raise")
+    (batch,), _ = run(graph.log_mel_spectrogram(pad_or_trim=True).batch(4).pad(), failures="raise")
     assert batch["feats"].shape == (4, 3000, 80)

@@ -50,7 +50,7 @@ def test_an_immediate_function_may_change_the_length(tmp_path: Path) -> None:
         return sample
 
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().map(doubled).fbank(20)
-    batches, _ = run(graph.dynamic_batch(1000).pad(), on_error="raise")
+    batches, _ = run(graph.dynamic_batch(1000).pad(), failures="raise")
     assert batches[0]["feats_lengths"].tolist() == [1 + (2 * n - 200) // 80 for n in (1760, 1680, 1600)]
 
 
@@ -63,7 +63,7 @@ def test_a_deferred_function_changes_the_plan_by_its_rule_and_runs_once(tmp_path
     plans: list[int] = []
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().map(halved, length=lambda n: -(-n // 2))
     graph = graph.filter(lambda s: plans.append(s.plan.samples) is None)
-    (batch,), _ = run(graph.batch(3).pad(), on_error="raise")
+    (batch,), _ = run(graph.batch(3).pad(), failures="raise")
     assert plans == [800, 840, 880]
     assert batch["pcm_length"].tolist() == [880, 840, 800]
 
@@ -82,7 +82,7 @@ def test_a_deferred_function_runs_when_the_batch_is_made(tmp_path: Path) -> None
     ):
         events.clear()
         seen = graph.map(note, length=length).filter(lambda s: events.append(s.key) is None)
-        run(seen.batch(2).pad(), on_error="raise")
+        run(seen.batch(2).pad(), failures="raise")
         assert events[:2] == want[:2]
         assert sorted(events) == sorted(want), "when the batch is made the longest comes first"
 
@@ -93,7 +93,7 @@ def test_length_rule_is_in_frames_after_features(tmp_path: Path) -> None:
         return sample
 
     graph = uio.from_raw_list(raw_items(tmp_path, 4)).decode_audio().fbank(20).map(cut, length=lambda n: min(n, 5))
-    batches, _ = run(graph.dynamic_batch(10).pad(), on_error="raise")
+    batches, _ = run(graph.dynamic_batch(10).pad(), failures="raise")
     assert [b["feats"].shape for b in batches] == [(2, 5, 20)] * 2
 
 
@@ -106,7 +106,7 @@ def test_longer_than_the_rule_says_is_a_length_mismatch(tmp_path: Path) -> None:
     batches, loader = run(graph)
     assert (batches, loader.stats().skipped) == ([], {"length_mismatch": 2})
     with pytest.raises(uio.DataError, match="length rule"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 @pytest.mark.parametrize("rule", [lambda n: None, lambda n: 1 / 0, lambda n: "x"])
@@ -143,7 +143,7 @@ def test_a_field_can_be_taken_out(tmp_path: Path, field: str, how: str) -> None:
         return sample
 
     graph = uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio().tokenize(lambda t: [1]).fbank(20).map(drop)
-    (batch,), _ = run(graph, on_error="raise")
+    (batch,), _ = run(graph, failures="raise")
     assert field not in batch
     assert {"key", "txt", "wav", "label", "feat"} - set(batch) == {field}
 
@@ -157,7 +157,7 @@ def test_a_sample_is_a_mapping_of_all_it_will_have(tmp_path: Path) -> None:
         return sample
 
     graph = uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio().tokenize(lambda t: [1]).fbank(20).map(look)
-    run(graph, on_error="raise")
+    run(graph, failures="raise")
     assert seen["names"] == ["feat", "key", "label", "sample_rate", "tokens", "txt", "wav"]
     assert (seen["size"], seen["has"], seen["lacks"], seen["get"]) == (7, True, False, 5)
     assert seen["whole"]["feat"].shape[1] == 20
@@ -242,7 +242,7 @@ def test_partials_methods_and_callable_objects(tmp_path: Path) -> None:
         return sample
 
     graph = uio.from_raw_list(raw_items(tmp_path, 1)).map(Adder("a")).map(Adder("b").add).map(partial(append, "c"))
-    assert run(graph, on_error="raise")[0][0]["txt"] == "字0abc"
+    assert run(graph, failures="raise")[0][0]["txt"] == "字0abc"
 
 
 # After batching

@@ -17,7 +17,7 @@ REAL = Path(__file__).parents[3] / "shared/data/wenet/test/resources"
 def test_equal_to_torchaudio(tmp_path: Path, options: dict[str, float]) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 5)).decode_audio().resample(16_000).mfcc(**options)  # type: ignore[arg-type]
     full = {"num_mel_bins": 23, "num_ceps": 40, **options}
-    for batch in run(graph, on_error="raise")[0]:
+    for batch in run(graph, failures="raise")[0]:
         want = kaldi.mfcc(batch["wav"] * 32768, dither=0.0, energy_floor=0.0, **full)
         assert batch["feat"].shape == want.shape
         assert (batch["feat"] - want).abs().max() < 1e-4
@@ -27,7 +27,7 @@ def test_equal_to_torchaudio(tmp_path: Path, options: dict[str, float]) -> None:
 @pytest.mark.parametrize("path", sorted(REAL.glob("*.wav")), ids=lambda p: p.stem)
 def test_equal_to_torchaudio_on_speech(path: Path) -> None:
     item = {"key": "a", "wav": str(path), "txt": "t"}
-    (batch,), _ = run(uio.from_raw_list([item]).decode_audio().mfcc(num_mel_bins=80), on_error="raise")
+    (batch,), _ = run(uio.from_raw_list([item]).decode_audio().mfcc(num_mel_bins=80), failures="raise")
     samples, rate = soundfile.read(path, dtype="float32")
     want = kaldi.mfcc(
         torch.from_numpy(samples)[None] * 32768,
@@ -38,7 +38,7 @@ def test_equal_to_torchaudio_on_speech(path: Path) -> None:
 
 def test_planned_frames_are_the_real_ones(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 20, samples=190)).decode_audio().mfcc(num_ceps=13)
-    plans, samples = planned(graph, on_error="skip")
+    plans, samples = planned(graph, failures="skip")
     assert {s["key"]: len(s["feat"]) for s in samples} == {key: p.frames for key, p in plans.items() if p.frames}
     assert run(graph)[1].stats().skipped == {"too_short": len(plans) - len(samples)}
 

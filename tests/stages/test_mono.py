@@ -31,7 +31,7 @@ def test_channel_by_number_is_what_decode_audio_keeps(tmp_path: Path, channel: i
 
 
 def test_features_and_batches_follow(tmp_path: Path) -> None:
-    (batch,), _ = run(pipeline(tmp_path, 2).mono().resample(16_000).fbank(8).batch(1).pad(), on_error="raise")
+    (batch,), _ = run(pipeline(tmp_path, 2).mono().resample(16_000).fbank(8).batch(1).pad(), failures="raise")
     assert batch["feats"].shape[0] == 1
 
 

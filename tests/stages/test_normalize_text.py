@@ -30,7 +30,7 @@ def test_blanks_beside_chinese_characters_go_and_others_stay(text: str, clean: s
 
 
 def texts(root: Path, function: Any = None, txt: str = "你 好 A B") -> list[str]:
-    samples, _ = run(uio.from_raw_list(raw_items(root, 1, txt=txt)).normalize_text(function), on_error="raise")
+    samples, _ = run(uio.from_raw_list(raw_items(root, 1, txt=txt)).normalize_text(function), failures="raise")
     return [sample["txt"] for sample in samples]
 
 

@@ -83,7 +83,7 @@ def test_goes_on_anywhere_and_what_is_too_long_is_counted(
     if overflow in (None, "drop") and min(counts) > most:
         counts = [*counts, 1]
     graph = texts(counts).shuffle(5).pack(most, rows=2, window=window, overflow=overflow)
-    options: dict[str, Any] = {"max_failures": 1000, "max_consecutive_failures": 1000}
+    options: dict[str, Any] = {"failures": uio.Failures(max_failures=1000, max_consecutive_failures=1000)}
     loader = uio.Loader(graph, **options)
     batches, states = [], [loader.state_dict()]
     for batch in loader:

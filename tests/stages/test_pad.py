@@ -13,7 +13,7 @@ import uio_pipes as uio
 
 
 def batch_of(graph: uio.Pipeline, count: int = 100) -> dict[str, Any]:
-    (batch,), _ = run(graph.batch(count).pad(), on_error="raise")
+    (batch,), _ = run(graph.batch(count).pad(), failures="raise")
     assert isinstance(batch, dict)
     return batch
 
@@ -113,14 +113,14 @@ def test_features_of_unequal_width_are_an_error_that_names_an_utterance(tmp_path
 
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().fbank(4).map(narrow)
     with pytest.raises(uio.UioError, match="R00"):
-        run(graph.batch(3).pad(), on_error="raise")
+        run(graph.batch(3).pad(), failures="raise")
 
 
 def test_features_for_some_only_are_an_error_that_names_an_utterance(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((9, 4)))
     items = [{"key": "F", "feat": str(tmp_path / "x.npy"), "txt": "t"}, *raw_items(tmp_path, 1)]
     with pytest.raises(uio.UioError, match=r"R000|F"):
-        run(uio.from_raw_list(items).batch(2).pad(), on_error="raise")
+        run(uio.from_raw_list(items).batch(2).pad(), failures="raise")
 
 
 FEAT, WAV = {"feat": torch.ones(3, 4)}, {"wav": torch.ones(800), "sample_rate": 8000}
@@ -192,7 +192,7 @@ def test_an_utterance_whose_features_are_none_is_left_out(feature_corpus: Corpus
 
 def test_undecoded_audio_is_told_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(uio.UioError, match="decode_audio"):
-        run(uio.from_raw_list(raw_items(tmp_path, 1)).batch(1).pad(), on_error="raise")
+        run(uio.from_raw_list(raw_items(tmp_path, 1)).batch(1).pad(), failures="raise")
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -53,7 +53,7 @@ def noise(*shape: int) -> torch.Tensor:
 
 
 def changed(stage: Stage, wavs: list[Any], rate: int = 8000, **options: Any) -> list[torch.Tensor]:
-    return [s["wav"] for s in run(stage(given(wavs, rate), **options), on_error="raise")[0]]
+    return [s["wav"] for s in run(stage(given(wavs, rate), **options), failures="raise")[0]]
 
 
 @pytest.mark.parametrize("rate", [8000, 11_025, 16_000, 44_100])
@@ -85,7 +85,7 @@ def test_integers_are_pcm_and_one_dimension_is_one_channel_drawn_or_not(stage: S
         """What comes of a waveform that a function of the user's has made."""
         rows = [{"key": "0", "wav": np.zeros(9), "sample_rate": 8000}]
         made = uio.from_iterable(rows).map(lambda sample: {"key": "0", "wav": wav, "sample_rate": 8000})
-        (batch,), _ = run(stage(made, probability=probability), on_error="raise")
+        (batch,), _ = run(stage(made, probability=probability), failures="raise")
         found: torch.Tensor = batch["wav"]
         return found
 

@@ -49,7 +49,7 @@ def test_piece_is_memory_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("most", [1, 30, 10_000])
 def test_precomputed_features_are_cropped(feature_corpus: Corpus, most: int) -> None:
     plain, _ = run(uio.from_shard_list(feature_corpus.list))
-    cropped, _ = run(uio.from_shard_list(feature_corpus.list).random_crop(max_frames=most), on_error="raise")
+    cropped, _ = run(uio.from_shard_list(feature_corpus.list).random_crop(max_frames=most), failures="raise")
     assert len(cropped) == len(plain) > 3
     for whole, part in zip(plain, cropped, strict=True):
         frames = min(most, len(whole["feat"]))

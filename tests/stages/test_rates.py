@@ -64,9 +64,9 @@ def test_resampling_is_the_remedy(tmp_path: Path) -> None:
 def test_a_mixed_list_soon_stops_the_run(tmp_path: Path) -> None:
     graph = uio.from_raw_list(items(tmp_path, [16_000, 44_100] * 20, 2000)).decode_audio().fbank(8)
     with pytest.raises(TooManyFailures, match=r"in a row in pad.*resample\(16_000\)"):
-        run(graph.batch(8).pad(), max_consecutive_failures=10)
+        run(graph.batch(8).pad(), failures=uio.Failures(max_consecutive_failures=10))
     with pytest.raises(DataError, match="mixed_rates"):
-        run(graph.batch(8).pad(), on_error="raise")
+        run(graph.batch(8).pad(), failures="raise")
 
 
 def test_precomputed_features_without_a_rate_are_left_alone() -> None:

@@ -39,7 +39,7 @@ def test_each_room_is_about_equally_often_and_is_convolved_with(tmp_path: Path, 
     items = raw_items(tmp_path, 1) * 400
     (clean,), _ = run(uio.from_raw_list(items[:1]).decode_audio())
     wanted = {reverberate(clean["wav"], taps(i)).numpy().tobytes(): i for i in range(4)}
-    batches, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms), on_error="raise")
+    batches, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms), failures="raise")
     counts = Counter(wanted[b["wav"].numpy().tobytes()] for b in batches)
     assert len(counts) == 4
     assert sum((n - 100) ** 2 / 100 for n in counts.values()) < 16.3
@@ -48,7 +48,7 @@ def test_each_room_is_about_equally_often_and_is_convolved_with(tmp_path: Path, 
 def test_length_and_power_stay(tmp_path: Path, rooms: str) -> None:
     items = raw_items(tmp_path, 10)
     clean, _ = run(uio.from_raw_list(items).decode_audio())
-    wet, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms), on_error="raise")
+    wet, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms), failures="raise")
     for a, b in zip(clean, wet, strict=True):
         assert a["wav"].shape == b["wav"].shape
         assert float(b["wav"].square().mean()) == pytest.approx(float(a["wav"].square().mean()), rel=1e-4)
@@ -66,7 +66,7 @@ def test_response_is_resampled_to_the_utterance(tmp_path: Path) -> None:
         return {"key": sample["key"], "wav": wav, "sample_rate": 8000}
 
     graph = uio.from_raw_list(raw_items(tmp_path, 1)).map(click).reverberate(str(tmp_path / "room.wav"))
-    (batch,), _ = run(graph, on_error="raise")
+    (batch,), _ = run(graph, failures="raise")
     first, second = torch.topk(batch["wav"][0].abs(), 2).indices.sort().values.tolist()
     assert (first, second) == (1000, 3000)
 
@@ -81,7 +81,7 @@ def test_bad_and_silent_responses_fail_the_utterance(tmp_path: Path, content: by
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().reverberate(str(path))
     assert run(graph)[1].stats().skipped == {"bad_impulse_response": 3}
     with pytest.raises(uio.DataError, match=r"room\.wav: .* \[bad_impulse_response\]"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 def test_computed_rooms_keep_length_timing_and_power_and_differ(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_computed_rooms_keep_length_timing_and_power_and_differ(tmp_path: Path) 
         return {"key": sample["key"], "wav": wav, "sample_rate": 8000}
 
     graph = uio.from_raw_list(raw_items(tmp_path, 1) * 20).map(click).reverberate(rt60=(0.2, 0.6))
-    wavs = [b["wav"] for b in run(graph, on_error="raise")[0]]
+    wavs = [b["wav"] for b in run(graph, failures="raise")[0]]
     for wav in wavs:
         assert wav.shape == (2, 8000)
         assert torch.equal(wav[0], wav[1])
@@ -111,7 +111,7 @@ def test_decay_times_are_even_between_the_bounds(tmp_path: Path) -> None:
 
     graph = uio.from_raw_list(raw_items(tmp_path, 1) * 150).map(click).reverberate(rt60=(0.3, 0.9))
     times = []
-    for batch in run(graph, on_error="raise")[0]:
+    for batch in run(graph, failures="raise")[0]:
         energy = np.cumsum(batch["wav"][0].double().numpy()[::-1] ** 2)[::-1]
         level = 10 * np.log10(energy / energy[0] + 1e-30)
         first, last = int(np.argmax(level <= -5)), int(np.argmax(level <= -25))

@@ -162,7 +162,7 @@ def test_the_failure_says_which_channels_there_are(tmp_path: Path) -> None:
     said = [{"start": 0.6, "duration": 0.5, "channel": 7, "text": "r"}]
     graph = raw(tmp_path, audio(), said).segments(field="supervisions")
     with pytest.raises(uio.DataError, match="channel 7 is wanted, the audio has 2") as caught:
-        list(uio.Loader(graph, on_error="raise"))
+        list(uio.Loader(graph, failures="raise"))
     assert caught.value.reason == "no_such_channel"
 
 

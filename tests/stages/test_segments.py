@@ -306,7 +306,7 @@ def test_a_bad_segment_is_counted_and_the_others_stay(name: str, tmp_path: Path)
     assert stats.skipped == {reason: 1}
     assert len(found) == 12
     with pytest.raises(uio.DataError, match=r"T0000.*segment 1"):
-        run(graph, on_error="raise")
+        run(graph, failures="raise")
 
 
 @pytest.mark.parametrize("segments", [None, "x", [], [{"start": 3, "end": 1, "txt": ""}]], ids=str)

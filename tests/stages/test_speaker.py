@@ -15,7 +15,7 @@ TABLE = {"S0002": 1, "S0003": 2, "7": 3}
 
 def numbers(root: Path, names: list[Any], table: Any) -> list[int]:
     items = [{**item, "speaker": name} for item, name in zip(raw_items(root, len(names)), names, strict=True)]
-    samples, _ = run(uio.from_raw_list(items).speaker(table), on_error="raise")
+    samples, _ = run(uio.from_raw_list(items).speaker(table), failures="raise")
     return [sample["speaker"] for sample in samples]
 
 
@@ -28,7 +28,7 @@ def test_names_become_numbers_and_unknown_ones_0(tmp_path: Path) -> None:
 def test_a_member_of_the_shard_gives_the_name(tmp_path: Path) -> None:
     parts = [*members(1), ("K000.speaker", b"S0003\n")]
     listed = shard_list(tmp_path / "shards.list", [shard(tmp_path / "a.tar", parts)])
-    (sample,), _ = run(uio.from_shard_list(listed).speaker(TABLE), on_error="raise")
+    (sample,), _ = run(uio.from_shard_list(listed).speaker(TABLE), failures="raise")
     assert sample["speaker"] == 2
 
 

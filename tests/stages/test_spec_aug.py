@@ -20,7 +20,7 @@ def masked(
     """Features of ones after ``spec_aug``."""
     np.save(root / "ones.npy", np.ones((frames, BINS), np.float32))
     item = {"key": "a", "feat": str(root / "ones.npy"), "txt": "t"}
-    loader = uio.Loader(uio.from_raw_list([item] * count).spec_aug(**masks), seed=seed, on_error="raise")
+    loader = uio.Loader(uio.from_raw_list([item] * count).spec_aug(**masks), seed=seed, failures="raise")
     loader.set_epoch(epoch)
     return [batch["feat"] for batch in loader]
 
@@ -102,7 +102,7 @@ def test_the_file_s_own_array_is_not_written_to(tmp_path: Path) -> None:
         assert sample["feat"].all()
         return [sample, sample]
 
-    batches, _ = run(uio.from_raw_list([item]).flat_map(twice).spec_aug(max_t=5), on_error="raise")
+    batches, _ = run(uio.from_raw_list([item]).flat_map(twice).spec_aug(max_t=5), failures="raise")
     a, b = (batch["feat"] == 0 for batch in batches)
     assert a.any()
     assert b.any()

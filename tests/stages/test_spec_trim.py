@@ -81,7 +81,7 @@ def test_batches_are_planned_with_what_is_left(tmp_path: Path, by_duration: bool
 
 
 def lengths(corpus: Corpus, seed: int = 0, epoch: int = 0) -> dict[str, int]:
-    loader = uio.Loader(uio.from_shard_list(corpus.list).spec_trim(), seed=seed, on_error="raise")
+    loader = uio.Loader(uio.from_shard_list(corpus.list).spec_trim(), seed=seed, failures="raise")
     loader.set_epoch(epoch)
     return {b["key"]: len(b["feat"]) for b in loader}
 
@@ -95,7 +95,7 @@ def test_precomputed_features_draw_by_seed_epoch_and_utterance(feature_corpus: C
 
 def test_dynamic_batches_count_what_is_left(feature_corpus: Corpus) -> None:
     graph = uio.from_shard_list(feature_corpus.list).spec_trim(60).dynamic_batch(max_frames=500).pad()
-    batches, loader = run(graph, on_error="raise")
+    batches, loader = run(graph, failures="raise")
     assert sum(len(b["keys"]) for b in batches) == len(feature_corpus.keys)
     assert max(b["feats"].shape[0] * b["feats"].shape[1] for b in batches) <= 500
     assert loader.stats().skipped == {}

@@ -18,7 +18,7 @@ SPEEDS = [0.9, 1.0, 1.1]
 
 
 def lengths(items: list[dict[str, Any]], speeds: Any = SPEEDS, seed: int = 0, epoch: int = 0) -> dict[str, int]:
-    loader = uio.Loader(uio.from_raw_list(items).decode_audio().speed_perturb(speeds), seed=seed, on_error="raise")
+    loader = uio.Loader(uio.from_raw_list(items).decode_audio().speed_perturb(speeds), seed=seed, failures="raise")
     loader.set_epoch(epoch)
     return {b["key"]: b["wav"].shape[1] for b in loader}
 

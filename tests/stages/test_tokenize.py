@@ -249,13 +249,13 @@ CALLABLES: list[Any] = [
 
 @pytest.mark.parametrize("function", CALLABLES)
 def test_any_callable(tmp_path: Path, function: Any) -> None:
-    (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1)).tokenize(function), on_error="raise")
+    (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1)).tokenize(function), failures="raise")
     assert batch["label"] == [ord("字"), ord("0")]
     assert all(type(i) is int for i in batch["label"])
 
 
 def test_a_tuple_of_labels_is_labels(tmp_path: Path) -> None:
-    (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1)).tokenize(lambda text: (5, 6, 7)), on_error="raise")
+    (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1)).tokenize(lambda text: (5, 6, 7)), failures="raise")
     assert batch["label"] == [5, 6, 7]
 
 

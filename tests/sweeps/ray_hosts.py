@@ -47,7 +47,7 @@ def train(folder: Path) -> None:
     import uio_pipes as uio
 
     dist.init_process_group("gloo")
-    loader = uio.Loader(pipeline(folder / "shards.list"), workers=uio.RayWorkers(2), **OPTIONS)
+    loader = uio.Loader(pipeline(folder / "shards.list"), num_workers=uio.RayWorkers(2), **OPTIONS)
     batches, asked = iter(loader), time.time()
     with (folder / f"rank{dist.get_rank()}.jsonl").open("w", buffering=1) as log:
         for batch in batches:

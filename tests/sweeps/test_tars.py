@@ -134,7 +134,9 @@ class Bench:
         read = uio.from_tar_index if self.thing.indexed else uio.from_shard_list
         given: list[tuple[str, Any]] = []
         try:
-            loader = uio.Loader(read(self.given, verify=self.thing.verify), quarantine=str(found))
+            loader = uio.Loader(
+                read(self.given, verify=self.thing.verify), failures=uio.Failures(quarantine=str(found))
+            )
             given.extend((s["key"], (s["txt"], s["wav"], s.get("speaker"))) for s in loader)
         except uio.ListError:
             return {}, ("refused",), set()

@@ -32,7 +32,7 @@ class Wenets:
 
 def labels(root: Path, tokenizer: Any, **options: Any) -> list[int]:
     graph = uio.from_raw_list(raw_items(root, 1, txt=TEXT)).tokenize(tokenizer, **options)
-    (sample,), _ = run(graph, on_error="raise")
+    (sample,), _ = run(graph, failures="raise")
     assert sample["txt"] == TEXT
     return list(sample["label"])
 

@@ -7,7 +7,7 @@
     ├── ListError            a list is missing, empty or of the wrong kind
     ├── StateError           a saved state does not fit this loader
     ├── TooManyFailures      the budget of failures is used up, or all that was read failed
-    └── DataError            one utterance, member or shard is bad: handled by ``on_error``
+    └── DataError            one utterance, member or shard is bad: handled by ``failures``
 """
 
 from __future__ import annotations

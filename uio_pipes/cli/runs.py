@@ -48,13 +48,14 @@ def replay(
     from uio_pipes.inspect.plot import play as sound
     from uio_pipes.reports import steps as made
     from uio_pipes.reports.states import find_states
+    from uio_pipes.run.replay import Replay
 
     if save is not None:
         keep_inputs(checkpoints, [save])
         if not Path(save).resolve().parent.is_dir():
             raise typer.BadParameter(f"--save {save}: there is no such folder")
     check_suffix(plot, ".png")
-    found = made.Replay(load_named(pipeline), find_states(checkpoints), step, rank, world_size, epoch)
+    found = Replay(load_named(pipeline), find_states(checkpoints), step, rank, world_size, epoch)
     loader, batch = found.loader, found.batch()
     if save is not None:
         made.save(batch, save)

@@ -1,10 +1,11 @@
-"""The counts of a lane, and the policy for failures."""
+"""The counts of a lane, and what happens to failures."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
 from uio_pipes.base.urls import counted
@@ -43,15 +44,27 @@ class Report(str):
 
 
 @dataclass(frozen=True)
-class Policy:
-    """``on_error``: "skip" (count, report, go on) or "raise"; and the budgets that stop a run in any case.
+class Failures:
+    """What happens to utterances and shards that fail: ``uio.Loader(…, failures=uio.Failures(max_failures=100))``.
 
-    ``max_consecutive_failures`` holds within one stage of one lane, ``max_failures`` over an epoch of one rank.
+    Args:
+        on_error: "skip" failed utterances and shards (each is counted, reported and left out), or "raise". Default:
+            "skip".
+        max_failures: failures in an epoch of one rank above which the run stops. Default: 10,000.
+        max_consecutive_failures: failures in a row, within one stage of one lane, above which the run stops. Default:
+            100.
+        quarantine: path of a file to which each failure is appended once, as a JSON object, for
+            ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
+            Default: None.
+
+    Raises:
+        PipelineError: an argument breaks a rule.
     """
 
-    on_error: str = "skip"
+    on_error: Literal["skip", "raise"] = "skip"
     max_failures: int = 10_000
     max_consecutive_failures: int = 100
+    quarantine: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if self.on_error not in ("skip", "raise"):
@@ -61,12 +74,21 @@ class Policy:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise PipelineError(f"{name} must be a whole number, not {value!r}; 0 stops at the first failure")
 
+    @classmethod
+    def of(cls, given: object) -> Failures:
+        """Return what a loader was given as ``failures``. Raises: PipelineError if it is none of what it can be."""
+        if isinstance(given, Failures):
+            return given
+        if given == "skip" or given == "raise":
+            return cls(given)
+        raise PipelineError(f"failures must be 'skip', 'raise' or uio.Failures(…), not {given!r}")
+
 
 @dataclass
 class Ledger:
     """Counts of one lane. They are part of its snapshot. While it is ``quiet``, nothing is counted or raised."""
 
-    policy: Policy = field(default_factory=Policy)
+    policy: Failures = field(default_factory=Failures)
     quiet: bool = False
     batches: int = 0
     utterances: int = 0
@@ -130,10 +152,10 @@ class Ledger:
         self.fail(error, stage)
 
     def fail(self, error: DataError, stage: str) -> None:
-        """Handle ``error`` by the policy.
+        """Handle ``error`` as ``Failures`` says.
 
         Raises:
-            DataError: the error itself, under ``on_error="raise"``.
+            DataError: the error itself, under ``failures="raise"``.
             TooManyFailures: a budget is used up.
         """
         if self.quiet:
@@ -154,7 +176,7 @@ class Ledger:
             raise TooManyFailures(
                 f"{self.streaks[stage]} failures in a row in {stage}, more than max_consecutive_failures="
                 f"{self.policy.max_consecutive_failures}; the last one: {error}. Repair it, or allow more with "
-                "Loader(max_consecutive_failures=…)"
+                "Loader(failures=uio.Failures(max_consecutive_failures=…))"
             ) from error
         check_budget(self.failures, self.policy, str(error))
 
@@ -170,10 +192,10 @@ class Ledger:
             setattr(self, name, dict(value) if isinstance(value, dict) else value)
 
 
-def check_budget(failures: int, policy: Policy, last: str) -> None:
+def check_budget(failures: int, policy: Failures, last: str) -> None:
     """Raises: TooManyFailures if ``failures`` is above the total budget."""
     if failures > policy.max_failures:
         raise TooManyFailures(
             f"{counted(failures, 'failure')} in this epoch, more than max_failures={policy.max_failures}; the last "
-            f"one: {last}. Repair the data, or allow more with Loader(max_failures=…)"
+            f"one: {last}. Repair the data, or allow more with Loader(failures=uio.Failures(max_failures=…))"
         )

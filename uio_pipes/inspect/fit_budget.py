@@ -17,10 +17,10 @@ import torch
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import counted
-from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.lengths import Lengths
+from uio_pipes.run.device import moved_as
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.planning import plan_lanes
+from uio_pipes.run.planning import plan_epoch
 from uio_pipes.stages.batches.buckets import index_of, longest_of, pairs_of
 
 MARGIN = 1.01  # how far a forecast is above the peak that is furthest above the fit: others may be above that one
@@ -131,13 +131,13 @@ def template(loader: Loader) -> Callable[[Shape], dict[str, Any]]:
     place: dict[str, Any] = {"rank": loader.rank, "world_size": loader.world_size, "uneven": "join"}
     own = Loader(loader.pipeline, seed=loader.seed, lanes=loader.lanes, **place)
     own.set_epoch(loader.epoch)
-    batch, mover = next(iter(own)), loader._options.mover
+    batch = next(iter(own))
     fields = _lengths(batch) if isinstance(batch, Mapping) else {}
     count = len(batch["keys"]) if fields and "keys" in batch else 1
     frames = own.stats().padded // count
     if not fields or not frames:
         raise PipelineError("fit_budget: probes are made of padded batches; the pipeline must end with .pad()")
-    batch = batch if mover is None else mover.end(*mover.begin(batch))
+    batch = moved_as(loader, batch)
     row = next((i for i in range(count) if all(batch[lengths][i] > 0 for lengths in fields.values())), 0)
 
     def made(shape: Shape) -> dict[str, Any]:
@@ -251,11 +251,7 @@ def fit_budget(
     require(ok, name, "memory must be a number of bytes above 0", memory, "try 8e9")
     ok = is_number(headroom) and 0 <= headroom < 1
     require(ok, name, "headroom must be a share of 0 or more, below 1", headroom, "0.1 is the default")
-    progress, steps = loader._progress, loader.steps_per_epoch
-    mine = lanes_of(progress.lanes, loader.rank, loader.world_size)
-    most = None if steps is None else -(-steps // max(1, len(mine)))
-    place = (loader.pipeline, progress.lanes, loader.seed, progress.stream, mine)
-    plans = list(plan_lanes(*place, ranks=progress.ranks, most=most, by=LENGTHS))
+    plans = list(plan_epoch(loader, LENGTHS))
     planned = np.concatenate([np.array([p.counts, *(one.longest for one in p.sizes)], np.int64).T for p in plans])
     lengths = np.concatenate([np.array([one.lengths for one in p.sizes], np.int64).T for p in plans])
     labelled = lengths[:, 1] >= 0

@@ -22,7 +22,7 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import counted
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.ledger import Ledger, Policy
+from uio_pipes.core.ledger import Failures, Ledger
 from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
@@ -152,7 +152,7 @@ def _trial(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
         for i, stage in enumerate(pipeline.stages)
         for s in (stage, Tap(partial(_RecordingNode, run=run, records=run.records[i])))
     ]
-    ledger = Ledger(Policy(max_consecutive_failures=MOST))
+    ledger = Ledger(Failures(max_consecutive_failures=MOST))
     node = type(pipeline)(tuple(stages)).build(Lane(ledger))
     with one_thread(), contextlib.suppress(StopIteration):
         node.reset(None)

@@ -20,9 +20,10 @@ from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.options import OLDER
 from uio_pipes.run.private import check_continued, check_dealt_once, collate_by
 from uio_pipes.run.progress import EpochProgress
-from uio_pipes.run.ranks import is_grouped, ranks_of
+from uio_pipes.run.ranks import is_grouped, place_of_rank
 from uio_pipes.run.workers import explained
 
 UNSET = -1
@@ -108,7 +109,7 @@ class Passes:
 
 
 logger = logging.getLogger("uio_pipes")
-OPTIONS_OF_OTHER_LOADER = {"num_workers", "prefetch", "pin_memory", "uneven", "steps_per_epoch"}
+OPTIONS_OF_OTHER_LOADER = {"num_workers", "prefetch_factor", "pin_memory", "uneven", "steps_per_epoch"}
 
 
 class PipelineDataset(IterableDataset[Any]):
@@ -124,16 +125,17 @@ class PipelineDataset(IterableDataset[Any]):
 
     Args:
         pipeline: the pipeline to run.
-        **options: options of :class:`Loader`, except for ``num_workers``, ``prefetch``, ``pin_memory``, ``uneven``
-            and ``steps_per_epoch``, which belong to the other loader or to its trainer. ``rank`` and ``world_size``
-            default to those of ``torch.distributed`` in the process that makes the dataset, or once it has a process
-            group.
+        **options: options of :class:`Loader`, except for ``num_workers``, ``prefetch_factor``, ``pin_memory``,
+            ``uneven`` and ``steps_per_epoch``, which belong to the other loader or to its trainer. ``rank`` and
+            ``world_size`` default to those of ``torch.distributed`` in the process that makes the dataset, or once it
+            has a process group.
 
     Raises:
         PipelineError: an option breaks a rule; or, from the other loader, ``batch_size=None`` is missing.
     """
 
     def __init__(self, pipeline: Graph, **options: Any) -> None:
+        options = OLDER.today(options)
         own = sorted(OPTIONS_OF_OTHER_LOADER & set(options))
         if own:
             raise PipelineError(
@@ -272,6 +274,6 @@ collate_by(ReadyList, _refuse)
 def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
     """Return ``options`` with this process's rank and world size."""
     known = dict(options)
-    names = [name for name in ("rank", "world_size", "group", "mesh", "data", "partition") if name in known]
-    place = ranks_of(**{name: known.pop(name) for name in names})
+    names = [name for name in ("rank", "world_size", "ranks", "partition") if name in known]
+    place = place_of_rank(**{name: known.pop(name) for name in names})
     return known | {"rank": place.rank, "world_size": place.world_size}

@@ -21,7 +21,7 @@ from uio_pipes.core.lane import lanes_of
 from uio_pipes.run.merge import Merge
 from uio_pipes.run.no_batches import at_rest, no_batch
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.ranks import Ranks, is_grouped, private_group, waiting
+from uio_pipes.run.ranks import RankPlace, is_grouped, private_group, waiting
 
 UNEVEN = ("stop", "join", "repeat")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
@@ -29,7 +29,7 @@ AHEAD = 8
 NEUTRAL = [1 << 62, 0, 1, 1]  # what a process that receives its batches says: the one that reads speaks for it
 
 
-def choose_uneven(uneven: str | None, ranks: Ranks) -> str:
+def choose_uneven(uneven: str | None, ranks: RankPlace) -> str:
     """Return the policy to use. Raises: PipelineError if it is unknown, or needs a process group that is missing."""
     if uneven is None:
         uneven = "stop" if is_grouped() else "join"
@@ -62,7 +62,7 @@ class Horizon:
     ``steps``: an epoch is a number of batches, so there is no end to agree on. ``pipeline``: for error messages.
     """
 
-    def __init__(self, merge: Merge, uneven: str, ranks: Ranks, pipeline: Graph, steps: bool) -> None:
+    def __init__(self, merge: Merge, uneven: str, ranks: RankPlace, pipeline: Graph, steps: bool) -> None:
         self.merge, self.uneven, self.pipeline, self.steps = merge, uneven, pipeline, steps
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
         self.ranks = ranks

@@ -5,21 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from uio_pipes.base.errors import NothingRead, UioError
+from uio_pipes.base.errors import NothingRead, PipelineError, UioError
 from uio_pipes.core.ledger import Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message, Position
 from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
-from uio_pipes.run.no_batches import nothing_read
+from uio_pipes.run.no_batches import EpochEnd, judged
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Handover
@@ -28,14 +30,6 @@ from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import MessageSource, Runner
 
 logger = logging.getLogger("uio_pipes")
-
-
-class EpochEnd(NamedTuple):
-    """The end of an epoch for one rank: whether an utterance was delivered, and the error if nothing could be read."""
-
-    epoch: int
-    delivered: bool
-    error: NothingRead | None
 
 
 class EpochRun(Iterator[Any]):
@@ -221,7 +215,7 @@ class EpochRun(Iterator[Any]):
         self._judge()
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.merge.positions.values())
-            check_budget(total, self.options.policy, message.reports[-1] if message.reports else "see above")
+            check_budget(total, self.options.failures, message.reports[-1] if message.reports else "see above")
         if message.memory and not self.memory_logged:
             self.memory_logged = True
             _log_memory(message.memory * max(1, len(self.runners)))
@@ -242,7 +236,9 @@ class EpochRun(Iterator[Any]):
         if options.uneven == "join":
             while (rest := self.merge.deliver()) is not None:
                 self._report(rest)
-            self.end = self._judge_end()
+            losses = self.merge.losses
+            delivered = bool(self.delivered or self.passed_over or losses.utterances)
+            self.end = judged(progress.epoch, delivered, losses, options, self.resumed_at_end)
         else:
             utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())
             progress.delivered, *left = self.horizon.summed(utterances, *self._left_out())
@@ -251,21 +247,6 @@ class EpochRun(Iterator[Any]):
                 logger.warning("%s", progress.stats(options.pipeline).told_left_out(progress.epoch))
             progress.ended = True
         self._judge(last=True)
-
-    def _judge_end(self) -> EpochEnd:
-        """Return how the epoch ended. Without an utterance it is an error if reading failed, else a warning."""
-        options, losses, epoch = self.options, self.merge.losses, self.progress.epoch
-        delivered = bool(self.delivered or self.passed_over or losses.utterances)
-        if delivered:
-            return EpochEnd(epoch, True, None)
-        why = losses.describe(options.pipeline)
-        failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
-        none = not (losses.skipped or self.resumed_at_end or options.of_workers)  # there was nothing to lose
-        if none:
-            why += ". Use fewer ranks, more (smaller) shards, or an index (`uio index`), which deals utterances"
-        if none or (losses.skipped and not failed):
-            logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
-        return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)
 
     def take_end(self) -> EpochEnd | None:
         """Return, only once, how this rank's epoch ended: its loader decides what follows."""
@@ -327,6 +308,68 @@ class EpochRun(Iterator[Any]):
 
     def __del__(self) -> None:
         self.close()
+
+
+AGAIN = "another one over the same loader has begun since"
+
+
+class Batches(Iterator[Any]):
+    """The iterator that a trainer gets of a run. ``at_end`` is told, once, how the epoch ended on this rank."""
+
+    def __init__(self, run: EpochRun, at_end: Callable[[int, bool, NothingRead | None], None]) -> None:
+        self.run, self.at_end, self.over, self.name = run, at_end, False, object()
+        run.supersede(AGAIN, self.name)
+
+    def __next__(self) -> Any:
+        if self.over:
+            raise StopIteration
+        self.run.check(self.name)
+        try:
+            return next(self.run)
+        except StopIteration:
+            self.over = True
+            if (end := self.run.take_end()) is not None:
+                self.at_end(*end)
+                self.run.progress.ended = True
+            raise
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UioError("an iteration over a loader is neither copied nor pickled: copy the loader, or save its state")
+
+
+def batch_at(
+    options: RunOptions,
+    progress: EpochProgress,
+    items: int,
+    step: int,
+    later: EpochProgress,
+    utterances: bool = False,
+) -> Any:
+    """Return the batch of a step of the epoch, made in this process and without the other ranks.
+
+    ``items``: in the lists. ``later``: a position after the batch, if one is known. ``utterances``: as an option.
+    """
+    options.ranks.check()
+    ranks = options.ranks._replace(members=None, peers=(), mesh=())
+    own = replace(options, ranks=ranks, num_workers=0, fleet=None, mover=None, pin_memory=False)
+    own = replace(own, snapshot_every=sys.maxsize, utterances=utterances)  # no state is wanted
+    start = progress.before(step, options, later)
+    start.check_ranks(own)
+    received = start.received + start.skip + 1
+    run = EpochRun(own, start, None, items, None)
+    try:
+        batch = next(run)
+    except StopIteration:
+        if (end := run.take_end()) is not None and end.error is not None:
+            raise end.error from None
+        raise PipelineError(f"batch_at: epoch {start.epoch} has no batch {step} on rank {ranks.rank}") from None
+    finally:
+        run.close()
+    if any(position.state.pass_ for position in start.positions.values()) and not options.in_steps:
+        raise PipelineError(f'batch_at: under uneven="repeat", step {step} comes after lanes have begun again')
+    if not options.repeat and start.received != received:
+        raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed, or are skipped")
+    return batch
 
 
 def _log_memory(estimate: int) -> None:

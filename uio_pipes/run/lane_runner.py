@@ -20,7 +20,7 @@ import torch
 from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger, Policy, Tally
+from uio_pipes.core.ledger import Failures, Ledger, Tally
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
@@ -38,7 +38,7 @@ class RunSpec:
     lanes: int
     seed: int
     epoch: int
-    policy: Policy
+    failures: Failures
     snapshot_every: int = 1
     repeat: bool = False
     pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
@@ -80,7 +80,7 @@ class LaneRunner:
         self.pass_ = state.pass_
         self.done = state.done
         self.to_pass = spec.pass_over.get(lane, 0)
-        self.ledger = Ledger(spec.policy)
+        self.ledger = Ledger(spec.failures)
         if state.counts:
             self.ledger.load(state.counts)
         self.settings = Settings(spec.changes, state.settings, lane, spec.lanes, spec.ranks)

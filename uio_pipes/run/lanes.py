@@ -22,7 +22,7 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
         lanes=progress.lanes,
         seed=options.seed,
         epoch=progress.stream,
-        policy=options.policy,
+        failures=options.failures,
         snapshot_every=options.snapshot_every,
         repeat=options.repeat,
         pass_over=pass_over,

@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-import torch.distributed as dist
-
-from uio_pipes.base.checks import is_whole, require_whole
-from uio_pipes.base.errors import NothingRead, PipelineError, StateError, UioError
+from uio_pipes.base.checks import require_whole
+from uio_pipes.base.errors import NothingRead, UioError
 from uio_pipes.base.processes import cores_of_rank
 from uio_pipes.base.urls import counted
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.ledger import Policy
+from uio_pipes.core.ledger import Failures
 from uio_pipes.core.statistics import Stats
-from uio_pipes.run.epoch_end import EpochLength, choose_uneven, group_for_states
-from uio_pipes.run.epoch_run import EpochRun
-from uio_pipes.run.mixes import Mixes
-from uio_pipes.run.options import Mover, RunOptions, changed_shards, default_lanes, fitted, fleet_of, open_quarantine
+from uio_pipes.run.device import Mover
+from uio_pipes.run.epoch_end import EpochLength, choose_uneven
+from uio_pipes.run.epoch_run import AGAIN, Batches, EpochRun, batch_at
+from uio_pipes.run.options import OLDER, RunOptions, fingerprints_of, fitted, open_quarantine
 from uio_pipes.run.private import WITHOUT_DATASET, check_resumed
 from uio_pipes.run.progress import EpochProgress
-from uio_pipes.run.ranks import ranks_of, waiting
+from uio_pipes.run.ranks import Ranks, place_of_rank
 from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state import Where, read_meta
-from uio_pipes.run.state_merging import merge_states
-from uio_pipes.run.tuning import Tuner, WorkerPlan
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
+from uio_pipes.run.tuning import Tuner
 
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
-_AGAIN = "another one over the same loader has begun since"
-_ENDLESS = (
-    'the epoch has no end: the pipeline has none (it has repeat(), or mix(…, stop="endless")), and the loader no '
-    "steps_per_epoch. Give Loader(steps_per_epoch=…), unless the trainer itself stops after a number of steps"
-)
 
 
 class Loader:
@@ -53,9 +39,8 @@ class Loader:
         seed: a whole number that all random choices depend on. Default: 0.
         num_workers: worker processes of each rank; 0 runs the graph in this process. "auto" begins with one and adds
             others, up to one for each CPU core, as long as the trainer waits and they help; each rank by itself.
-            Batches and states are those of any other number with the same lanes. Default: 0.
-        workers: ``uio.RayWorkers(count)`` runs as many workers of each rank on a Ray cluster; leave out ``num_workers``
-            then. Batches and states are those of local ones. Default: None, they are local.
+            ``uio.RayWorkers(count)`` runs as many on a Ray cluster. Batches and states are those of any other number
+            with the same lanes. Default: 0.
         lanes: number of ordered streams that an epoch is dealt to, at least ``world_size``. A fixed number, such as
             64, makes epochs equal on any number of ranks and workers. Default: None, ranks × workers, as in WeNet; with
             ``num_workers="auto"`` ranks × 16.
@@ -65,98 +50,74 @@ class Loader:
             ``torch.distributed``, or 1 without a process group. Make the loader after ``init_process_group``.
         partition: whether each rank gets its own share; False gives every rank everything, as for validation.
             Default: True.
+        ranks: ``uio.Ranks(group=…)`` or ``uio.Ranks(mesh=…)`` names the processes that share the data, instead of rank
+            and world size. Default: None, all processes.
         uneven: how an epoch ends if some ranks have more batches than others. "stop": all end with the first one;
             "join": each ends with its own batches; "repeat": all end with the last one, and meanwhile the others begin
             again. Default: None, "stop" if there is a process group and otherwise "join".
         steps_per_epoch: batches of each rank in an epoch, for streams without an end (``repeat()``) and for epochs of
             weeks. The next epoch goes on with the same stream, which begins again when it ends; statistics and
             failures are counted from the beginning of the stream. Default: None, an epoch is all the data.
-        prefetch: batches that each worker prepares ahead; with ``num_workers="auto"`` the number to begin with.
+        prefetch_factor: batches that each worker prepares ahead; with ``num_workers="auto"`` the number to begin with.
             Default: 2.
         pin_memory: whether to put batches in pinned memory, for copies to a GPU. Default: False.
         snapshot_every: batches of a lane between two snapshots. Resuming passes over at most as many, without decoding
             them. Default: 1.
-        on_error: "skip" failed utterances and shards (each is counted, reported and left out), or "raise". Default:
-            "skip".
-        max_failures: failures in an epoch of one rank above which the run stops. Default: 10,000.
-        max_consecutive_failures: failures in a row, within one stage, above which the run stops. Default: 100.
+        failures: "skip" utterances and shards that fail (each is counted, reported and left out), or "raise";
+            ``uio.Failures(…)`` says how many may fail, and notes them in a file. Default: "skip".
         on_change: for a state of another list or graph, raise an "error", or "restart" its epoch; "adopt" goes on
             exactly where the state was saved if only mixes have other weights or new sources. Default: "error".
-        quarantine: path of a file to which each failure is appended once, as a JSON object, for
-            ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
-            Default: None.
-        group: the process group whose members share the data, instead of all processes. Default: None.
-        mesh: a ``DeviceMesh`` with names. Processes that differ only in dimensions which ``data`` does not name, as of
-            tensor, context or pipeline parallelism, get the same batches (``loader.peer`` is their number among them),
-            see ``peers``; rank and world size are counted along ``data``. Default: None.
-        data: the dimension of the mesh along which batches differ, or several, as in ``("dp_replicate", "dp_shard")``.
-            Default: None, the only one.
-        peers: how processes that get the same batches come to them. "read": each reads and computes by itself.
-            "receive": the first of them does, and sends every batch to the others over the network (gloo). Then all
-            processes of the mesh iterate over the loader, in step. Default: "read".
 
     Raises:
         PipelineError: an argument breaks a rule.
     """
 
+    @OLDER
     def __init__(
         self,
         pipeline: Graph,
         *,
         seed: int = 0,
-        num_workers: int | Literal["auto"] = 0,
-        workers: RayWorkers | None = None,
+        num_workers: int | Literal["auto"] | RayWorkers = 0,
         lanes: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         partition: bool = True,
+        ranks: Ranks | None = None,
         uneven: Uneven | None = None,
         steps_per_epoch: int | None = None,
-        prefetch: int = 2,
+        prefetch_factor: int = 2,
         pin_memory: bool = False,
         snapshot_every: int = 1,
-        on_error: Literal["skip", "raise"] = "skip",
-        max_failures: int = 10_000,
-        max_consecutive_failures: int = 100,
+        failures: Literal["skip", "raise"] | Failures = "skip",
         on_change: Literal["error", "restart", "adopt"] = "error",
-        quarantine: str | os.PathLike[str] | None = None,
-        group: dist.ProcessGroup | None = None,
-        mesh: DeviceMesh | None = None,
-        data: str | Sequence[str] | None = None,
-        peers: Literal["read", "receive"] = "read",
     ) -> None:
-        ranks = ranks_of(rank, world_size, group, mesh, data, partition, peers)
-        fleet = fleet_of(workers, num_workers)
-        num_workers = num_workers if workers is None else workers.count
-        self._options = options = RunOptions(
+        place = place_of_rank(rank, world_size, ranks, partition)
+        self._options = options = RunOptions.of(
             pipeline,
+            place,
+            num_workers,
+            lanes,
             seed=seed,
-            num_workers=num_workers,
-            lanes=default_lanes(ranks.world_size, num_workers) if lanes is None else lanes,
-            ranks=ranks,
-            uneven=choose_uneven(uneven, ranks),
+            uneven=choose_uneven(uneven, place),
             steps_per_epoch=steps_per_epoch,
-            prefetch=prefetch,
+            prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
             snapshot_every=snapshot_every,
-            policy=Policy(on_error, max_failures, max_consecutive_failures),
+            failures=Failures.of(failures),
             on_change=on_change,
-            fleet=fleet,
         )
-        self._options = options = replace(options, mixes=Mixes.of(pipeline))
         self.pipeline, self.seed = pipeline, seed
-        self._tuner = Tuner.beginning(prefetch, cores_of_rank()) if num_workers == "auto" and ranks.reads else None
-        self.lanes, (self.rank, self.world_size, self.peer, *_) = options.lanes, ranks
+        self._tuner = Tuner.beginning(prefetch_factor, cores_of_rank()) if options.tuned else None
+        self.lanes, (self.rank, self.world_size, self.peer, *_) = options.lanes, place
         self.uneven, self.steps_per_epoch = options.uneven, steps_per_epoch
-        self._quarantine = open_quarantine(quarantine, pipeline) if quarantine is not None and ranks.reads else None
+        self._quarantine = open_quarantine(options)
         self._asked: int | None = None  # epoch given to set_epoch since the last iteration began
         self._lengths = EpochLength(options)
         self._kept: EpochRun | None = None  # with steps_per_epoch: the run that the next epoch goes on with
         self._active: weakref.ref[EpochRun] | None = None
         self._fingerprints: dict[str, Any] | None = None
         self._progress = EpochProgress.fresh(0, options)
-
-    # Where the loader stands
 
     @property
     def epoch(self) -> int:
@@ -166,11 +127,7 @@ class Loader:
     @property
     def num_workers(self) -> int:
         """Worker processes of this rank: as many as were asked for, or as ``"auto"`` has chosen by now."""
-        return self._plan.workers
-
-    @property
-    def _plan(self) -> WorkerPlan:
-        return self._options.plan if self._tuner is None else self._tuner.plan
+        return (self._tuner or self._options).plan.workers
 
     @property
     def finished(self) -> bool:
@@ -199,12 +156,6 @@ class Loader:
             if self._run is not None:
                 self._run.supersede(moved)
         elif epoch != self.epoch:
-            if self._progress.drops_loaded(epoch):
-                logger.warning(
-                    "set_epoch(%d): the loaded state is of epoch %d, and what was left of it is not delivered; "
-                    "set_epoch(%d), or none, goes on there",
-                    *(epoch, self.epoch, self.epoch),
-                )
             self._close(moved)
             self._progress = self._progress.at(epoch, self._options)
 
@@ -227,22 +178,12 @@ class Loader:
             PipelineError: ``what`` is none of these, or below 0; a range under ``uneven="repeat"``, where steps have no
                 numbers of their own once a rank has begun again.
         """
-        if isinstance(what, range):
-            if what and (what[0] < 0 or what.step < 1):
-                raise PipelineError(f"skip: a range of steps must go up from 0 or more, not {what!r}")
-            if self.uneven == "repeat":
-                raise PipelineError('skip: steps have no numbers under uneven="repeat": give a count when it is due')
-            stop = what.stop if self.steps_per_epoch is None else min(what.stop, self.steps_per_epoch)
-            self._progress.over.append(range(what.start, stop, what.step))
-            self._follow(self._options)
-        elif callable(what):
+        if callable(what):
             self._follow(replace(self._options, left_out=(*self._options.left_out, what)))
         else:
-            if not is_whole(what):
-                rule = "a number of batches, a range of steps, or a function of keys"
-                raise PipelineError(f"skip: takes {rule}, not {what!r}; of a set of keys give .__contains__")
-            require_whole("skip: count", what, 0)
-            self._progress.skip += what
+            self._progress.pass_over(what, self._options)
+            if isinstance(what, range):
+                self._follow(self._options)
 
     def reweight(self, weights: Mapping[str, float]) -> None:
         """Give sources of a mix other weights, from the next batch that is made on.
@@ -260,9 +201,9 @@ class Loader:
             PipelineError: there is no such source, a weight is not a number or below 0, no weight is left, or the mix
                 stands before ``sharding_filter``.
         """
-        mixes = self._options.mixes.reweighted(weights, self._options.pipeline, self._where)
-        if mixes is not self._options.mixes:
-            self._follow(replace(self._options, mixes=mixes))
+        options = self._options
+        if (mixes := options.mixes.reweighted(weights, options.pipeline, self._where)) is not options.mixes:
+            self._follow(replace(options, mixes=mixes))
 
     @property
     def _where(self) -> Where:
@@ -283,32 +224,7 @@ class Loader:
                 be reached from an earlier state.
         """
         require_whole("batch_at: step", step, 0)
-        return self._batch_at(step, self._progress)
-
-    def _batch_at(self, step: int, later: EpochProgress, utterances: bool = False) -> Any:
-        """As ``batch_at``. ``later``: a position after the batch, if one is known. ``utterances``: as an option."""
-        alone = copy(self)  # in this process, without the other ranks, and no state is wanted
-        ranks = self._options.ranks._replace(members=None, peers=(), mesh=())
-        own = replace(self._options, ranks=ranks, num_workers=0, mover=None, pin_memory=False)
-        alone._options = replace(own, snapshot_every=sys.maxsize, utterances=utterances)
-        alone._tuner = alone._quarantine = None
-        alone._progress = self._progress.before(step, self._options, later)
-        alone._asked = self.epoch
-        received = alone._progress.received + alone._progress.skip + 1
-        try:
-            batch = next(iter(alone))
-        except StopIteration:
-            raise PipelineError(f"batch_at: epoch {self.epoch} has no batch {step} on rank {self.rank}") from None
-        finally:
-            alone._close("")
-        again = any(position.state.pass_ for position in alone._progress.positions.values())
-        if again and not self._options.in_steps:
-            raise PipelineError(f'batch_at: under uneven="repeat", step {step} comes after lanes have begun again')
-        if not self._options.repeat and alone._progress.received != received:
-            raise PipelineError(
-                f"batch_at: nothing is left of batch {step}: all of its utterances failed, or are skipped"
-            )
-        return batch
+        return batch_at(self._options, self._progress, self._items, step, self._progress)
 
     def __len__(self) -> int:
         """Batches of this rank in the whole epoch if no utterance fails; ``steps_per_epoch`` where that is set.
@@ -349,18 +265,12 @@ class Loader:
         """True if ranks step together, so that the epoch ends for all at once."""
         return self._options.together
 
-    # States
-
     def state_dict(self) -> dict[str, str]:
         """Return where each of this rank's lanes stands after the last batch received, as a flat dict of strings.
 
         Between loading a state and the next batch it is the state that was loaded.
         """
         return self._progress.state(self._options, self.fingerprints())
-
-    def _known_since(self, state: dict[str, str]) -> dict[str, str]:
-        """Return an earlier state of this loader with the changes of mixes since then, where they came."""
-        return self._progress.known_since(state, self._options, self.fingerprints())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go to where a state was saved, also on another number of ranks (up to its number of lanes) and of workers.
@@ -377,10 +287,7 @@ class Loader:
         meta = read_meta(state_dict)
         asked, self._asked = self._asked, None
         self._lengths.forget()
-        options, changed = fitted(meta, self._options, self.fingerprints())
-        changed += changed_shards(state_dict, self.pipeline)
-        if changed and self._options.on_change != "restart":
-            raise StateError(changed[0])
+        options, changed = fitted(meta, state_dict, self._options, self.fingerprints())
         self._asked = asked
         epoch = meta.epoch if asked is None else asked
         if changed:
@@ -407,16 +314,13 @@ class Loader:
     def fingerprints(self) -> dict[str, Any]:
         """Return what a state is stamped with: a line for each stage, count and hash of the lists. Reads them once."""
         if self._fingerprints is None:
-            graph, lanes = self._options.pipeline, self._progress.lanes
-            listed = graph._list_fingerprint()
-            for text in graph._warnings(lanes, int(listed[0])) if self.rank == 0 else ():
-                logger.warning("%s", text)
-            if graph._endless and not self._options.in_steps and not self._options.of_workers and self.rank == 0:
-                logger.warning("%s", _ENDLESS)
-            self._fingerprints = {"graph": graph.fingerprint(), "list": listed}
+            self._fingerprints = fingerprints_of(self._options, self._progress.lanes)
         return self._fingerprints
 
-    # Iterating
+    @property
+    def _items(self) -> int:
+        """The number of items in the lists."""
+        return int(self.fingerprints()["list"][0])
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches from the current position to the end of the epoch; after it, over the next one."""
@@ -426,20 +330,18 @@ class Loader:
         if self._asked is None and (self._progress.ended or self._all_received()):
             self._go_to(self.epoch + 1)
         if self._progress.ended:
-            logger.warning(
-                "epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", self.epoch, self.epoch + 1
-            )
+            now = self.epoch
+            logger.warning("epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", now, now + 1)
         self._asked = None
         self._progress.check_ranks(self._options)
-        items = int(self.fingerprints()["list"][0])
-        kept = self._kept
+        kept, items = self._kept, self._items
         if kept is not None and not kept.closed and kept.options is self._options:  # others after to_device
-            return _Batches(self, kept)
-        self._close(_AGAIN)
+            return Batches(kept, self._at_end)
+        self._close(AGAIN)
         run = EpochRun(self._options, self._progress, self._quarantine, items, self._tuner)
         self._kept = run if self._options.in_steps else None
         self._active = weakref.ref(run)  # no cycle: a run ends its workers as soon as nobody refers to it
-        return _Batches(self, run)
+        return Batches(run, self._at_end)
 
     def _all_received(self) -> bool:
         """Return whether the trainer took all batches that there are by ``len``, without asking for one more."""
@@ -491,72 +393,5 @@ class Loader:
 
     def __repr__(self) -> str:
         workers = counted(self.num_workers, "worker") if self._tuner is None else f"auto ({self._tuner.plan})"
-        run_by = f"{workers}, {counted(self._progress.lanes, 'lane')}"
-        where = f"rank {self.rank} of {self.world_size}, {run_by}"
+        where = f"rank {self.rank} of {self.world_size}, {workers}, {counted(self._progress.lanes, 'lane')}"
         return f"Loader({where}, epoch {self.epoch}, uneven={self.uneven!r})\n{self.pipeline}"
-
-
-class _Batches(Iterator[Any]):
-    """The iterator that the trainer gets. It refers to loader and run, which do not refer to each other."""
-
-    def __init__(self, loader: Loader, run: EpochRun) -> None:
-        self.loader, self.run, self.over, self.name = loader, run, False, object()
-        run.supersede(_AGAIN, self.name)
-
-    def __next__(self) -> Any:
-        if self.over:
-            raise StopIteration
-        self.run.check(self.name)
-        try:
-            return next(self.run)
-        except StopIteration:
-            self.over = True
-            if (end := self.run.take_end()) is not None:
-                self.loader._at_end(*end)
-                self.run.progress.ended = True
-            raise
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise UioError("an iteration over a loader is neither copied nor pickled: copy the loader, or save its state")
-
-
-def to_device(loader: Loader, device: torch.device | str | int) -> Loader:
-    """Let ``loader`` give its batches on ``device`` from its next iteration on; return the loader.
-
-    With workers, the next batch is received in the background while the trainer works on this one, and is copied from
-    pinned memory on a CUDA stream of its own. States are not affected: a batch counts when the trainer gets it.
-
-    Args:
-        loader: the loader, not a pipeline.
-        device: a ``torch.device``, its name ("cuda:0") or its number.
-
-    Raises:
-        PipelineError: there is no such device, or ``loader`` is a pipeline.
-    """
-    if isinstance(loader, Graph):
-        raise PipelineError("to_device: takes a Loader, not a Pipeline; write to_device(uio.Loader(pipeline), device)")
-    loader._move_by(Mover(device))
-    return loader
-
-
-def gather_state(loader: Loader) -> dict[str, str] | None:
-    """Collect the state of all ranks' lanes on rank 0; other ranks get None. Of a mesh, one process gets it.
-
-    It is a collective of the ranks that share the data: each of them calls it at the same step. For a loader of one
-    rank it is ``loader.state_dict()``.
-
-    Args:
-        loader: this rank's loader.
-
-    Raises:
-        StateError: under ``uneven="join"``, as ranks are not at the same step then.
-    """
-    if loader.peer:
-        return None  # the first of those that get the same batches has the same state
-    if loader.world_size == 1:
-        return loader.state_dict()
-    group = group_for_states(loader._options)
-    states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
-    with waiting(loader._options.ranks.members or (), "in gather_state"):
-        dist.gather_object(loader.state_dict(), states, group=group, group_dst=0)
-    return merge_states(states) if states is not None else None

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import torch
 
 from uio_pipes.base.errors import UioError
+from uio_pipes.run.device import Mover
 from uio_pipes.run.lane_runner import Message, Position
 from uio_pipes.run.no_batches import Losses
-from uio_pipes.run.options import Mover
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import MessageSource
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import NOTES, ListError, NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import SKIPPED
 from uio_pipes.core.stage import Trait
+from uio_pipes.run.options import RunOptions
 
+logger = logging.getLogger("uio_pipes")
 SHOWN = 3  # reasons that a message names
 FEW = 'use fewer ranks, or choose uneven="join"'
 
@@ -104,3 +107,28 @@ def nothing_read(epoch: int, why: str) -> NothingRead:
         f"nothing could be read: epoch {epoch} ends without one utterance. {why}. Check the paths in the list and "
         "repair the data (`uio verify` shows what is wrong with each file), or the function that failed"
     )
+
+
+class EpochEnd(NamedTuple):
+    """The end of an epoch for one rank: whether an utterance was delivered, and the error if nothing could be read."""
+
+    epoch: int
+    delivered: bool
+    error: NothingRead | None
+
+
+def judged(epoch: int, delivered: bool, losses: Losses, options: RunOptions, resumed_at_end: bool) -> EpochEnd:
+    """Return how an epoch ended on this rank. Without an utterance it is an error if reading failed, else a warning.
+
+    ``resumed_at_end``: it had ended when its state was saved.
+    """
+    if delivered:
+        return EpochEnd(epoch, True, None)
+    why = losses.describe(options.pipeline)
+    failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
+    none = not (losses.skipped or resumed_at_end or options.of_workers)  # there was nothing to lose
+    if none:
+        why += ". Use fewer ranks, more (smaller) shards, or an index (`uio index`), which deals utterances"
+    if none or (losses.skipped and not failed):
+        logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
+    return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)

@@ -1,11 +1,11 @@
-"""The options of a loader, checked, the copies of batches to its device, and the differences to a state that is loaded
-into it."""
+"""The options of a loader, checked, and the differences to a state that is loaded into it."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import torch
@@ -13,61 +13,30 @@ from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import DataError, PipelineError, StateError
+from uio_pipes.base.older import Older
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.ledger import Policy
+from uio_pipes.core.ledger import Failures
 from uio_pipes.core.state_kinds import DAMAGED
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, stamp
+from uio_pipes.run.device import Mover
 from uio_pipes.run.mixes import Mixes, arranged
-from uio_pipes.run.ranks import Ranks
+from uio_pipes.run.ranks import RankPlace, Ranks
 from uio_pipes.run.ray.fleet import Fleet, RayWorkers
 from uio_pipes.run.state import Meta, first_difference, shard_stamps, without_modules
 from uio_pipes.run.tuning import LANES, WorkerPlan
-from uio_pipes.run.workers import walk
 from uio_pipes.stages.utterances.filter import Exclude
 
-
-class Mover:
-    """Copies batches to ``device``. ``begin`` and ``end`` may be called in different threads."""
-
-    def __init__(self, device: torch.device | str | int) -> None:
-        try:
-            self.device = torch.empty(0, device=torch.device(device)).device  # "cuda": this process's GPU by number
-        except (RuntimeError, AssertionError, TypeError) as error:
-            first = str(error).split("\n", 1)[0]
-            raise PipelineError(
-                f"to_device: there is no device {device!r} here ({first}); give cuda:N or cpu"
-            ) from error
-        on_gpu = self.device.type == "cuda"
-        self.stream = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call]
-
-    def begin(self, batch: Any) -> tuple[Any, torch.cuda.Event | None]:
-        """Begin the copy: return the batch with tensors on the device, and what tells when the copies have run."""
-        if self.stream is None:
-            return walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device)), None
-        with torch.cuda.stream(self.stream):
-            batch = walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device, non_blocking=True))
-            return batch, self.stream.record_event()
-
-    def end(self, batch: Any, copied: torch.cuda.Event | None) -> Any:
-        """Return the batch, safe to use on the current CUDA stream: that waits for the copy, the host does not."""
-        if copied is None:
-            return batch
-        current = torch.cuda.current_stream(self.device)
-        current.wait_event(copied)  # not for the next batch, whose copy may be under way
-        return walk(batch, torch.Tensor, lambda tensor: _used_on(tensor, current))
-
-
-def _used_on(tensor: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
-    tensor.record_stream(stream)  # allocated on another stream: it must not be reused before this one is done
-    return tensor
+logger = logging.getLogger("uio_pipes")
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The options of a loader, named after the arguments of :class:`~uio_pipes.run.loader.Loader`.
+
+    ``num_workers`` counts the actors of a ``fleet``, too; ``ranks`` is where this process stands among those given.
 
     Raises: PipelineError if one breaks a rule.
     """
@@ -76,13 +45,13 @@ class RunOptions:
     seed: int
     num_workers: int | Literal["auto"]
     lanes: int
-    ranks: Ranks
+    ranks: RankPlace
     uneven: str
     steps_per_epoch: int | None
-    prefetch: int
+    prefetch_factor: int
     pin_memory: bool
     snapshot_every: int
-    policy: Policy
+    failures: Failures
     on_change: str
     mixes: Mixes = field(default_factory=Mixes)
     mover: Mover | None = None
@@ -96,7 +65,7 @@ class RunOptions:
             raise PipelineError(_no_pipeline(self.pipeline))
         require_whole("seed", self.seed)
         _check_workers(self.num_workers)
-        for name, least in (("prefetch", 1), ("snapshot_every", 1), ("lanes", 1)):
+        for name, least in (("prefetch_factor", 1), ("snapshot_every", 1), ("lanes", 1)):
             require_whole(name, getattr(self, name), least)
         if self.steps_per_epoch is not None:
             require_whole("steps_per_epoch", self.steps_per_epoch, 1)
@@ -104,6 +73,22 @@ class RunOptions:
         if self.on_change not in ("error", "restart", "adopt"):
             raise PipelineError(f"on_change must be 'error', 'restart' or 'adopt', not {self.on_change!r}")
         self._check_graph()
+
+    @classmethod
+    def of(
+        cls,
+        pipeline: Graph,
+        ranks: RankPlace,
+        num_workers: int | Literal["auto"] | RayWorkers,
+        lanes: int | None,
+        **options: Any,
+    ) -> RunOptions:
+        """Return the options of a new loader. Raises: UioError if Ray, which is to run the workers, is not there."""
+        fleet = Fleet(num_workers) if isinstance(num_workers, RayWorkers) else None
+        count = num_workers.count if isinstance(num_workers, RayWorkers) else num_workers
+        lanes = default_lanes(ranks.world_size, count) if lanes is None else lanes
+        made = cls(pipeline, num_workers=count, lanes=lanes, ranks=ranks, fleet=fleet, **options)
+        return replace(made, mixes=Mixes.of(pipeline))
 
     def _check_graph(self) -> None:
         kind = self.pipeline._kind
@@ -134,7 +119,12 @@ class RunOptions:
     @property
     def plan(self) -> WorkerPlan:
         """The workers to run, if they are given."""
-        return WorkerPlan(0 if self.num_workers == "auto" else self.num_workers, self.prefetch)
+        return WorkerPlan(0 if self.num_workers == "auto" else self.num_workers, self.prefetch_factor)
+
+    @property
+    def tuned(self) -> bool:
+        """True if this process finds out how many workers it needs."""
+        return self.num_workers == "auto" and self.ranks.reads
 
     @property
     def in_steps(self) -> bool:
@@ -174,6 +164,18 @@ def _no_pipeline(given: object) -> str:
     return f"{rule}; begin with uio.from_shard_list(…), uio.from_raw_list(…) or another uio.from_…"
 
 
+OLDER = Older(
+    "Loader",
+    {
+        "workers": "num_workers",
+        "prefetch": "prefetch_factor",
+        **{one.name: f"failures.{one.name}" for one in fields(Failures)},
+        **{one.name: f"ranks.{one.name}" for one in fields(Ranks)},
+    },
+    {"failures": Failures, "ranks": Ranks},
+)
+
+
 def default_lanes(world_size: int, num_workers: int | Literal["auto"]) -> int:
     """Return the number of lanes that deals as WeNet does: one for each worker of each rank.
 
@@ -181,17 +183,6 @@ def default_lanes(world_size: int, num_workers: int | Literal["auto"]) -> int:
     """
     _check_workers(num_workers)
     return world_size * (LANES if num_workers == "auto" else max(1, num_workers))
-
-
-def fleet_of(workers: RayWorkers | None, num_workers: int | Literal["auto"]) -> Fleet | None:
-    """Return the Ray actors to run the lanes in, if any. Raises: PipelineError if there are two kinds of workers."""
-    if workers is None:
-        return None
-    if not isinstance(workers, RayWorkers):
-        raise PipelineError(f"workers must be uio.RayWorkers(…), not {workers!r}; num_workers=… is for local ones")
-    if num_workers != 0:
-        raise PipelineError(f"workers={workers!r} and num_workers={num_workers!r} exclude each other: leave out one")
-    return Fleet(workers)
 
 
 def _check_workers(num_workers: object) -> None:
@@ -202,8 +193,14 @@ def _check_workers(num_workers: object) -> None:
     require_whole("num_workers", num_workers, 0)
 
 
-def open_quarantine(path: str | os.PathLike[str], graph: Graph) -> Quarantine:
-    """Open the file for failures. Raises: PipelineError if the graph reads it, or it cannot be written."""
+def open_quarantine(options: RunOptions) -> Quarantine | None:
+    """Open the file for failures, if one is named and this process reads data.
+
+    Raises: PipelineError if the graph reads it, or it cannot be written.
+    """
+    path, graph = options.failures.quarantine, options.pipeline
+    if path is None or not options.ranks.reads:
+        return None
     excluded = (stage.path for stage in graph._every_stage() if isinstance(stage, Exclude))
     if os.path.realpath(path) in map(os.path.realpath, excluded):
         raise PipelineError(
@@ -216,10 +213,44 @@ def open_quarantine(path: str | os.PathLike[str], graph: Graph) -> Quarantine:
         raise PipelineError(f"cannot write quarantine={os.fspath(path)!r}: {error.strerror}") from error
 
 
+_ENDLESS = (
+    'the epoch has no end: the pipeline has none (it has repeat(), or mix(…, stop="endless")), and the loader no '
+    "steps_per_epoch. Give Loader(steps_per_epoch=…), unless the trainer itself stops after a number of steps"
+)
+
+
+def fingerprints_of(options: RunOptions, lanes: int) -> dict[str, Any]:
+    """Return what a state is stamped with: a line for each stage, count and hash of the lists, which are read for it.
+
+    The first rank warns of what is odd about graph and lists.
+    """
+    graph, listed = options.pipeline, options.pipeline._list_fingerprint()
+    if options.rank == 0:
+        for text in graph._warnings(lanes, int(listed[0])):
+            logger.warning("%s", text)
+        if graph._endless and not options.in_steps and not options.of_workers:
+            logger.warning("%s", _ENDLESS)
+    return {"graph": graph.fingerprint(), "list": listed}
+
+
 REMEDY = 'Use the old value, or begin the epoch again with Loader(on_change="restart")'
 
 
-def fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) -> tuple[RunOptions, list[str]]:
+def fitted(
+    meta: Meta, state: Mapping[str, Any], options: RunOptions, fingerprints: Mapping[str, Any]
+) -> tuple[RunOptions, list[str]]:
+    """Return the options to go on with from a state, and how it differs from them, each difference as a sentence.
+
+    Raises: StateError if it differs and the epoch is not to begin again for that, or if it contradicts itself.
+    """
+    options, changed = _fitted(meta, options, fingerprints)
+    changed += changed_shards(state, options.pipeline)
+    if changed and options.on_change != "restart":
+        raise StateError(changed[0])
+    return options, changed
+
+
+def _fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) -> tuple[RunOptions, list[str]]:
     """Return the options to go on with, whose mixes are those of the state, and the differences, each as a sentence.
 
     If only mixes were edited since, the options have them as they are now, their sources in the state's order; that is

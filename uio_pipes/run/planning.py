@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,8 @@ from uio_pipes.base.errors import DataError, PipelineError, UioError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Lane, Mode, Site
-from uio_pipes.core.ledger import Ledger, Policy, Tally
+from uio_pipes.core.lane import Lane, Mode, Site, lanes_of
+from uio_pipes.core.ledger import Failures, Ledger, Tally
 from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow, Op, Wrapped
@@ -31,14 +31,16 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
 from uio_pipes.core.stage import Stage, Trait
 from uio_pipes.io.local import Ref
-from uio_pipes.run.lane_runner import LaneRunner, RunSpec, items_of
-from uio_pipes.run.state import LaneState
+from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.batches.dynamic import Batch
 from uio_pipes.stages.batches.rows import mixed_rates, odd_rates, rates_of
 from uio_pipes.stages.reading.loading import Loading
 
+if TYPE_CHECKING:
+    from uio_pipes.run.loader import Loader
+
 AUDIO = frozenset(["wav", "feat", "*"])
-LENIENT = Policy(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
+LENIENT = Failures(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
 
 
 class NotKnown(UioError):
@@ -181,6 +183,15 @@ def plan_lanes(
         yield plan
 
 
+def plan_epoch(loader: Loader, by: Pair) -> Iterator[LanePlan]:
+    """Plan the batches of this rank's lanes in the epoch that ``loader`` is in. ``by``: the lengths to tell."""
+    progress, steps = loader._progress, loader.steps_per_epoch
+    mine = lanes_of(progress.lanes, loader.rank, loader.world_size)
+    most = None if steps is None else -(-steps // max(1, len(mine)))
+    place = (loader.pipeline, progress.lanes, loader.seed, progress.stream, mine)
+    return plan_lanes(*place, ranks=progress.ranks, most=most, by=by)
+
+
 def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = None) -> LanePlan:
     """Return the lengths of all utterances (or of ``most``) that come out of a graph without batches."""
     lane = _lane(0, 1, 0, 0, 0, {})
@@ -196,43 +207,13 @@ def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = N
 def _check_plannable(graph: Graph, most: int | None = None) -> None:
     if graph._endless and most is None:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
-    _check_skims(graph)
+    check_skims(graph)
 
 
-def _check_skims(graph: Graph) -> None:
+def check_skims(graph: Graph) -> None:
+    """Raises: PipelineError if a node of the user's stands after the batches."""
     if not graph._skims:
         raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
-
-
-def plan_keys(spec: RunSpec, states: Mapping[int, LaneState]) -> list[Iterator[tuple[int, int, int, list[str]]]]:
-    """Return for each of these lanes an iterator over (pass, k, lane, keys) of its batches, from where it stands.
-
-    Each plans only what is asked of it. What fails only when a batch is made is in it.
-
-    Raises: PipelineError if a node of the user's stands after the batches.
-    """
-    _check_skims(spec.pipeline)
-    tables = dict[Hashable, Any]()
-    return [_keys(spec, lane, state, tables) for lane, state in states.items()]
-
-
-def _keys(
-    spec: RunSpec, lane: int, state: LaneState, tables: dict[Hashable, Any]
-) -> Iterator[tuple[int, int, int, list[str]]]:
-    runner = LaneRunner(spec, lane, state, tables)
-    while not runner.done or spec.repeat:
-        if runner.done:
-            runner.again()
-        try:
-            item = runner.pass_over(1)
-        except StopIteration:
-            if not runner.k:
-                return
-            runner.done = True
-        else:
-            samples = item if isinstance(item, list) else [item]
-            keys = [s.key if isinstance(s, Sample) else str(s["key"]) for s in samples]
-            yield runner.pass_, runner.k - 1, lane, keys
 
 
 def count_batches(

@@ -8,11 +8,13 @@ each lane stood when they began: from there the batches of any step can be found
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from uio_pipes.base.checks import is_whole, require_whole
 from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.base.urls import counted
 from uio_pipes.core.graph import Graph
@@ -22,6 +24,7 @@ from uio_pipes.run.lane_runner import Position
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.state import LaneState, Meta, lane_name, lanes_in, read_lane, read_meta
 
+logger = logging.getLogger("uio_pipes")
 Place = tuple[int, int]  # of a lane: its pass, and how many batches of it have passed
 
 
@@ -173,15 +176,20 @@ class EpochProgress:
         return sum(max(0, one.state.k - places[lane][1]) for lane, one in self.positions.items())
 
     def at(self, epoch: int, options: RunOptions) -> EpochProgress:
-        """Return the position in another epoch: its beginning, or what the state holds of ranks that were ahead."""
-        return self.ahead if self.ahead is not None and self.ahead.epoch == epoch else self.fresh(epoch, options)
+        """Return the position in another epoch: its beginning, or what the state holds of ranks that were ahead.
 
-    def drops_loaded(self, epoch: int) -> bool:
-        """Return whether ``at(epoch)`` leaves out what is left of an epoch that a loaded state is in the middle of."""
-        if self.loaded is None or self.ended or (self.ahead is not None and self.ahead.epoch == epoch):
-            return False
-        states = [position.state for position in self.positions.values()]
-        return self.received > 0 and any(not state.done for state in states)
+        It warns if that drops what is left of an epoch that a loaded state is in the middle of.
+        """
+        if self.ahead is not None and self.ahead.epoch == epoch:
+            return self.ahead
+        in_the_middle = self.received > 0 and any(not one.state.done for one in self.positions.values())
+        if self.loaded is not None and not self.ended and in_the_middle:
+            logger.warning(
+                "set_epoch(%d): the loaded state is of epoch %d, and what was left of it is not delivered; "
+                "set_epoch(%d), or none, goes on there",
+                *(epoch, self.epoch, self.epoch),
+            )
+        return self.fresh(epoch, options)
 
     def go_on(self) -> None:
         """Begin the next epoch of the same stream."""
@@ -191,6 +199,25 @@ class EpochProgress:
         self.begin_stretch()
         for position in self.positions.values():
             position.state.lost = []
+
+    def pass_over(self, steps: range | int, options: RunOptions) -> None:
+        """Pass over so many batches next, or these steps of the epoch when their turn comes.
+
+        Raises: PipelineError if it is neither, or the steps have no numbers.
+        """
+        if not isinstance(steps, range):
+            if not is_whole(steps):
+                rule = "a number of batches, a range of steps, or a function of keys"
+                raise PipelineError(f"skip: takes {rule}, not {steps!r}; of a set of keys give .__contains__")
+            require_whole("skip: count", steps, 0)
+            self.skip += steps
+            return
+        if steps and (steps[0] < 0 or steps.step < 1):
+            raise PipelineError(f"skip: a range of steps must go up from 0 or more, not {steps!r}")
+        if options.uneven == "repeat":
+            raise PipelineError('skip: steps have no numbers under uneven="repeat": give a count when it is due')
+        stop = steps.stop if options.steps_per_epoch is None else min(steps.stop, options.steps_per_epoch)
+        self.over.append(range(steps.start, stop, steps.step))
 
     def begin_stretch(self) -> None:
         """Note that the next step comes from where the lanes stand now, whatever came before."""

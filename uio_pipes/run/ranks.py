@@ -17,9 +17,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -32,12 +33,15 @@ from uio_pipes.run.private import group_named_by_its_members, timeout_of
 from uio_pipes.run.shared_memory import ALIGN
 from uio_pipes.run.workers import MessageSource, Runner, as_arrays, as_tensors, checked, failed, pinned
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
 ProcessGroups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
 PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
 _groups: weakref.WeakKeyDictionary[Any, ProcessGroups] = weakref.WeakKeyDictionary()  # by the world that they are in
 
 
-class Ranks(NamedTuple):
+class RankPlace(NamedTuple):
     """The place of this process among those that share the data.
 
     Attributes:
@@ -76,15 +80,44 @@ def is_grouped() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def ranks_of(
-    rank: int | None = None,
-    world_size: int | None = None,
-    group: Any = None,
-    mesh: Any = None,
-    data: str | Sequence[str] | None = None,
-    partition: bool = True,
-    peers: str = "read",
-) -> Ranks:
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that share the data, if not all do: ``uio.Loader(…, ranks=uio.Ranks(mesh=mesh, data="dp"))``.
+
+    Args:
+        group: the process group whose members share the data, instead of all processes. Default: None.
+        mesh: a ``DeviceMesh`` with names, instead of a group. Processes that differ only in dimensions which ``data``
+            does not name, as of tensor, context or pipeline parallelism, get the same batches (``loader.peer`` is their
+            number among them), see ``peers``; rank and world size are counted along ``data``. Default: None.
+        data: the dimension of the mesh along which batches differ, or several, as in ``("dp_replicate", "dp_shard")``.
+            Default: None, the only one.
+        peers: how processes that get the same batches come to them. "read": each reads and computes by itself.
+            "receive": the first of them does, and sends every batch to the others over the network (gloo). Then all
+            processes of the mesh iterate over the loader, in step. Default: "read".
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+    """
+
+    group: dist.ProcessGroup | None = None
+    mesh: DeviceMesh | None = None
+    data: str | Sequence[str] | None = None
+    peers: Literal["read", "receive"] = "read"
+
+    def __post_init__(self) -> None:
+        if self.group is not None and self.mesh is not None:
+            raise PipelineError("group and mesh say the same in different ways: give one of them")
+        if self.peers not in ("read", "receive"):
+            raise PipelineError(f"peers must be 'read' or 'receive', not {self.peers!r}")
+        if self.peers == "receive" and self.mesh is None:
+            raise PipelineError("peers='receive': only a mesh says which processes get the same batches; give mesh=…")
+        if self.data is not None and self.mesh is None:
+            raise PipelineError(f"data={self.data!r} names dimensions of a mesh: give mesh=…, too")
+
+
+def place_of_rank(
+    rank: int | None = None, world_size: int | None = None, ranks: Ranks | None = None, partition: bool = True
+) -> RankPlace:
     """Return the place that is given, or that of this process in ``torch.distributed``. Without ``partition`` each
     process is alone.
 
@@ -92,24 +125,21 @@ def ranks_of(
     """
     if not isinstance(partition, bool):
         raise PipelineError(f"partition must be True or False, not {partition!r}")
-    given = [name for name, value in (("rank", rank), ("group", group), ("mesh", mesh)) if value is not None]
-    if len(given) > 1:
-        raise PipelineError(f"{' and '.join(given)} say the same in different ways: give one of them")
-    if peers not in ("read", "receive"):
-        raise PipelineError(f"peers must be 'read' or 'receive', not {peers!r}")
-    if peers == "receive" and mesh is None:
-        raise PipelineError("peers='receive': only a mesh says which processes get the same batches; give mesh=…, too")
-    if data is not None and mesh is None:
-        raise PipelineError(f"data={data!r} names dimensions of a mesh: give mesh=…, too")
-    if mesh is not None:
-        place = _in_mesh(mesh, data)
-        if peers == "read" or len(place.peers) == 1:
+    if not isinstance(ranks, Ranks | None):
+        raise PipelineError(f"ranks must be uio.Ranks(…), not {ranks!r}; as in ranks=uio.Ranks(group=…)")
+    ranks = ranks or Ranks()
+    among = next((name for name in ("group", "mesh") if getattr(ranks, name) is not None), None)
+    if rank is not None and among is not None:
+        raise PipelineError(f"rank and ranks=uio.Ranks({among}=…) say the same in different ways: give one of them")
+    if ranks.mesh is not None:
+        place = _in_mesh(ranks.mesh, ranks.data)
+        if ranks.peers == "read" or len(place.peers) == 1:
             place = place._replace(peers=(), mesh=())
-    elif group is not None:
-        place = _in_group(group)
+    elif ranks.group is not None:
+        place = _in_group(ranks.group)
     else:
         place = _given(rank, world_size)
-    return place if partition else Ranks(0, 1, place.peer if place.peers else 0, peers=place.peers)
+    return place if partition else RankPlace(0, 1, place.peer if place.peers else 0, peers=place.peers)
 
 
 def private_group(members: Sequence[int]) -> Any:
@@ -155,7 +185,7 @@ def patience() -> timedelta:
     return max(PATIENCE, timeout_of(dist.group.WORLD))
 
 
-def _given(rank: int | None, world_size: int | None) -> Ranks:
+def _given(rank: int | None, world_size: int | None) -> RankPlace:
     if world_size is not None:
         require_whole("world_size", world_size, 1)
     if rank is not None:
@@ -164,24 +194,24 @@ def _given(rank: int | None, world_size: int | None) -> Ranks:
         raise PipelineError("rank and world_size are given together, or neither")
     world = dist.group.WORLD if is_grouped() else None
     if rank is None or world_size is None:
-        return Ranks(0, 1, early=True) if world is None else _in_group(world)
+        return RankPlace(0, 1, early=True) if world is None else _in_group(world)
     if not 0 <= rank < world_size:
         raise PipelineError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     same = world is not None and dist.get_world_size() == world_size
-    return Ranks(rank, world_size, members=tuple(range(world_size)) if same else None)
+    return RankPlace(rank, world_size, members=tuple(range(world_size)) if same else None)
 
 
-def _in_group(group: Any) -> Ranks:
+def _in_group(group: Any) -> RankPlace:
     if not isinstance(group, dist.ProcessGroup):
         raise PipelineError(f"group must be a process group of torch.distributed, not {group!r}")
     rank = dist.get_rank(group)
     if rank < 0:
         raise PipelineError("this process is not in the group that was given: make the loader in its members only")
     members = tuple(dist.get_process_group_ranks(group))
-    return Ranks(rank, len(members), members=members)
+    return RankPlace(rank, len(members), members=members)
 
 
-def _in_mesh(mesh: Any, data: str | Sequence[str] | None) -> Ranks:
+def _in_mesh(mesh: Any, data: str | Sequence[str] | None) -> RankPlace:
     """Return the place by the coordinates in ``data``, the dimensions that have data of their own; peers by the others.
 
     Nothing is sent: the mesh knows all ranks.
@@ -204,7 +234,7 @@ def _in_mesh(mesh: Any, data: str | Sequence[str] | None) -> Ranks:
     rank, peer = (_number([place[d] for d in dims], [mesh.mesh.shape[d] for d in dims]) for dims in (along, others))
     places = mesh.mesh.permute(*along, *others).reshape(-1, prod(mesh.mesh.shape[d] for d in others))
     mine, same, whole = (tuple(part.flatten().tolist()) for part in (places[:, peer], places[rank], places))
-    return Ranks(rank, len(mine), peer, mine, same, whole)
+    return RankPlace(rank, len(mine), peer, mine, same, whole)
 
 
 def _number(place: Sequence[int], shape: Sequence[int]) -> int:
@@ -221,7 +251,7 @@ _runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by t
 class Handover:
     """The messages of one run, from the peer that reads to the others. What an earlier run left is never received."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RankPlace) -> None:
         self.reads = ranks.reads
         self.failed: Exception | None = None  # the error that was sent: no message follows it
         self._group = private_group(ranks.peers)

@@ -1,4 +1,5 @@
-"""Loaders for trainers that save states by themselves: Lightning and Accelerate. Neither is imported here.
+"""The state of all ranks, and loaders for trainers that save states by themselves: Lightning and Accelerate. Neither is
+imported here.
 
 Both keep the ``state_dict()`` of rank 0 and give it to every rank, while a loader's lists only the lanes of its rank.
 Lightning has taken one batch more than it has trained on when it saves.
@@ -16,8 +17,32 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.epoch_end import group_for_states
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.options import OLDER
 from uio_pipes.run.ranks import waiting
 from uio_pipes.run.state_merging import merge_states
+
+
+def gather_state(loader: Loader) -> dict[str, str] | None:
+    """Collect the state of all ranks' lanes on rank 0; other ranks get None. Of a mesh, one process gets it.
+
+    It is a collective of the ranks that share the data: each of them calls it at the same step. For a loader of one
+    rank it is ``loader.state_dict()``.
+
+    Args:
+        loader: this rank's loader.
+
+    Raises:
+        StateError: under ``uneven="join"``, as ranks are not at the same step then.
+    """
+    if loader.peer:
+        return None  # the first of those that get the same batches has the same state
+    if loader.world_size == 1:
+        return loader.state_dict()
+    group = group_for_states(loader._options)
+    states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
+    with waiting(loader._options.ranks.members or (), "in gather_state"):
+        dist.gather_object(loader.state_dict(), states, group=group, group_dst=0)
+    return merge_states(states) if states is not None else None
 
 
 class Gathered:
@@ -65,7 +90,8 @@ class LightningLoader:
                 "Lightning's ranks step together, so uneven='join' would let them wait for ever; "
                 "leave it out, or take 'repeat' (each rank goes on until the last has ended)"
             )
-        known = {name: value for name, value in options.items() if name not in ("group", "mesh", "data", "peers")}
+        options = OLDER.today(options)
+        known = {name: value for name, value in options.items() if name != "ranks"}
         Loader(pipeline, **{**known, "uneven": "join", "rank": 0, "world_size": 1})  # wrong options fail now
         self.pipeline, self.validation = pipeline, validation
         self.options = {**options, "partition": False} if validation else options
@@ -101,7 +127,9 @@ class LightningLoader:
     def state_dict(self) -> dict[str, str]:
         """Return where all lanes of all ranks stand, on every rank: a collective, which Lightning calls as one."""
         loader = self.loader
-        return _gathered(loader, loader._known_since(self._trained) if self._trained else loader.state_dict())
+        if self._trained is None:
+            return _gathered(loader, loader.state_dict())
+        return _gathered(loader, loader._progress.known_since(self._trained, loader._options, loader.fingerprints()))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """As :meth:`Loader.load_state_dict`, on any number of ranks."""

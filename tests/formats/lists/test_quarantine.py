@@ -30,7 +30,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_failure_is_a_line(bad_corpus: Corpus, tmp_path: Path, workers: int) -> None:
     path = tmp_path / "bad.jsonl"
-    run(graph(uio.from_shard_list(bad_corpus.list)), quarantine=path, num_workers=workers)
+    run(graph(uio.from_shard_list(bad_corpus.list)), failures=uio.Failures(quarantine=path), num_workers=workers)
     found = lines(path)
     assert sorted(entry["reason"] for entry in found) == REASONS
     for entry in found:
@@ -45,7 +45,7 @@ def test_every_failure_is_a_line(bad_corpus: Corpus, tmp_path: Path, workers: in
 def test_raw_lists_too(tmp_path: Path) -> None:
     listed = tmp_path / "raw.list"
     listed.write_text('{"key": "a", "wav": "nothing.wav", "txt": ""}\n{"key": "b"}\n')
-    run(graph(uio.from_raw_list(listed)), quarantine=tmp_path / "q")
+    run(graph(uio.from_raw_list(listed)), failures=uio.Failures(quarantine=tmp_path / "q"))
     found = sorted((e["reason"], e["key"], e["item"]) for e in lines(tmp_path / "q"))
     assert found == [("missing_audio", "b", 1), ("missing_file", "a", 0)]
 
@@ -53,13 +53,13 @@ def test_raw_lists_too(tmp_path: Path) -> None:
 def test_a_resumed_run_repeats_no_line(bad_corpus: Corpus, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     pipeline = graph(uio.from_shard_list(bad_corpus.list))
-    loader = uio.Loader(pipeline, quarantine=path)
+    loader = uio.Loader(pipeline, failures=uio.Failures(quarantine=path))
     state = None
     for number, _ in enumerate(loader):
         state = loader.state_dict() if number == 4 else state
     assert state is not None
     before = path.read_text()
-    resumed = uio.Loader(pipeline, quarantine=path)
+    resumed = uio.Loader(pipeline, failures=uio.Failures(quarantine=path))
     resumed.load_state_dict(state)
     assert resumed.stats().failures > 0
     assert len(list(resumed)) > 0
@@ -71,7 +71,13 @@ def test_a_resumed_run_repeats_no_line(bad_corpus: Corpus, tmp_path: Path) -> No
 def test_ranks_share_a_file(bad_corpus: Corpus, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     for rank in range(2):
-        run(graph(uio.from_shard_list(bad_corpus.list)), quarantine=path, rank=rank, world_size=2, uneven="join")
+        run(
+            graph(uio.from_shard_list(bad_corpus.list)),
+            failures=uio.Failures(quarantine=path),
+            rank=rank,
+            world_size=2,
+            uneven="join",
+        )
     assert sorted(entry["reason"] for entry in lines(path)) == REASONS
     assert {entry["rank"] for entry in lines(path)} == {0, 1}
 
@@ -106,15 +112,20 @@ SOURCES = {
 def test_excluded_is_left_out_and_no_failure(bad_corpus: Corpus, tmp_path: Path, source: str) -> None:
     indexed(bad_corpus.list, tmp_path / "i")
     made = SOURCES[source](bad_corpus.list, str(tmp_path / "i"))
-    run(graph(uio.from_shard_list(bad_corpus.list)), quarantine=tmp_path / "q")
-    recorded = record(Case(graph(made.exclude(tmp_path / "q")), {"on_error": "raise", "max_failures": 0, "lanes": 2}))
+    run(graph(uio.from_shard_list(bad_corpus.list)), failures=uio.Failures(quarantine=tmp_path / "q"))
+    recorded = record(
+        Case(
+            graph(made.exclude(tmp_path / "q")),
+            {"failures": uio.Failures(on_error="raise", max_failures=0), "lanes": 2},
+        )
+    )
     assert sorted(recorded.keys) == sorted(bad_corpus.keys)
     assert (recorded.stats.failures, recorded.stats.skipped) == (0, {"excluded": len(DAMAGE)})
     check_cuts(recorded, range(len(recorded.digests) + 1))
 
 
 def test_what_is_not_known_still_fails(bad_corpus: Corpus, tmp_path: Path) -> None:
-    run(graph(uio.from_shard_list(bad_corpus.list)), quarantine=tmp_path / "q")
+    run(graph(uio.from_shard_list(bad_corpus.list)), failures=uio.Failures(quarantine=tmp_path / "q"))
     known = [entry for entry in (tmp_path / "q").read_text().split("\n") if entry and "bad_header" not in entry]
     (tmp_path / "q").write_text("\n".join(known) + "\n")
     stats = run(graph(uio.from_shard_list(bad_corpus.list).exclude(tmp_path / "q")))[1].stats()
@@ -123,7 +134,7 @@ def test_what_is_not_known_still_fails(bad_corpus: Corpus, tmp_path: Path) -> No
 
 def test_only_the_second_of_two_of_a_key_is_excluded(tmp_path: Path) -> None:
     path = shard(tmp_path / "s.tar", members(2) + members(1, 1) + members(1, 2))
-    run(graph(uio.from_shard_list(path)), quarantine=tmp_path / "q")
+    run(graph(uio.from_shard_list(path)), failures=uio.Failures(quarantine=tmp_path / "q"))
     assert [e["reason"] for e in lines(tmp_path / "q")] == ["duplicate_key"]
     batches, loader = run(graph(uio.from_shard_list(path).exclude(tmp_path / "q")))
     assert sorted(keys(batches)) == ["K000", "K001", "K002"]
@@ -142,14 +153,14 @@ def test_lines_of_raw_lists_may_move(tmp_path: Path) -> None:
     corpus.raw_list(tmp_path, 6)
     path = tmp_path / "raw.list"
     (tmp_path / "r002.wav").write_bytes(b"")
-    run(graph(uio.from_raw_list(path)), quarantine=tmp_path / "q")
+    run(graph(uio.from_raw_list(path)), failures=uio.Failures(quarantine=tmp_path / "q"))
     path.write_text("\n".join(reversed(path.read_text().strip().split("\n"))) + "\n")
     stats = run(graph(uio.from_raw_list(path).exclude(tmp_path / "q")))[1].stats()
     assert (stats.utterances, stats.failures, stats.skipped) == (5, 0, {"excluded": 1})
 
 
 def test_within_a_mix(bad_corpus: Corpus, raw_corpus: Corpus, tmp_path: Path) -> None:
-    run(graph(uio.from_shard_list(bad_corpus.list)), quarantine=tmp_path / "q")
+    run(graph(uio.from_shard_list(bad_corpus.list)), failures=uio.Failures(quarantine=tmp_path / "q"))
     good, bad = uio.from_raw_list(raw_corpus.list), uio.from_shard_list(bad_corpus.list)
     for pipeline in (
         uio.mix({"a": good, "b": bad.exclude(tmp_path / "q")}),
@@ -205,8 +216,8 @@ def test_arguments(tmp_path: Path) -> None:
     with pytest.raises(uio.PipelineError, match="move exclude before the stage that makes batches"):
         pipeline.decode_audio().batch(2).exclude("x")
     with pytest.raises(uio.PipelineError, match="is the file that the pipeline excludes"):
-        uio.Loader(graph(pipeline.exclude(tmp_path / "q")), quarantine=tmp_path / "q")
+        uio.Loader(graph(pipeline.exclude(tmp_path / "q")), failures=uio.Failures(quarantine=tmp_path / "q"))
     with pytest.raises(uio.PipelineError, match="cannot write quarantine="):
-        uio.Loader(graph(pipeline), quarantine=tmp_path / "nowhere" / "q")
+        uio.Loader(graph(pipeline), failures=uio.Failures(quarantine=tmp_path / "nowhere" / "q"))
     with pytest.raises(uio.ListError, match="cannot read the quarantine file"):
         list(uio.Loader(graph(uio.from_shard_list(shard(tmp_path / "s.tar", members(2))).exclude(tmp_path / "none"))))

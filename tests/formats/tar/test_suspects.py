@@ -47,7 +47,7 @@ def written(path: Path, data: bytes) -> str:
 def test_what_came_out_of_a_damaged_member_is_suspect_and_excluded_later(tmp_path: Path) -> None:
     path = written(tmp_path / "s.tar.gz", with_wrong_crc(gzip.compress(plain(), mtime=0)))
     found = tmp_path / "bad.jsonl"
-    batches, loader = run(uio.from_shard_list(path).decode_audio(), quarantine=str(found))
+    batches, loader = run(uio.from_shard_list(path).decode_audio(), failures=uio.Failures(quarantine=str(found)))
     counted = loader.stats().skipped
     assert counted == {"corrupt_stream": 1, "suspect": len(keys(batches))}
     assert loader.stats().failures == 1
@@ -140,7 +140,7 @@ def test_a_stream_without_checksums_is_noted_once(
     assert (len(recorded.keys), recorded.stats.skipped, recorded.stats.failures) == (6, {"unchecked_stream": 1}, 0)
     assert "the compressed stream has no checksum of its content" in caplog.text
     check_cuts(recorded, range(len(recorded.digests) + 1))
-    assert len(run(uio.from_shard_list(path), on_error="raise")[0]) == 6
+    assert len(run(uio.from_shard_list(path), failures="raise")[0]) == 6
     *_, report = verify([path])
     assert report.reasons == {"unchecked_stream": 1}
 

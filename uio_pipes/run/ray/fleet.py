@@ -151,7 +151,7 @@ logger = logging.getLogger("uio_pipes")
 
 @dataclass(frozen=True)
 class RayWorkers:
-    """Workers of a loader as actors on a Ray cluster: ``uio.Loader(…, workers=uio.RayWorkers(8))``.
+    """Workers of a loader as actors on a Ray cluster: ``uio.Loader(…, num_workers=uio.RayWorkers(8))``.
 
     The loader joins the cluster of ``ray.init(…)`` if the trainer has called it, otherwise the one that ``RAY_ADDRESS``
     names; without that it starts Ray on this machine. The nodes need this package and see the data at the same paths.

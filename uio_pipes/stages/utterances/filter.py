@@ -219,7 +219,7 @@ class _FollowingFilter(FilterNode):
 class Exclude(Connects, Flow):
     """Leave out the utterances that a quarantine file names, and count them as ``excluded``.
 
-    ``Loader(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
+    ``uio.Failures(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
     shard (or list) and key, and are left out before anything of them is decoded. One that the file names and that
     fails while it is loaded is counted as ``excluded`` too, not as a failure. Put this stage directly after the one
     that loads utterances.

@@ -1,0 +1,170 @@
+"""A batch of a run made again from saved states, and what lanes give from there on by plan."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from uio_pipes.base.errors import PipelineError, StateError
+from uio_pipes.core.graph import Graph
+from uio_pipes.core.lane import lanes_of
+from uio_pipes.core.sample import Sample
+from uio_pipes.run.epoch_run import batch_at
+from uio_pipes.run.lane_runner import LaneRunner, RunSpec
+from uio_pipes.run.lanes import spec_of
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.mixes import Mixes
+from uio_pipes.run.planning import check_skims
+from uio_pipes.run.progress import EpochProgress, stretch_at
+from uio_pipes.run.state import LaneState, Meta, lanes_in, read_meta
+
+LONG = 2**31  # steps of an epoch, which none has
+
+
+class Replay:
+    """The batch of a step of a rank, made again from the nearest of several states of a run.
+
+    ``epoch``: that of the step; None, the last one that the states know. ``world_size``: the ranks that go on from the
+    last state; None, those that saved it. How many made a step before a state, that state says.
+
+    Raises: StateError if a state is of another run, as ``load_state_dict``.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        states: Sequence[Mapping[str, Any]],
+        step: int,
+        rank: int,
+        world_size: int | None,
+        epoch: int | None,
+    ) -> None:
+        metas = [read_meta(state) for state in states]
+        for name in ("seed", "graph", "listed"):
+            if len({str(getattr(meta, name)) for meta in metas}) > 1:
+                raise StateError(f"{name}: it is not the same in all states: name only those that one run saved")
+        wanted = max(meta.epoch for meta in metas) if epoch is None else epoch
+        self.world_size = world_size = _ranks(metas, step, wanted, world_size)
+        given = [
+            (meta, state) for meta, state in zip(metas, states, strict=True) if _has(meta, state, rank, world_size)
+        ]
+        metas, states = [meta for meta, _ in given] or metas, [state for _, state in given] or states
+        known = [
+            EpochProgress.loaded_from(meta, state, rank, world_size) for meta, state in zip(metas, states, strict=True)
+        ]
+        if metas[0].stream is not None and wanted not in {one.epoch for one in known}:
+            raise StateError(f"the steps of a stream's epoch {wanted} are known to a state of it: name one")
+        at = {n: one.step for n, one in enumerate(known) if one.epoch == wanted}
+        after = min((n for n in at if at[n] > step), key=at.__getitem__, default=None)
+        before = max((n for n in at if at[n] <= step), key=at.__getitem__, default=None)
+        if before is not None and after is not None:
+            of = known[after].stretches
+            if stretch_at(of, at[before]) != stretch_at(of, step):  # other ranks have gone on from there
+                before = None
+        before = next((n for n in (before, after) if n is not None), 0)
+        after = before if after is None else after
+        self.loader = loader = loader_of(graph, states[before], rank, world_size)
+        loader.set_epoch(wanted)
+        self._step, self._later = step, known[after]
+        newest = max(metas, key=lambda meta: len(meta.changes)).changes
+        unknown = [one for one in newest if one not in metas[after].changes and one["epoch"] == wanted]
+        unknown = [one for one in unknown if one["step"] <= step]
+        if unknown:
+            when = f"at step {unknown[0]['step']} of epoch {unknown[0]['epoch']}"
+            raise StateError(
+                f"the weights of a mix changed {when}: name a state that was saved in epoch {wanted} after it"
+            )
+        loader._follow(replace(loader._options, mixes=Mixes.of(graph, metas[after].mixes)))
+
+    def batch(self) -> Any:
+        """Return the batch. Raises: PipelineError as ``batch_at``."""
+        return self._made()
+
+    def utterances(self, rows: Collection[int]) -> list[dict[str, Any]]:
+        """Return these utterances of the batch with all that they had when it was made, in its order.
+
+        Raises: PipelineError if there are not so many, or only the batch is known of them.
+        """
+        keys = keys_in(self.batch())
+        made = self._made(utterances=True)
+        found = {one["key"]: one for one in (made if isinstance(made, list) else [made]) if "key" in one}
+        for row in rows:
+            if row >= len(keys) or keys[row] not in found:
+                rule = f"there are rows 0 to {len(keys) - 1}" if row >= len(keys) else "a node of yours makes the batch"
+                raise PipelineError(f"row {row} cannot be played or drawn: {rule}")
+        return [found[keys[row]] for row in rows]
+
+    def _made(self, utterances: bool = False) -> Any:
+        loader = self.loader
+        return batch_at(loader._options, loader._progress, loader._items, self._step, self._later, utterances)
+
+
+def _ranks(metas: Sequence[Meta], step: int, epoch: int, asked: int | None) -> int:
+    """Return how many ranks made a step. ``asked``: those that go on from the last state, if others than saved it."""
+    known = sorted((meta for meta in metas if meta.epoch == epoch and meta.stretches), key=lambda meta: meta.step or 0)
+    after = next((meta for meta in known if (meta.step or 0) > step), None)
+    if after is None and (asked is not None or not known):
+        return asked or 1
+    return next(ranks for first, ranks in reversed((after or known[-1]).stretches or [[0, 1]]) if first <= step)
+
+
+def _has(meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> bool:
+    """Return whether a state has the lanes of a rank: one that another rank saved for itself has not."""
+    return lanes_in(state, meta.lanes).issuperset(lanes_of(meta.lanes, rank, world_size))
+
+
+def loader_of(graph: Graph, state: Mapping[str, Any], rank: int, world_size: int) -> Loader:
+    """Return a loader where ``state`` was saved, as a rank alone. Raises: StateError as ``load_state_dict``."""
+    meta = read_meta(state)
+    steps = None if meta.stream is None else LONG
+    place: dict[str, Any] = {"rank": rank, "world_size": world_size, "uneven": "join"}
+    loader = Loader(graph, seed=meta.seed, lanes=meta.lanes, steps_per_epoch=steps, **place)
+    loader.load_state_dict(state)
+    return loader
+
+
+def spec_at(graph: Graph, state: Mapping[str, Any], world_size: int) -> RunSpec:
+    """Return what all lanes of a state's epoch share. Raises: StateError if it is of another run."""
+    loader = loader_of(graph, state, world_size - 1, world_size)
+    return replace(spec_of(loader._options, loader._progress, {}), snapshot_every=sys.maxsize)
+
+
+def plan_keys(spec: RunSpec, states: Mapping[int, LaneState]) -> list[Iterator[tuple[int, int, int, list[str]]]]:
+    """Return for each of these lanes an iterator over (pass, k, lane, keys) of its batches, from where it stands.
+
+    Each plans only what is asked of it. What fails only when a batch is made is in it.
+
+    Raises: PipelineError if a node of the user's stands after the batches.
+    """
+    check_skims(spec.pipeline)
+    tables = dict[Hashable, Any]()
+    return [_keys(spec, lane, state, tables) for lane, state in states.items()]
+
+
+def _keys(
+    spec: RunSpec, lane: int, state: LaneState, tables: dict[Hashable, Any]
+) -> Iterator[tuple[int, int, int, list[str]]]:
+    runner = LaneRunner(spec, lane, state, tables)
+    while not runner.done or spec.repeat:
+        if runner.done:
+            runner.again()
+        try:
+            item = runner.pass_over(1)
+        except StopIteration:
+            if not runner.k:
+                return
+            runner.done = True
+        else:
+            samples = item if isinstance(item, list) else [item]
+            keys = [s.key if isinstance(s, Sample) else str(s["key"]) for s in samples]
+            yield runner.pass_, runner.k - 1, lane, keys
+
+
+def keys_in(batch: Any) -> list[str]:
+    """Return the keys of the utterances in a batch, or of the one that stands for it."""
+    if not isinstance(batch, Mapping):
+        return [sample["key"] for sample in batch]
+    keys: list[str] = batch.get("keys", [batch["key"]] if "key" in batch else [])
+    return keys
