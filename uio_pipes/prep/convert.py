@@ -44,8 +44,6 @@ from uio_pipes.sources.lhotse.stored import StoredArray
 from uio_pipes.sources.lhotse.transforms import samples_in
 from uio_pipes.sources.nemo.table import Nearby
 
-__all__ = ["Conversion", "To", "convert"]
-
 To = Literal["indexed", "shards", "raw", "cuts"]
 _NAMES = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar", "raw": "wav-{:05d}", "cuts": "cuts-{:05d}"}
 

@@ -4,10 +4,8 @@ seed.
 espeak-ng carries state from one utterance to the next (the phase of its flutter and noise) which no call resets. The
 same bytes therefore need the same utterances in the same order since the library was loaded: ``uio example`` speaks in
 its own process, and the recipes speak each block of utterances in a fresh one. It needs ``espeakng-loader``
-(``pip install 'uio_pipes[demo]'``).
-
-espeak-ng speaks if ``espeakng-loader`` is installed; otherwise each character is a tone of its own, which is enough to
-try everything, and to train a little. Both last about two seconds.
+(``pip install 'uio_pipes[demo]'``); without it each character is a tone of its own, which is enough to try everything,
+and to train a little. Both last about two seconds.
 """
 
 from __future__ import annotations
@@ -131,8 +129,6 @@ def to_int16(samples: NDArray[np.float64]) -> NDArray[np.int16]:
     return np.clip(np.rint(samples), -32768, 32767).astype(np.int16)
 
 
-__all__ = ["RATE", "SENTENCES", "SpokenSentence", "noises", "rooms", "talk"]
-
 SENTENCES = (
     "今天天气很好", "我们去公园散步", "请把灯打开", "明天早上八点见", "他们在车站等你", "老师要买三本书",
     "北京昨天下雪了", "你想不想一起来", "我们下午去上海", "电话号码是五六七", "苹果要十块钱", "请关上门和窗",
@@ -158,7 +154,7 @@ class SpokenSentence:
 def talk(seed: int) -> tuple[str, list[SpokenSentence]]:
     """Return the way the speech was made, in words, and all utterances, speaker by speaker.
 
-    The same in every process that has not spoken before, see ``speech``.
+    The same in every process that has not spoken before.
     """
     room = np.random.default_rng(seed)
     how, say = _voices(room)

@@ -37,7 +37,7 @@ UPLOADS = 4  # shards on their way to a remote folder at a time
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 
-P = TypeVar("P", bound="Part")
+SomePart = TypeVar("SomePart", bound="Part")
 
 
 class Converted(NamedTuple):
@@ -92,7 +92,7 @@ class Part:
         """Remove what is incomplete."""
         self.stack.__exit__(kind or GeneratorExit, error or GeneratorExit(), trace)
 
-    def __enter__(self: P) -> P:
+    def __enter__(self: SomePart) -> SomePart:
         return self
 
     def __exit__(
