@@ -132,7 +132,7 @@ def test_failures_are_counted_reported_and_quarantined_once(bad_corpus: Corpus, 
     made, entries = [], []
     for name in ("auto", "fixed"):
         quarantine = tmp_path / f"{name}.jsonl"
-        options: dict[str, Any] = {"lanes": 2, "quarantine": quarantine}
+        options: dict[str, Any] = {"lanes": 2, "failures": uio.Failures(quarantine=quarantine)}
         loader = moving(pipeline, Scripted(every=2), **options) if name == "auto" else uio.Loader(pipeline, **options)
         made.append(steps(loader))
         entries.append(sorted(json.loads(line)["reason"] for line in quarantine.read_text().splitlines()))
