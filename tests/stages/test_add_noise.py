@@ -48,6 +48,12 @@ def test_ratios_are_even_between_the_bounds(tmp_path: Path, noises: str) -> None
     assert np.abs((measured - 3) / 15 - np.arange(800) / 800).max() < 1.95 / 800**0.5
 
 
+def test_the_cache_changes_nothing(tmp_path: Path, noises: str) -> None:
+    items = raw_items(tmp_path, 12)
+    kept, read_again = (wavs(items, lambda g, size=size: g.add_noise(noises, cache_mb=size)) for size in (256, 0))
+    assert all(torch.equal(a, b) for a, b in zip(kept, read_again, strict=True))
+
+
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_shards_of_noise_serve_every_lane_alike(tmp_path: Path, lanes: int) -> None:
     name = shard(tmp_path / "n.tar", [(f"{i}.wav", audio(500 + 700 * i, i)) for i in range(5)])
