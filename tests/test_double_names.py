@@ -1,7 +1,5 @@
 """scripts/double_names.py finds names of types that stand in two modules; the package has none that is public."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import command

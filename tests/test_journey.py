@@ -1,7 +1,5 @@
 """docs/journey.md names the files that an utterance passes today, and functions that there are."""
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib.util import module_from_spec, spec_from_file_location

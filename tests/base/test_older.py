@@ -1,7 +1,5 @@
 """Arguments by their older names: they count, and a warning names the new way and the line that has them."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from pathlib import Path

@@ -25,8 +25,6 @@ PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 SHOWN = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
 
 BACKWARDS = '''
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uio_pipes.base.hashing import Permutation
-from uio_pipes.stages.reading.listing import balanced
+from uio_pipes.core.roles import balanced
 
 LENGTHS = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 

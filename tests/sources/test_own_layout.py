@@ -1,7 +1,5 @@
 """A layout of data from outside the package: a table with length, fields and a digest, and the stage that lists it."""
 
-from __future__ import annotations
-
 import wave
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ import pytest
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError
-from uio_pipes.stages.reading.listing import RecordListing
+from uio_pipes.core.roles import Source
 
 RATE = 16_000
 
@@ -46,7 +44,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class ListPairs(RecordListing):
+class ListPairs(Source):
     name: ClassVar[str] = "list_pairs"
 
     folder: str
