@@ -136,7 +136,7 @@ def planned(pipeline: uio.Pipeline, **options: Any) -> tuple[dict[str, Plan], li
         plans[sample["key"]] = sample.plan
         return True
 
-    return plans, run(pipeline.filter(look), **{"on_error": "raise", **options})[0]
+    return plans, run(pipeline.filter(look), **{"failures": "raise", **options})[0]
 
 
 def keys(batches: Iterable[Any]) -> list[str]:
