@@ -104,7 +104,7 @@ SECTIONS = (
         "Listing",
         "In the worker. A position in the shuffled order of the epoch becomes a line of the list, if it is one of "
         "this lane, and the line becomes a sample: a key, a text, and a reference to a file.",
-        ("ListFiles.table", "ListingNode.next", "_ShardingNode.next", "_LoadingNode.next"),
+        ("ListFiles.table", "SourceNode.next", "_ShardingNode.next", "_LoadingNode.next"),
         (WORKER, TRAINER),
     ),
     Section(
@@ -139,7 +139,7 @@ SECTIONS = (
         "Merging",
         "In the trainer. Lanes take turns: the batch that comes next is that of the lane whose turn it is, whoever "
         "made it, and however many workers there are.",
-        ("_Batches.__next__",),
+        ("Batches.__next__",),
     ),
     Section(
         "Handing over",

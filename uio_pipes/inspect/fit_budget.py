@@ -18,9 +18,9 @@ from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import counted
 from uio_pipes.core.lengths import Lengths
-from uio_pipes.run.device import moved_as
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.planning import plan_epoch
+from uio_pipes.run.replay import plan_epoch
+from uio_pipes.run.trainers import moved_as
 from uio_pipes.stages.batches.buckets import index_of, longest_of, pairs_of
 
 MARGIN = 1.01  # how far a forecast is above the peak that is furthest above the fit: others may be above that one

@@ -9,16 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.reading.utterance_lists import Bad, Utterance, UtteranceList
-from uio_pipes.prep.writing.cutting import FRAMES_PER_SECOND, CutResult, Form, cut_recording
-
-Dtype = Literal["float32", "float16"]
+from uio_pipes.prep.writing.cutting import FRAMES_PER_SECOND, CutResult, Dtype, Form, cut_recording
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def cut_task(task: list[Placed], settings: PackSettings) -> list[CutResult]:
     if settings.features is not None:
         from uio_pipes.prep.writing.features import make_features  # only here: packing audio needs no torch
 
-        return make_features([utterance for _, utterance in task], settings.features)
+        return make_features([utterance for _, utterance in task], settings.features.conf, settings.features.dtype)
     audio: list[CutResult] = []
     for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
         audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)

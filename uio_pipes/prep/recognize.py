@@ -9,18 +9,23 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from uio_pipes.audio.containers import sniff
-from uio_pipes.base.errors import ListError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
 from uio_pipes.formats.lists.lines import ARCHIVES
+from uio_pipes.formats.lists.table import Table
 from uio_pipes.formats.tar.checks import SUFFIX
+from uio_pipes.formats.tar.fields import payloads_under
 from uio_pipes.formats.tar.index import MAGIC
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarReader
+from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import is_local
+from uio_pipes.io.stream import open_source
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.reading.data_list import (
     CONVERSATIONS,
@@ -39,7 +44,6 @@ from uio_pipes.prep.reading.data_list import (
     lines_of,
     names_in,
 )
-from uio_pipes.prep.reading.texts import holds_texts
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.kaldi.source import from_kaldi
@@ -54,6 +58,7 @@ from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.folder import names_folder, with_all_pairs
 from uio_pipes.sources.touchdataset.source import from_indexed
 
+_LOOKED_AT = 4  # utterances of a shard
 _AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
 _FILE = re.compile(r"/\S*/\S+|\w+://\S+")
 _USUAL = {
@@ -304,7 +309,7 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
 
 
 def _shards(path: str, kind: str, fields: GivenNames) -> Recognized:
-    said = holds_texts(path, fields)
+    said = _holds_texts(path, fields)
     return Recognized(path, kind + SILENT[said], from_shard_list(path, fields=fields, text=TEXTS[said]))
 
 
@@ -357,3 +362,16 @@ def _refuse(path: str, head: bytes) -> None:
         raise ListError(f"{path} is a loader's state: uio state show prints what is in it")
     if b"\0" in head:
         raise ListError(f"{path} is neither text nor any of the kinds of data that uio_pipes reads")
+
+
+def _holds_texts(url: str, fields: Mapping[str, str] | None = None) -> bool:
+    """Return False if none of the first utterances of the first shard has a transcript. Raises: ListError."""
+    shard, suffix = Table((url,), PLAIN)[0], (fields or {}).get("txt", "txt").partition(":")[0]
+    seen = list[bool]()
+    with (
+        suppress(DataError, StopIteration),
+        closing(TarReader(shard, open_source(shard, PLAIN), text="", payloads=payloads_under(fields))) as reader,
+    ):
+        while len(seen) < _LOOKED_AT:
+            seen.append(suffix in reader.next().fields)
+    return any(seen) or not seen

@@ -1,17 +1,13 @@
-"""Batches on the trainer's device: the copies, and ``uio.to_device``, which asks for them."""
+"""Copies of batches to the trainer's device, for which ``uio.to_device`` asks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.graph import Graph
 from uio_pipes.run.workers import walk
-
-if TYPE_CHECKING:
-    from uio_pipes.run.loader import Loader
 
 
 class Mover:
@@ -48,28 +44,3 @@ class Mover:
 def _used_on(tensor: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
     tensor.record_stream(stream)  # allocated on another stream: it must not be reused before this one is done
     return tensor
-
-
-def to_device(loader: Loader, device: torch.device | str | int) -> Loader:
-    """Let ``loader`` give its batches on ``device`` from its next iteration on; return the loader.
-
-    With workers, the next batch is received in the background while the trainer works on this one, and is copied from
-    pinned memory on a CUDA stream of its own. States are not affected: a batch counts when the trainer gets it.
-
-    Args:
-        loader: the loader, not a pipeline.
-        device: a ``torch.device``, its name ("cuda:0") or its number.
-
-    Raises:
-        PipelineError: there is no such device, or ``loader`` is a pipeline.
-    """
-    if isinstance(loader, Graph):
-        raise PipelineError("to_device: takes a Loader, not a Pipeline; write to_device(uio.Loader(pipeline), device)")
-    loader._move_by(Mover(device))
-    return loader
-
-
-def moved_as(loader: Loader, batch: Any) -> Any:
-    """Return a batch on the device that ``loader`` gives its batches on."""
-    mover = loader._options.mover
-    return batch if mover is None else mover.end(*mover.begin(batch))

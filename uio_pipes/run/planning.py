@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from uio_pipes.base.errors import DataError, PipelineError, UioError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Lane, Mode, Site, lanes_of
+from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Failures, Ledger, Tally
 from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.node import Node
@@ -35,9 +35,6 @@ from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.batches.dynamic import Batch
 from uio_pipes.stages.batches.rows import mixed_rates, odd_rates, rates_of
 from uio_pipes.stages.reading.loading import Loading
-
-if TYPE_CHECKING:
-    from uio_pipes.run.loader import Loader
 
 AUDIO = frozenset(["wav", "feat", "*"])
 LENIENT = Failures(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsize)
@@ -181,15 +178,6 @@ def plan_lanes(
         plan.measure_mixing()
         plan.boundaries = _boundaries(node)
         yield plan
-
-
-def plan_epoch(loader: Loader, by: Pair) -> Iterator[LanePlan]:
-    """Plan the batches of this rank's lanes in the epoch that ``loader`` is in. ``by``: the lengths to tell."""
-    progress, steps = loader._progress, loader.steps_per_epoch
-    mine = lanes_of(progress.lanes, loader.rank, loader.world_size)
-    most = None if steps is None else -(-steps // max(1, len(mine)))
-    place = (loader.pipeline, progress.lanes, loader.seed, progress.stream, mine)
-    return plan_lanes(*place, ranks=progress.ranks, most=most, by=by)
 
 
 def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = None) -> LanePlan:

@@ -10,13 +10,14 @@ from typing import Any
 from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
+from uio_pipes.core.lengths import Pair
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.epoch_run import batch_at
 from uio_pipes.run.lane_runner import LaneRunner, RunSpec
 from uio_pipes.run.lanes import spec_of
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.mixes import Mixes
-from uio_pipes.run.planning import check_skims
+from uio_pipes.run.planning import LanePlan, check_skims, plan_lanes
 from uio_pipes.run.progress import EpochProgress, stretch_at
 from uio_pipes.run.state import LaneState, Meta, lanes_in, read_meta
 
@@ -168,3 +169,12 @@ def keys_in(batch: Any) -> list[str]:
         return [sample["key"] for sample in batch]
     keys: list[str] = batch.get("keys", [batch["key"]] if "key" in batch else [])
     return keys
+
+
+def plan_epoch(loader: Loader, by: Pair) -> Iterator[LanePlan]:
+    """Plan the batches of this rank's lanes in the epoch that ``loader`` is in. ``by``: the lengths to tell."""
+    progress, steps = loader._progress, loader.steps_per_epoch
+    mine = lanes_of(progress.lanes, loader.rank, loader.world_size)
+    most = None if steps is None else -(-steps // max(1, len(mine)))
+    place = (loader.pipeline, progress.lanes, loader.seed, progress.stream, mine)
+    return plan_lanes(*place, ranks=progress.ranks, most=most, by=by)

@@ -1,7 +1,7 @@
-"""The state of all ranks, and loaders for trainers that save states by themselves: Lightning and Accelerate. Neither is
-imported here.
+"""What trainers ask of a loader: batches on their device, the state of all ranks, and loaders for those that save
+states by themselves, Lightning and Accelerate. Neither is imported here.
 
-Both keep the ``state_dict()`` of rank 0 and give it to every rank, while a loader's lists only the lanes of its rank.
+These keep the ``state_dict()`` of rank 0 and give it to every rank, while a loader's lists only the lanes of its rank.
 Lightning has taken one batch more than it has trained on when it saves.
 """
 
@@ -11,15 +11,42 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
+from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import group_for_states
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.options import OLDER
 from uio_pipes.run.ranks import waiting
 from uio_pipes.run.state_merging import merge_states
+
+
+def to_device(loader: Loader, device: torch.device | str | int) -> Loader:
+    """Let ``loader`` give its batches on ``device`` from its next iteration on; return the loader.
+
+    With workers, the next batch is received in the background while the trainer works on this one, and is copied from
+    pinned memory on a CUDA stream of its own. States are not affected: a batch counts when the trainer gets it.
+
+    Args:
+        loader: the loader, not a pipeline.
+        device: a ``torch.device``, its name ("cuda:0") or its number.
+
+    Raises:
+        PipelineError: there is no such device, or ``loader`` is a pipeline.
+    """
+    if isinstance(loader, Graph):
+        raise PipelineError("to_device: takes a Loader, not a Pipeline; write to_device(uio.Loader(pipeline), device)")
+    loader._move_by(Mover(device))
+    return loader
+
+
+def moved_as(loader: Loader, batch: Any) -> Any:
+    """Return a batch on the device that ``loader`` gives its batches on."""
+    mover = loader._options.mover
+    return batch if mover is None else mover.end(*mover.begin(batch))
 
 
 def gather_state(loader: Loader) -> dict[str, str] | None:

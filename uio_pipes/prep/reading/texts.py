@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, ListError
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.table import Table, parse_object
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
-from uio_pipes.formats.tar.fields import payloads_under, text_of
+from uio_pipes.formats.tar.fields import text_of
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, suspects, unchecked
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import PLAIN
@@ -31,8 +31,6 @@ from uio_pipes.prep.reading.utterance_lists import Bad, RawList, fields_of, unwr
 from uio_pipes.sources.kaldi.tables import is_folder
 from uio_pipes.sources.touchdataset.folder import folders, names_folder
 
-LOOKED_AT = 4  # utterances
-
 
 def shard_texts(url: str) -> Iterator[str | DataError]:
     """Yield the texts of the shards in a list, and the failures that ``load_from_tar`` counts. Raises: ListError."""
@@ -51,19 +49,6 @@ def shard_texts(url: str) -> Iterator[str | DataError]:
                 seen = yield from _of_one(shard, reader, expected)
         if expected is not None and (bad := against_manifest(shard, expected, seen, size)):
             yield bad
-
-
-def holds_texts(url: str, fields: Mapping[str, str] | None = None) -> bool:
-    """Return False if none of the first utterances of the first shard has a transcript. Raises: ListError."""
-    shard, suffix = Table((url,), PLAIN)[0], (fields or {}).get("txt", "txt").partition(":")[0]
-    seen = list[bool]()
-    with (
-        suppress(DataError, StopIteration),
-        closing(_tar_reader(shard, text="", payloads=payloads_under(fields))) as reader,
-    ):
-        while len(seen) < LOOKED_AT:
-            seen.append(suffix in reader.next().fields)
-    return any(seen) or not seen
 
 
 def _tar_reader(shard: str, **how: Any) -> TarReader:

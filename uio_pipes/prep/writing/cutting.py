@@ -69,6 +69,7 @@ def resampled(samples: NDArray[np.int16], rate: int, sample_rate: int) -> NDArra
 
 
 Form = Literal["as-is", "wav", "flac"]
+Dtype = Literal["float32", "float16"]  # of features
 TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
 BLOCK = 1 << 20  # samples decoded at a time
 UNKNOWN = 2**62  # libsndfile's count of samples where the header gives none is above this

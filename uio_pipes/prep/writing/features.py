@@ -24,10 +24,9 @@ from uio_pipes.io.local import RandomFile
 from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.prep.placement import Dtype, FeatureSettings
 from uio_pipes.prep.reading.data_list import exists, read_lines, read_tables
 from uio_pipes.prep.reading.utterance_lists import KaldiUtterances, Utterance, digest_of
-from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure, in_ark
+from uio_pipes.prep.writing.cutting import Audio, CutResult, Dtype, Failure, in_ark
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, parse_pointer, points_at_features
 from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
@@ -110,11 +109,11 @@ class _Arks:
         return features
 
 
-def make_features(utterances: list[Utterance], settings: FeatureSettings) -> list[CutResult]:
+def make_features(utterances: list[Utterance], conf: Mapping[str, Any] | None, dtype: Dtype) -> list[CutResult]:
     """Return for each utterance its features as a .npy file, or its failure."""
-    source = _Arks() if settings.conf is None else extractor(settings.conf)
+    source = _Arks() if conf is None else extractor(conf)
     with one_thread():
-        return [_cut(one, source, settings.dtype) for one in utterances]
+        return [_cut(one, source, dtype) for one in utterances]
 
 
 def _cut(one: Utterance, source: Extractor | _Arks, dtype: Dtype) -> CutResult:
