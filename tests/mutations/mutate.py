@@ -209,6 +209,8 @@ def failing(folder: Path, tests: tuple[str, ...]) -> str:
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     if done.returncode not in (0, 1, 2):
         sys.exit(f"pytest did not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    if "error during collection" in done.stdout or "errors during collection" in done.stdout:
+        sys.exit(f"tests cannot be collected, which catches nothing: {done.stdout[-2000:]}")
     found = FAILED.search(done.stdout)
     return found[1] if found else ""
 

@@ -76,9 +76,10 @@ class AddNoise(ClipStage):
 
     def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, snr, choice = draws.uniform() < self.probability, draws.uniform(*self.snr), clips.choose(draws)
+        speech = sample.fields["wav"] = in_floats(sample.fields["wav"])
         if not wanted:
             return
-        speech, rate = torch.as_tensor(sample.fields["wav"]), sample.fields["sample_rate"]
+        rate = sample.fields["sample_rate"]
         noisy, (fewest, most) = speech, self.clips
         for i in range(fewest + draws.below(most - fewest + 1)):
             if i:
@@ -154,8 +155,8 @@ class Reverberate(ClipStage):
 
     def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, choice = draws.uniform() < self.probability, clips.choose(draws)
+        wav = sample.fields["wav"] = in_floats(sample.fields["wav"])
         if wanted:
-            wav = torch.as_tensor(sample.fields["wav"])
             response = clips.whole(choice, sample.fields["sample_rate"])
             sample.fields["wav"] = reverberate(wav, response)
 
