@@ -53,14 +53,25 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
 
 
 # What takes long and finds little: `scripts/test` leaves it out, `scripts/test --all` and .ci/run do not.
-SLOW = ("browser", "benchmarks", "recipes", "sweeps", "test_docs.py", "test_packaging.py", "test_site.py")
-SLOW += ("test_tour.py",)
+SLOW = (
+    "browser",
+    "benchmarks",
+    "interop",
+    "recipes",
+    "sweeps",
+    "test_docs",
+    "test_packaging",
+    "test_site",
+    "test_tour",
+)
+SLOW_RUNS = ("auto_workers", "clean_end", "mesh", "peers", "ray_workers", "topology")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    here, runs = Path(__file__).parent, {f"test_{name}" for name in SLOW_RUNS}
     for item in items:
-        if item.path.relative_to(here).parts[0] in SLOW:
+        path = item.path.relative_to(here).with_suffix("")
+        if path.parts[0] in SLOW or (path.parts[0] == "run" and path.name in runs):
             item.add_marker("slow")
 
 

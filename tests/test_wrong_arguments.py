@@ -331,7 +331,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (uio.Failures, "max_consecutive_failures must be a whole number, not True", [given(max_consecutive_failures=True)]),
     (uio.Loader(RAW).set_epoch, "epoch", each(-1, 1.5, "1", None, True)),
     (uio.Loader(RAW).skip, "skip", each(-1, 1.5, "3", range(-1, 3), range(5, 2, -1))),
-    (RAW.as_dataset, "on_error", [given(failures="ignore")]),
+    (RAW.as_dataset, "failures must be 'skip', 'raise'", [given(failures="ignore")]),
 ]
 IN_AN_ORDER: list[tuple[Callable[[], Any], str]] = [
     (lambda: AUDIO.fbank().volume_perturb(), "volume_perturb works on audio, but fbank has made features"),

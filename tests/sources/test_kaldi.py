@@ -133,7 +133,7 @@ def test_what_the_tables_do_not_share_is_counted_by_reason(whole: KaldiCorpus, t
     assert "wav.scp, line 2" in ledger.reports[0]
     assert "text, line 7" in ledger.reports[3]
     with pytest.raises(uio.DataError, match="missing_text"):
-        run(uio.from_kaldi(tmp_path), failures="raise")
+        run(uio.from_kaldi(tmp_path), on_error="raise")
 
 
 def test_segments_of_unknown_recordings_and_impossible_ones_are_counted(cut: KaldiCorpus, tmp_path: Path) -> None:

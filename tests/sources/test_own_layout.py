@@ -2,7 +2,7 @@
 
 import wave
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +12,7 @@ import pytest
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.roles import Source
+from uio_pipes.core.stage import NO_IDENTITY
 
 RATE = 16_000
 
@@ -47,7 +48,7 @@ class Pairs:
 class ListPairs(Source):
     name: ClassVar[str] = "list_pairs"
 
-    folder: str
+    folder: str = field(metadata=NO_IDENTITY)  # what it holds has a fingerprint of its own
     shuffle: bool = False
 
     def table(self) -> Pairs:
