@@ -52,26 +52,36 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
         raise
 
 
-# What takes long and finds little: `scripts/test` leaves it out, `scripts/test --all` and .ci/run do not.
-SLOW = (
-    "browser",
-    "benchmarks",
-    "interop",
-    "recipes",
-    "sweeps",
-    "test_docs",
-    "test_packaging",
-    "test_site",
-    "test_tour",
+# Folders and files of tests that take long and find little: `scripts/test` leaves them out, `scripts/test --all` runs them.
+SLOW = frozenset(
+    [
+        "benchmarks",
+        "browser",
+        "gpu",
+        "interop",
+        "recipes",
+        "sweeps",
+        "test_auto_workers",
+        "test_clean_end",
+        "test_docs",
+        "test_fit_budget",
+        "test_lost_workers",
+        "test_memory",
+        "test_mesh",
+        "test_packaging",
+        "test_peers",
+        "test_ray_workers",
+        "test_site",
+        "test_stretches",
+        "test_topology",
+        "test_tour",
+    ]
 )
-SLOW_RUNS = ("auto_workers", "clean_end", "mesh", "peers", "ray_workers", "topology")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here, runs = Path(__file__).parent, {f"test_{name}" for name in SLOW_RUNS}
     for item in items:
-        path = item.path.relative_to(here).with_suffix("")
-        if path.parts[0] in SLOW or (path.parts[0] == "run" and path.name in runs):
+        if SLOW.intersection(item.path.relative_to(Path(__file__).parent).with_suffix("").parts):
             item.add_marker("slow")
 
 
