@@ -52,7 +52,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
         raise
 
 
-# Folders and files of tests that take long and find little: `scripts/test` leaves them out, `scripts/test --all` runs them.
+# Folders and files of tests that take long and find little: `scripts/test` leaves them out, `--all` runs them, too.
 SLOW = frozenset(
     [
         "benchmarks",
