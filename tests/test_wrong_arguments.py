@@ -402,3 +402,12 @@ def test_pairs_are_refused_with_their_bounds_and_the_remedy(make: Callable[[], A
     pytest.importorskip("torchaudio")
     with pytest.raises(uio.PipelineError, match=words):
         make()
+
+
+def test_what_a_function_of_the_users_may_have_done_is_not_judged() -> None:
+    def again(sample: uio.Sample) -> uio.Sample:
+        return sample
+
+    features = uio.from_shard_list("features.list").spec_aug().deltas().global_cmvn("cmvn").batch(4).pad()
+    graphs = (AUDIO.fbank().map(again).volume_perturb().fbank(), features, AUDIO.map(again).mono())
+    assert [graph.stages[-1].name for graph in graphs] == ["fbank", "pad", "mono"]
