@@ -195,7 +195,10 @@ def test_nothing_is_wrong_with_a_report(
     window = Window(browser, shots, width)
     assert window.faults((reports / f"{name}.html").as_uri(), f"report_{name}", full=True) == []
     assert window.page.locator("figure").count() == CHARTS[name]
-    assert window.page.locator("figure:has(.plot path)").count() == CHARTS[name]
+    assert window.page.locator("figure:has(.trace path)").count() == CHARTS[name]
+    if CHARTS[name]:
+        window.page.locator("figure .nsewdrag").first.hover()
+        sync_api.expect(window.page.locator(".hoverlayer .hovertext").first).to_be_visible()
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -246,7 +249,7 @@ BROKEN = {
     "fetched from elsewhere: http://elsewhere.invalid/": "<script src=http://elsewhere.invalid/a.js></script>",
     "an image is missing: .*gone.png": "<img src=gone.png>",
     "an image is not shown": "<img style='visibility: hidden' src=\"data:image/svg+xml,<svg/>\">",
-    "a series of a chart is not shown: js-line": "<figure><svg><path class=js-line fill=none d='M0 0h9' /></svg></figure>",
+    "a series of a chart is not shown: js-line": "<figure><svg><path class=js-line fill=none /></svg></figure>",
     "a link names no part of the page: #gone": "<a href=#gone>there</a>",
     "the page is wider": "<div style='width: 600px'>wide</div>",
     "text is cut off: a line": f"<p style='width: 5em; white-space: nowrap; overflow: hidden'>{LINE}</p>",

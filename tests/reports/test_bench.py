@@ -115,6 +115,8 @@ def found(
             "^4 workers give 1,200 utterances a second instead of 1,000: (this machine|the cores).*fbank",
         ),
         (found(("fbank", 0.6), workers=1200, handed=900), "handing over takes 900"),
+        (found(("fbank", 0.6), workers=1200), "fewer workers; fbank takes 60% of the time: features are stored once"),
+        (found(("pad", 0.6), workers=1200, given="bucket_batch"), "only faster cores or fewer stages help$"),
         (
             found(("fbank", 0.6), workers=3900),
             "^4 workers give 3,900 utterances a second instead of 1,000: add workers",

@@ -109,7 +109,7 @@ class _TimingNode(Node):
 
 HANDED = 30  # batches whose transfer between processes is timed
 ENOUGH = 0.6  # of the speed of so many processes: from there on, workers pay
-FEW = 3  # epochs: in more of them, a measurement with workers is mostly of their start
+LASTING = 5  # times as long as the start of workers: of shorter epochs, a measurement is mostly of that start
 STATE = "state, order"
 SOURCES = ("load_from_tar", "open_files", "load_records", "load_from_raw", "list_files", READING, HEADERS)
 
@@ -152,6 +152,18 @@ class Bench:
     handed: float
     failures: int
     given: frozenset[str] = frozenset()
+
+    @property
+    def lasting(self) -> bool:
+        """Whether epochs were long against the start of workers, so that their figure is that of a training."""
+        many = self.workers
+        return many is None or many.epochs == 1 or many.seconds / many.epochs >= LASTING * many.first_batch
+
+    @property
+    def pays(self) -> bool:
+        """Whether the workers that were measured were worth it; True if none were."""
+        many = self.workers
+        return many is None or many.per_second >= ENOUGH * self.num_workers * self.alone.per_second
 
     @property
     def advice(self) -> str:
@@ -248,14 +260,14 @@ def _of_workers(result: Bench) -> str:
     workers, n, alone = result.workers, result.num_workers, result.alone.per_second
     if workers is None or not alone:
         return ""
-    if workers.epochs > FEW:
+    if not result.lasting:
         return (
             f"the data lasted for {workers.seconds / workers.epochs:.2f} s an epoch, so that starting workers is most "
             "of what was measured: bench on a longer list"
         )
     text = f"{counted(n, 'worker')} {'gives' if n == 1 else 'give'} {workers.per_second:,.0f} utterances a second"
     text += f" instead of {alone:,.0f}"
-    if workers.per_second >= ENOUGH * n * alone:
+    if result.pays:
         return f"{text}: add workers until the trainer no longer waits (uio.watch shows it)"
     if result.handed * alone > 2e5:
         return f"{text}, and handing over takes {result.handed:.0f} µs an utterance: make batches smaller"
@@ -264,7 +276,8 @@ def _of_workers(result: Bench) -> str:
 
 
 def _of_stages(result: Bench) -> str:
-    top, given = result.rows[0], result.given
+    top = result.rows[0]
+    given = result.given | ({"full"} if result.lasting and not result.pays else set())
     share = f"{top.stage} takes {top.share:.0%} of the time"
     if top.stage == HEADERS and top.share >= 0.4:
         return f"{share}: {_remedy(HEADERS, given)}"
@@ -272,7 +285,11 @@ def _of_stages(result: Bench) -> str:
     if reading >= 0.4:
         return f"reading takes {reading:.0%} of the time: {_remedy(READING, given)}"
     if top.share < 0.4:
-        more = "" if result.workers else ": add workers until the trainer no longer waits (uio.watch shows it)"
+        more = (
+            ""
+            if result.workers or not result.pays
+            else ": add workers until the trainer no longer waits (uio.watch shows it)"
+        )
         return f"no stage dominates ({share}){more}"
     return f"{share}: {_remedy(top.stage.split(': ')[-1].split(' #')[0], given)}"
 
@@ -280,9 +297,10 @@ def _of_stages(result: Bench) -> str:
 def _remedy(stage: str, given: frozenset[str]) -> str:
     """Return the first remedies for what takes most, without what the pipeline has already."""
     found = [text for unless, text in _REMEDIES.get(stage, ()) if not given & set(unless.split())]
-    return ", or ".join(found or ["more workers share it"])
+    return ", or ".join(found or ([] if "full" in given else [MORE])) or "only faster cores or fewer stages help"
 
 
+MORE = "more workers share it"
 # By stage: remedies, each after the words in ``given`` that make it pointless.
 _REMEDIES: dict[str, tuple[tuple[str, str], ...]] = {
     HEADERS: (
@@ -293,22 +311,22 @@ _REMEDIES: dict[str, tuple[tuple[str, str], ...]] = {
         ("load_from_tar", "pack shards (uio pack), which are read in one go"),
         ("cache local", "give the source cache=…, a folder on a local disk"),
         ("remote", "put the data on a local disk"),
-        ("", "more workers read in parallel"),
+        ("full", "more workers read in parallel"),
     ),
     "decode_audio": (("", "16-bit PCM wav decodes ten times as fast as compressed audio, for more disk (uio pack)"),),
     "resample": (("", "store the audio at the rate that you train with (uio pack --resample)"),),
-    "speed_perturb": (("", "it resamples: fewer speeds other than 1.0 cost less, more workers share it"),),
+    "speed_perturb": (("", "it resamples: fewer speeds other than 1.0 cost less"),),
     **dict.fromkeys(
         ("fbank", "mfcc", "log_mel_spectrogram"),
-        (("", "more workers share it"), ("speed_perturb", "features are stored once, if the audio is not augmented")),
+        (("full", MORE), ("speed_perturb", "features are stored once, if the audio is not augmented")),
     ),
-    "tokenize": (("", "a slow tokenizer: store its tokens in the data, or add workers"),),
+    "tokenize": (("", "a slow tokenizer: store its tokens in the data"),),
     "map": (("", "your own function: profile it, or give it length= to be run only for what is delivered"),),
     "flat_map": (("", "your own function: profile it"),),
     "filter": (("", "a filter's function that touches audio decodes it: filter by length or text instead"),),
     "pad": (
         ("bucket_batch", "copying padded batches: bucket_batch makes them less padded"),
-        ("", "more workers share it"),
+        ("full", MORE),
     ),
     STATE: (("", "Loader(snapshot_every=…) takes fewer snapshots; larger batches cost less each"),),
 }
