@@ -38,7 +38,10 @@ def bench(
     out: Draw = None,
     as_json: Json = False,
 ) -> None:
-    """Advise what makes a pipeline faster: run it, and show where its time goes, stage by stage."""
+    """Find what makes a pipeline slow, and what to do about it.
+
+    It is run, with a clock on every stage.
+    """
     check_suffix(out, ".html")
     graph = options.load(pipeline, data_type, data, conf, symbols)
     import logging
@@ -124,7 +127,10 @@ def buckets(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find the boundaries of buckets that leave the least padding, by frames, or by frames and tokens."""
+    """Find the buckets of lengths that leave the least padding.
+
+    They go by frames, or by frames and tokens.
+    """
     many = parsed("--num-buckets", _numbers, num_buckets)
     check_suffix(out, ".json")
     if out is not None:
@@ -229,7 +235,10 @@ def simulate(
     out: Draw = None,
     as_json: Json = False,
 ) -> None:
-    """Plan an epoch without making it: steps per rank, padding, frames per batch, skew, buckets, what is left out."""
+    """Know steps, padding and waiting of an epoch, before you book GPUs.
+
+    The epoch is planned and not made: steps per rank, padding, frames per batch, skew, buckets, what is left out.
+    """
     check_suffix(out, ".html")
     graph = options.load(pipeline, data_type, data, conf, symbols)
     from rich.console import Console
