@@ -88,7 +88,7 @@ def start(
     from uio_pipes.prep.start import begin
     from uio_pipes.prep.writing.files import write_lines
 
-    made = begin(recognize(data, allow_pipes, field_names(fields)), str(tokens), limit)
+    made = begin(recognize(data, allow_pipes, field_names(fields)), str(tokens), limit, f"{out.stem}.pt")
     if made.tokens:
         write_table(tokens, made.tokens)
     write_lines(out, made.script.splitlines())

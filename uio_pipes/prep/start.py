@@ -33,16 +33,16 @@ pipeline = (
 
 if __name__ == "__main__":
     loader = uio.Loader(pipeline, seed=777, num_workers={workers})
-    if os.path.exists("last.pt"):
-        loader.load_state_dict(torch.load("last.pt", weights_only=True))
+    if os.path.exists("{checkpoint}"):
+        loader.load_state_dict(torch.load("{checkpoint}", weights_only=True))
     for epoch in range(loader.epoch, 2):
         loader.set_epoch(epoch)  # keeps the position of a loaded state of this epoch
         for batch in loader:  # {gives}
             ...  # your training step
             shape = tuple(batch["{shown}"].shape)
             print(f"epoch {{epoch}}, batch {{loader.stats().batches}}: {shown} {{shape}}", flush=True)
-            torch.save(loader.state_dict(), "last.pt.new")  # a few kB of text
-            os.replace("last.pt.new", "last.pt")  # a kill never leaves half a checkpoint
+            torch.save(loader.state_dict(), "{checkpoint}.new")  # a few kB of text
+            os.replace("{checkpoint}.new", "{checkpoint}")  # a kill never leaves half a checkpoint
         print(f"epoch {{epoch}}: {{loader.stats()}}")
 '''
 
@@ -56,10 +56,10 @@ class Begun:
     tokens: list[str]
 
 
-def begin(data: Recognized, table: str, limit: int = LOOKED_AT) -> Begun:
+def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str = "train.pt") -> Begun:
     """Look at ``data``, at most at ``limit`` utterances, and return what a training on them begins with.
 
-    ``table``: path of the table of characters that the script reads.
+    ``table``: path of the table of characters that the script reads; ``checkpoint``: of the file that it writes.
 
     Raises: ListError if no script can be written for such data, saying what to do.
     """
@@ -89,6 +89,7 @@ def begin(data: Recognized, table: str, limit: int = LOOKED_AT) -> Begun:
         workers=2 if seen.utterances >= 1_000 else 0,
         gives=gives + ", target, target_lengths" * bool(tokens),
         shown=shown,
+        checkpoint=checkpoint,
     )
     return Begun(script, table, tokens)
 
