@@ -115,7 +115,8 @@ class Graph:
     @property
     def _follows_steps(self) -> bool:
         """True if something in it changes with the step."""
-        return any(isinstance(stage, FollowsSteps) and len(stage.changes_at) > 1 for stage in self._every_stage())
+        following = (stage.versions for stage in self._every_stage() if isinstance(stage, FollowsSteps))
+        return any(versions is not None and versions.changes for versions in following)
 
     @property
     def _opens_files(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
@@ -211,7 +211,6 @@ def count_batches(
     epoch: int,
     calls: bool = True,
     ranks: int = 1,
-    changes: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[int]:
     """Return how many batches each lane gives in ``epoch`` if none fails. Only lists and indexes are read.
 
@@ -224,7 +223,7 @@ def count_batches(
     if not graph._skims:
         raise NotKnown("a node given to .through(…) stands after the batches")
     planned, tables = _by_plan(graph, strict=True, calls=calls), dict[Hashable, Any]()
-    made = [_lane(index, lanes, seed, epoch, 0, tables, ranks, changes) for index in range(lanes)]
+    made = [_lane(index, lanes, seed, epoch, 0, tables, ranks) for index in range(lanes)]
     nodes = [(planned.build(lane), lane.settings) for lane in made]
     return [sum(1 for item in items_of(*node) if not isinstance(item, list) or item) for node in nodes]
 
@@ -246,10 +245,9 @@ def _lane(
     pass_: int,
     tables: dict[Hashable, Any],
     ranks: int = 1,
-    changes: Mapping[str, Sequence[Any]] | None = None,
     before: int = 0,
 ) -> Lane:
-    mode, settings = Mode(skimming=True), Settings(changes, {"before": before}, index, lanes, ranks)
+    mode, settings = Mode(skimming=True), Settings({"before": before}, index, lanes, ranks)
     return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=mode, settings=settings)
 
 
