@@ -20,9 +20,8 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar, cast
 
 from uio_pipes.base.checks import is_whole, require
-from uio_pipes.base.errors import StateError
+from uio_pipes.base.errors import DAMAGED, StateError
 from uio_pipes.base.urls import redact
-from uio_pipes.core.state_kinds import DAMAGED
 
 Mark = tuple[int, int]  # the pass, and the number of the item from which a value holds
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from uio_pipes.base.errors import StateError, UioError
+from uio_pipes.base.errors import DAMAGED, StateError, UioError
 
 MOST = 1 << 63
-DAMAGED = "the state is damaged: use an older checkpoint"
 
 
 class Kind(NamedTuple):
