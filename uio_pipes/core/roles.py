@@ -18,10 +18,9 @@ from uio_pipes.core.capabilities import branches_of
 from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
 from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Deferred, Node
+from uio_pipes.core.node import Deferred, Kind, Node, whole
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Stage, Trait
-from uio_pipes.core.state_kinds import Kind, whole
 
 
 class Flow(Stage):

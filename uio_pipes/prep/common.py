@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from uio_pipes.base.errors import NOTES, DataError
-from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.lane import Ledger
 from uio_pipes.io.opening import is_local
 
 logger = logging.getLogger("uio_pipes")

@@ -18,9 +18,9 @@ from uio_pipes.base.checks import is_weight
 from uio_pipes.base.errors import StateError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact
-from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.lane import Ledger
+from uio_pipes.core.node import whole
 from uio_pipes.core.schedule import are_settings as are_settings
-from uio_pipes.core.state_kinds import whole
 
 MixRecord = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"
 

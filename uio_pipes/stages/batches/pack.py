@@ -14,8 +14,8 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.lengths import Length, check_measure, measure_of
 from uio_pipes.core.node import Node, name_node
+from uio_pipes.core.realize import Length, check_measure, measure_of
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Trait

@@ -13,9 +13,8 @@ import torch
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.lengths import measure_of
 from uio_pipes.core.node import Node
-from uio_pipes.core.realize import realize
+from uio_pipes.core.realize import measure_of, realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.stages.batches.rows import check_kept, joined, odd_ones
 

@@ -24,8 +24,7 @@ from uio_pipes.formats.lists.table import check_segment
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local
-from uio_pipes.tokenizers.base import digest
-from uio_pipes.tokenizers.symbols import read_symbols
+from uio_pipes.tokenizers.base import digest, read_symbols
 
 
 def _speakers(stage: Speaker, stable: bool) -> str | None:
