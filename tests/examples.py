@@ -9,9 +9,8 @@ from typing import Any
 from video_files import video
 
 import uio_pipes as uio
-from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Node, Stage
 from uio_pipes.prep.example_speech import Tones
 from uio_pipes.sources.conversations import ListConversations
 from uio_pipes.sources.iterable import FromIterable

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from uio_pipes.base.errors import ListError, StateError
-from uio_pipes.core.node import (
+from uio_pipes.core.stage import (
     FLAG,
     MOST,
     OBJECT,

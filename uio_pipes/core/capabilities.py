@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.schedule import Schedule, Setting
-from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.stage import Node, Stage, Trait
 from uio_pipes.io.access import Access
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.urls import counted
 from uio_pipes.core.capabilities import ChecksNext, Connects, FileList, FollowsSteps, ReadsFiles, Warns, branches_of
 from uio_pipes.core.lane import MANY, SLACK, Lane, Site
-from uio_pipes.core.node import Node, Outlet, name_node
-from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.stage import Node, Outlet, Stage, Trait, name_node
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -18,9 +18,8 @@ from uio_pipes.core.capabilities import branches_of
 from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
 from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Deferred, Kind, Node, whole
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.stage import Deferred, Kind, Node, Stage, Trait, whole
 
 
 class Flow(Stage):

@@ -20,10 +20,10 @@ import torch
 from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Failures, Lane, Ledger, Tally
-from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
+from uio_pipes.core.stage import Node
 from uio_pipes.run.state import LaneState
 
 REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more

@@ -23,12 +23,11 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Failures, Lane, Ledger, Mode, Site, Tally
-from uio_pipes.core.node import Node
 from uio_pipes.core.realize import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.roles import Flow, Op, Wrapped
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
-from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.stage import Node, Stage, Trait
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.batches.dynamic import Batch

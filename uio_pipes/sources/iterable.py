@@ -28,10 +28,9 @@ from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Link
 from uio_pipes.core.items import Loaded
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import FLAG, SOMETHING, Kind, Node, refused, whole
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import names, printed
+from uio_pipes.core.stage import FLAG, SOMETHING, Kind, Node, names, printed, refused, whole
 from uio_pipes.formats.naming import UNDECODED, Renames, audio_of, check_rate, check_text, renamed
 from uio_pipes.pipeline import Pipeline
 

@@ -16,10 +16,9 @@ from uio_pipes.audio.waveform import in_floats
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import within
+from uio_pipes.core.stage import Node, within
 from uio_pipes.dsp.effects import (
     CODECS,
     clip,

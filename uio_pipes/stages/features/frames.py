@@ -17,10 +17,9 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import printed
+from uio_pipes.core.stage import Node, printed
 from uio_pipes.dsp.features import Cmvn, append_deltas, apply_masks, cmvn_of, read_cmvn, spec_aug_masks
 
 

@@ -12,10 +12,9 @@ from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import FollowsSteps, HasBranches, Warns
 from uio_pipes.core.graph import Graph, plural
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.schedule import Schedule, show
-from uio_pipes.core.stage import LAST, Stage, Trait, printed
+from uio_pipes.core.stage import LAST, Node, Stage, Trait, printed
 from uio_pipes.stages.order.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 
 if TYPE_CHECKING:

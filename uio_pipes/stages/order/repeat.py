@@ -10,9 +10,8 @@ from torchdata.nodes import BaseNode
 from uio_pipes.base.checks import require
 from uio_pipes.core.capabilities import Connects, Upstream
 from uio_pipes.core.lane import DEALS, ROUNDS, Lane, Site
-from uio_pipes.core.node import FLAG, OBJECT, Kind, Node, whole
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.stage import Trait
+from uio_pipes.core.stage import FLAG, OBJECT, Kind, Node, Trait, whole
 
 
 @dataclass(frozen=True)

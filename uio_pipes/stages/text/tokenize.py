@@ -16,10 +16,9 @@ from uio_pipes.base.checks import check_names, is_number, is_whole, require
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.roles import OfStream, Op, StageLink, sees_all
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, added
+from uio_pipes.core.stage import Deferred, Node, Stage, added
 from uio_pipes.formats.naming import nested
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.batches.budget import waveform_samples

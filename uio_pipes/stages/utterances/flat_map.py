@@ -12,11 +12,10 @@ from uio_pipes.core.buffer import MARK_EVERY, changed
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import OBJECT, Node, whole
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.schedule import wants
-from uio_pipes.core.stage import Trait
+from uio_pipes.core.stage import OBJECT, Node, Trait, whole
 
 
 @dataclass(frozen=True)
