@@ -11,8 +11,9 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from uio_pipes.base.checks import Older, require_whole
+from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
+from uio_pipes.base.older import Older
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Failures
