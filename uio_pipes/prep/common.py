@@ -1,5 +1,5 @@
-"""What all preparation shares: progress bars, suggestions for a mistyped path, a ledger that keeps all failures, and what
-occurs twice: keys, found in little memory in any number of shards or lists, and shards."""
+"""What all preparation shares: progress bars, suggestions for a mistyped path, a ledger that keeps all failures; and
+what occurs twice: keys, found in little memory in any number of shards or lists, and shards."""
 
 from __future__ import annotations
 
