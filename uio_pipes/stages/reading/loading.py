@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.capabilities import Connects, FileList, ReadsFiles, Upstream
 from uio_pipes.core.items import Item, Loaded, Record, Upcoming
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import NO_IDENTITY, Kind, Node, Trait, added, names, whole
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
 from uio_pipes.formats.lists.table import Table, parse
 from uio_pipes.formats.naming import names_of, transcript
 from uio_pipes.io.access import PLAIN, Access

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
+from uio_pipes.base.json_text import OBJECT, whole
 from uio_pipes.core.buffer import MARK_EVERY, changed
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Chain
@@ -15,7 +16,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.schedule import wants
-from uio_pipes.core.stage import OBJECT, Node, Trait, whole
+from uio_pipes.core.stage import Node, Trait
 
 
 @dataclass(frozen=True)

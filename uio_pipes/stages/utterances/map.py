@@ -13,6 +13,7 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.base.json_text import refused
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import ANY
 from uio_pipes.core.lane import Lane, Site
@@ -20,7 +21,7 @@ from uio_pipes.core.realize import wanted
 from uio_pipes.core.roles import Flow, Op, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import wants
-from uio_pipes.core.stage import Deferred, Node, Trait, refused
+from uio_pipes.core.stage import Deferred, Node, Trait
 
 MappedLength = Literal["same"] | Callable[[int], int]
 
