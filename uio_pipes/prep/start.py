@@ -141,5 +141,5 @@ def _text_batches(seen: Contents) -> list[tuple[str, str]]:
 
 def _rounded(frames: int) -> int:
     """Return a number of two digits that is not below this one: 206 is 210."""
-    unit = int("1" + "0" * (len(str(frames)) - 2))
+    unit: int = 10 ** max(0, len(str(frames)) - 2)
     return -(-frames // unit) * unit
