@@ -8,7 +8,7 @@ from pathlib import Path
 from corpora_small import annotated, archives, columns, manifests, transcripts
 from corpora_small.making import Build, Making, Said
 
-__all__ = ["BUILDS", "Build", "Making", "Said", "made"]
+__all__ = ["BUILDS", "ONE_FORM", "Build", "Making", "Said", "made"]
 
 BUILDS: dict[str, Build] = {
     **transcripts.CORPORA, **columns.CORPORA, **archives.CORPORA, **manifests.CORPORA, **annotated.CORPORA
@@ -20,3 +20,9 @@ def made(name: str, folder: Path, downloaded: bool) -> Making:
     making = Making(folder, downloaded)
     BUILDS[name](making)
     return making.finish()
+
+
+ONE_FORM = frozenset(  # which are the same extracted and as downloaded
+    ["aishell2", "spgispeech", "ksponspeech", "kespeech", "timit", "voxpopuli/original", "emilia", "aishell4", "libriheavy",
+     "granary", "gigaspeech", "wenetspeech", "mls/parquet", "peoples_speech", "loquacious", "yodas_granary"]
+)  # fmt: skip

@@ -14,13 +14,13 @@ def tedlium3(c: Making) -> None:
             lines, placed = [], []
             for number in range(4):
                 start = round(0.1 + 0.6 * number, 2)
-                key = f"{talk}-{round(start * 1000):07d}"
+                key = f"{talk}-{round(start * 1000):08d}"
                 said = c.say(part, key, "it's the thing", talk, start=start)
                 placed.append(said)
                 text = "it 's {NOISE} the <unk> thing"
                 if number == 2:
                     c.said.remove(said)
-                    c.lose(part, "not_kept")
+                    c.lose(part, "dropped")
                     text = "ignore_time_segment_in_scoring"
                 lines.append(f"{talk} 1 {talk} {start:.2f} {said.end:.2f} <o,f0,male> {text}")
             samples = np.zeros(round((placed[-1].end + PAUSE) * 16_000), np.float32)
@@ -65,7 +65,7 @@ def aishell4(c: Making) -> None:
             placed = []
             for turn in range(3):
                 start, speaker = round(0.1 + 0.6 * turn, 2), f"{turn % 2 + 1:03d}-M"
-                key = f"{name}-{speaker}-{round(start * 1000):07d}"
+                key = f"{name}-{speaker}-{start}"
                 placed.append(c.say(part, key, "对我们开始", f"{name}-{speaker}", start=start))
                 tiers.setdefault(speaker, []).append((start, round(placed[-1].end, 2), "<sil>对<%>我们<_>开始<$>"))
             length = round(placed[-1].end + PAUSE, 2)
@@ -113,7 +113,7 @@ def ami(c: Making) -> None:
             segments, words, placed = [], [], []
             for number in range(2):
                 start = round(0.2 + 1.2 * number + 0.6 * channel, 2)
-                key = f"{meeting}-{name}-{round(start * 1000):07d}"
+                key = f"{meeting}-{name}-{start}"
                 placed.append(c.say(part, key, "Okay, café right.", name, start=start))
                 first, end = number * 4, round(placed[-1].end, 2)
                 times = f'transcriber_start="{start}" transcriber_end="{end}"'

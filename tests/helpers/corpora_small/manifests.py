@@ -96,7 +96,7 @@ def gigaspeech(c: Making) -> None:
             text = "<MUSIC>" if garbage else "AS IT'S CALLED <COMMA> REALLY <QUESTIONMARK>"
             if garbage:
                 c.said.remove(said)
-                c.lose(part, "not_kept")
+                c.lose(part, "dropped")
             segments.append({
                 "sid": said.key, "speaker": "N/A", "begin_time": start, "end_time": round(said.end, 3), "text_tn": text,
                 "subsets": subsets, "words": [],

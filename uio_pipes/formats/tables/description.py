@@ -13,7 +13,7 @@ from uio_pipes.base.urls import AnyPath, suffix_of
 from uio_pipes.formats.expressions import Expression, compiled
 from uio_pipes.formats.tables.text import TextForm
 
-TableFormat = Literal["tsv", "csv", "jsonl", "json", "parquet", "stm", "textgrid", "nxt", "kaldi", "lines"]
+TableFormat = Literal["tsv", "csv", "jsonl", "json", "parquet", "stm", "textgrid", "nxt", "kaldi", "lines", "whole"]
 FORMATS: tuple[str, ...] = get_args(TableFormat)
 TEXTS = {  # the formats of a row a line
     "tsv": TextForm(),

@@ -15,26 +15,30 @@ GIGASPEECH2 = Corpus(
     hours="30,000 raw, 22,000 refined",
     download="data/LANG of speechcolab/gigaspeech2 from https://huggingface.co/datasets",
     parts={
-        "refined": {"part": "train_refined", "split": "train"}, "raw": {"part": "train_raw", "split": "train"},
-        "dev": {"part": "dev", "split": "dev"}, "test": {"part": "test", "split": "test"},
+        "refined": {"part": "train_refined", "split": "train", "archives": "train/*"},
+        "raw": {"part": "train_raw", "split": "train", "archives": "train/*"},
+        "dev": {"part": "dev", "split": "dev", "archives": "dev"},
+        "test": {"part": "test", "split": "test", "archives": "test"},
     },
     train=("refined",),
     options={"lang": ()},
     fields={"key": "key", "wav": "key", "txt": "txt", "lang": "table | m/data\\/([^\\/]+)\\//"},
     layouts=(
         Layout("as downloaded", from_table, {
-            "table": _GIGA2, "archives": ("data/{lang}/{split}.tar.gz", "data/{lang}/{split}/*.tar.gz"), "match": "path | stem",
-        }, there="data/{lang}/{split}*.tar.gz"),
+            "table": _GIGA2, "archives": "data/{lang}/{archives}.tar.gz", "match": "path | stem",
+        }, there="data/{lang}/{archives}.tar.gz"),
         Layout("extracted", from_table, {
             "table": _GIGA2, "fields": {"wav": "{split}/{key | s/-[^-]*$// | s/-/\\//}/{key}.wav"},
         }),
     ),
-    notes="`raw` has all utterances of the archives, `refined` those that were checked, with other texts: the others count "
-    "as `no_row`.",
+    notes="`raw` has all utterances of the archives, `refined` those that were checked, with other texts: the others "
+    "count as `no_row`.",
 )  # fmt: skip
 
 _FLEURS = Table(
-    "data/{lang}/{part}.tsv", header=("id", "file", "raw", "normalized", "characters", "samples", "gender"), quoted=False
+    "data/{lang}/{part}.tsv",
+    header=("id", "file", "raw", "normalized", "characters", "samples", "gender"),
+    quoted=False,
 )
 FLEURS = Corpus(
     "fleurs",
@@ -87,8 +91,8 @@ VOXPOPULI = Corpus(
         Layout("original", from_table, {
             "table": _ORIGINAL, "root": "raw_audios/original", "keep": {"split": "{part}", "normed_text": ".+"},
             "fields": {
-                "key": "{session_id}-{id_}", "wav": "{session_id | [:4]}/{session_id}_original.ogg", "txt": "normed_text",
-                "intervals": "vad", "lang": "session_id | m/-([a-z]+)$/",
+                "key": "{session_id}-{id_}", "wav": "{session_id | [:4]}/{session_id}_original.ogg",
+                "txt": "normed_text", "intervals": "vad", "lang": "session_id | m/-([a-z]+)$/",
             },
         }),
     ),
@@ -143,8 +147,8 @@ _DUPLEX = {
     "keep": {"labels.txt": ".+"},
     "fields": {
         "key": "{table | stem}-{asr_number}-{startInMs}", "wav": "table | stem", "txt": "labels.txt",
-        "speaker": "{table | stem}-{asr_number}", "start": "startInMs | ms", "end": "endInMs | ms", "channel": "asr_number",
-        "lang": "LID",
+        "speaker": "{table | stem}-{asr_number}", "start": "startInMs | ms", "end": "endInMs | ms",
+        "channel": "asr_number", "lang": "LID",
     },
 }  # fmt: skip
 DUPLEXCONV = Corpus(
@@ -161,12 +165,12 @@ DUPLEXCONV = Corpus(
             "match": "path | stem", **_DUPLEX,
         }),
         Layout("extracted", from_table, {
-            "table": Table("{part}/jsons/*.json", expand="asr"), "archives": "{part}/audios/*.wav", "match": "path | stem",
-            **_DUPLEX,
+            "table": Table("{part}/jsons/*.json", expand="asr"), "archives": "{part}/audios/*.wav",
+            "match": "path | stem", **_DUPLEX,
         }),
     ),
-    notes="The channel is the number of the speaker's track. Turns without a text (redacted ones, too) count as `not_kept`. "
-    "Names of two folders differ only in case: keep them apart.",
+    notes="The channel is the number of the speaker's track. Turns without a text (redacted ones, too) count as "
+    "`not_kept`. Names of two folders differ only in case: keep them apart.",
 )  # fmt: skip
 
 EMILIA = Corpus(

@@ -48,7 +48,7 @@ class Layout:
 
     def filled(self, choices: Sequence[Choice], at: Callable[[str], str], root: str) -> dict[str, Any]:
         """Return the arguments for what is chosen. ``at``: returns the place of a path, or of a glob below ``root``."""
-        places = {name: at for name in _PLACES} | {"root": lambda path: inside(root, path) if path else root}
+        places = dict.fromkeys(_PLACES, at) | {"root": lambda path: inside(root, path) if path else root}
         return {name: _filled(value, choices, places.get(name)) for name, value in self.arguments.items()}
 
 
@@ -66,8 +66,9 @@ class Corpus:
         train: the parts that are read if none is named, as far as they are there.
         layouts: forms that it lies in; the first one that is there is read.
         fields: what utterances have, as ``fields`` of the function that reads them. Default: none but those of layouts.
-        options: further choices, by the names of placeholders: the values that there are, the first is the default; an
-            empty list stands for whatever is there, which is all read if nothing is chosen. Default: none.
+        options: further choices, by the names of placeholders: the values that there are, or names of values; the first
+            is the default. An empty list stands for whatever is there, all of which is read if nothing is chosen.
+            Default: none.
         columns: other columns that ``fields`` may ask for. Default: none.
         notes: what is peculiar, and under which reasons it is counted. Default: "".
 
@@ -83,7 +84,7 @@ class Corpus:
     train: Sequence[str]
     layouts: Sequence[Layout]
     fields: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    options: Mapping[str, Sequence[str] | Choice] = field(default_factory=dict)
     columns: Sequence[str] = ()
     notes: str = ""
 
@@ -105,6 +106,11 @@ class Corpus:
         """Return what placeholders stand for in a part."""
         value = self.parts[part]
         return {"part": value} if isinstance(value, str) else value
+
+    def option(self, name: str, value: str) -> str:
+        """Return what the placeholder of an option stands for."""
+        values = self.options[name]
+        return values[value] if isinstance(values, Mapping) else value
 
 
 def _paths(value: Any, within: bool = False, place: bool = False) -> Iterator[str]:

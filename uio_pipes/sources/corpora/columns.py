@@ -19,7 +19,9 @@ COMMONVOICE = Corpus(
     train=("train",),
     options={"lang": ()},
     fields=_CV_FIELDS,
-    columns=("sentence_id", "sentence_domain", "up_votes", "down_votes", "age", "gender", "accents", "variant", "segment"),
+    columns=(
+        "sentence_id", "sentence_domain", "up_votes", "down_votes", "age", "gender", "accents", "variant", "segment"
+    ),
     layouts=(
         Layout("extracted", from_table, {
             "table": Table(
@@ -50,8 +52,8 @@ COVOST2 = Corpus(
     "covost2",
     title="CoVoST 2: translations of Common Voice 4, from 21 languages into English and from English into 15",
     hours="2,880",
-    download="covost_v2.SOURCE_TARGET.tsv.tar.gz from https://github.com/facebookresearch/covost, and the source language "
-    "of Common Voice 4",
+    download="covost_v2.SOURCE_TARGET.tsv.tar.gz from https://github.com/facebookresearch/covost, and the source "
+    "language of Common Voice 4",
     parts={"train": "train(?:_covost)?", "dev": "dev", "test": "test"},
     train=("train",),
     options={"source": (), "target": ()},
@@ -87,7 +89,8 @@ VCTK = Corpus(
     layouts=(
         Layout("extracted", from_table, {
             "table": Table("txt/*/*.txt", format="whole"),
-            "archives": "wav48_silence_trimmed/*/*_{mic}.flac", "match": "path | stem", "fields": {"wav": "{path | stem}_{mic}"},
+            "archives": "wav48_silence_trimmed/*/*_{mic}.flac", "match": "path | stem",
+            "fields": {"wav": "{path | stem}_{mic}"},
         }, there="wav48_silence_trimmed"),
         Layout("as downloaded", from_table, {
             "table": Table("txt/*/*.txt", format="whole", within="VCTK-Corpus-0.92.zip"),

@@ -37,11 +37,12 @@ class There(NamedTuple):
         local = is_local(self.folder)
         return inside(self.folder if local is None else glob.escape(local), path)
 
-    def only(self, parts: Sequence[str], wanted: Wanted) -> There:
+    def only(self, parts: Sequence[str], wanted: Wanted, corpus: Corpus) -> There:
         """Return what is there of these parts, with the values of options that are wanted."""
+        open_ = [name for name in wanted if name != "part" and not corpus.options[name]]
 
         def fits(choice: Choice) -> bool:
-            return all(choice.get(name) in values for name, values in wanted.items() if name != "part" and name in choice)
+            return all(choice[name] in wanted[name] for name in open_ if name in choice)
 
         return self._replace(choices={part: [one for one in self.choices[part] if fits(one)] for part in parts})
 
@@ -64,7 +65,7 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
     for there in several:
         some = [part for part in parts or corpus.train if part in there.choices]
         if some and (parts is None or len(some) == len(parts)):
-            chosen = there.only(some, wanted)
+            chosen = there.only(some, wanted, corpus)
             if all(chosen.choices.values()):
                 return chosen
     raise ListError(_missing(corpus, folder, wanted, several) if several else _nothing(corpus, folder))
@@ -90,7 +91,9 @@ def check(corpus: Corpus, wanted: Wanted) -> None:
         for value in values if known_values else ():
             if value not in known_values:
                 has = ", ".join(known_values)
-                raise PipelineError(f"from_corpus: {corpus.name} has no {name} {value!r}; it has {has}: name one of these")
+                raise PipelineError(
+                    f"from_corpus: {corpus.name} has no {name} {value!r}; it has {has}: name one of these"
+                )
 
 
 def _bases(sought: str, folder: str) -> list[str]:
@@ -101,14 +104,13 @@ def _bases(sought: str, folder: str) -> list[str]:
     return [folder, above] if itself else [folder]
 
 
-def _choices(
-    corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wanted, access: Access
-) -> Iterator[Choice]:
+def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wanted, access: Access) -> Iterator[Choice]:
     """Yield what is there of a part, for all values of options that are wanted."""
-    given = {name: (wanted.get(name) or values[:1]) if values else () for name, values in corpus.options.items()}
+    given = {name: (wanted.get(name) or list(known)[:1]) if known else () for name, known in corpus.options.items()}
     fixed = {name: values for name, values in given.items() if values}
     for values in product(*fixed.values()):
-        choice = {**corpus.choice(part), **dict(zip(fixed, values, strict=True))}
+        named = zip(fixed, values, strict=True)
+        choice = {**corpus.choice(part), **{name: corpus.option(name, value) for name, value in named}}
         path = fill(layout.sought, choice)
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
         found = matching(_star(path, open_, base), access)
@@ -148,7 +150,9 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
         if lost := [value for value in wanted.get(name, ()) if value not in there]:
             told.append((name, " and no ".join(lost), there))
     if not told:
-        return f"{redact(folder)} has what is wanted of {corpus.name}, but not together: name parts and options one by one"
+        return (
+            f"{redact(folder)} has what is wanted of {corpus.name}, but not together: name parts and options one by one"
+        )
     what = "; ".join(f"no {name} {values}, there are {', '.join(there)}" for name, values, there in told)
     return f"{redact(folder)}: of {corpus.name} there is {what}: name one of these, or download {corpus.download}"
 

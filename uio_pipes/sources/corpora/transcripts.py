@@ -28,8 +28,8 @@ AISHELL1 = Corpus(
             "match": "path | m/(?:^|\\/){part}\\/.*?([^\\/]*)\\.wav$/",
         }, there="data_aishell/wav/S*.tar.gz"),
     ),
-    notes="One transcript is of all parts: lines without audio in a part are counted as `not_kept`, audio without a line "
-    "as `no_row`. Blanks between words are removed; full-width letters stay (`normalize_text` makes them narrow).",
+    notes="One transcript is of all parts: lines without audio in a part are counted as `not_kept`, audio without a "
+    "line as `no_row`. Blanks between words are removed; full-width letters stay (`normalize_text` makes them narrow).",
 )  # fmt: skip
 
 AISHELL2 = Corpus(
@@ -66,7 +66,8 @@ AISHELL3 = Corpus(
         }),
         Layout("as downloaded", from_table, {
             "table": Table("{part}/content.txt", separator="\t", header=("file", "words"), within="data_aishell3.tgz"),
-            "archives": "data_aishell3.tgz", "match": "path | m/^{part}\\/wav\\/.*?([^\\/]*)$/", "fields": {"wav": "file"},
+            "archives": "data_aishell3.tgz", "match": "path | m/^{part}\\/wav\\/.*?([^\\/]*)$/",
+            "fields": {"wav": "file"},
         }),
     ),
 )  # fmt: skip
@@ -87,7 +88,9 @@ LIBRISPEECH = Corpus(
             "fields": {"wav": "{key}.flac"},
         }),
         Layout("as downloaded", from_table, {
-            "table": Table("LibriSpeech/{part}/*/*/*.trans.txt", separator=" ", header=("key", "txt"), within="{part}.tar.gz"),
+            "table": Table(
+                "LibriSpeech/{part}/*/*/*.trans.txt", separator=" ", header=("key", "txt"), within="{part}.tar.gz"
+            ),
             "archives": "{part}.tar.gz", "match": "path | stem", "fields": {"wav": "key"},
         }),
     ),
@@ -124,12 +127,15 @@ MLS = Corpus(
     "mls",
     title="Multilingual LibriSpeech: eight languages, read from books",
     hours="50,000 (English 44,659)",
-    download="mls_LANG_opus.tar.gz or mls_LANG.tar.gz from https://www.openslr.org/94, or facebook/multilingual_librispeech "
-    "from https://huggingface.co/datasets",
+    download="mls_LANG_opus.tar.gz or mls_LANG.tar.gz from https://www.openslr.org/94, or "
+    "facebook/multilingual_librispeech from https://huggingface.co/datasets",
     parts=THREE,
     train=("train",),
     options={"lang": ()},
-    fields={"key": "key", "txt": "txt", "speaker": "key | m/^\\d+/", "lang": "table | m/mls_([a-z]+?)(?:_opus)?(?:\\/|\\.tar)/"},
+    fields={
+        "key": "key", "txt": "txt", "speaker": "key | m/^\\d+/",
+        "lang": "table | m/mls_([a-z]+?)(?:_opus)?(?:\\/|\\.tar)/",
+    },
     layouts=(
         *(
             Layout("extracted", from_table, {
@@ -207,7 +213,13 @@ SPGISPEECH = Corpus(
 _KSPON_TEXT = (
     "text | s/\\b[bonlu]\\/ ?// | s/\\(([^()]*)\\)\\/\\([^()]*\\)/\\1/ | s/[*+]// | strip"  # noises, spelling, stutters
 )
-_KSPON_FIELDS = {"key": "path | stem", "txt": _KSPON_TEXT, "encoding": "'s16le'", "sample_rate": "'16000'", "lang": "'ko'"}
+_KSPON_FIELDS = {
+    "key": "path | stem",
+    "txt": _KSPON_TEXT,
+    "encoding": "'s16le'",
+    "sample_rate": "'16000'",
+    "lang": "'ko'",
+}
 KSPONSPEECH = Corpus(
     "ksponspeech",
     title="KsponSpeech: Korean, spontaneous",
@@ -227,8 +239,8 @@ KSPONSPEECH = Corpus(
             "fields": {"wav": "path | s/^KsponSpeech_eval\\///"},
         }),
     ),
-    notes="Samples without a header. Marks of noises and stutters are removed from `txt`; of (spelling)/(pronunciation) "
-    "it has the spelling.",
+    notes="Samples without a header. Marks of noises and stutters are removed from `txt`; of "
+    "(spelling)/(pronunciation) it has the spelling.",
 )  # fmt: skip
 
 _KE = ("train_phase1", "train_phase2", "dev_phase1", "dev_phase2", "test")
