@@ -74,7 +74,9 @@ def test_every_part_is_delivered_and_what_is_left_out_is_counted(small: tuple[st
 def test_training_data_are_read_by_default(small: tuple[str, Making]) -> None:
     name, making = small
     card = uio.sources.corpora.source.CORPORA[name]
-    wanted = Counter(said.key for said in making.said if said.part in card.train)
+    there = {said.part for said in making.said}
+    parts = [part for part in card.train if part in there][: 1 if card.nested else None]
+    wanted = Counter(said.key for said in making.said if said.part in parts)
     assert Counter(sample["key"] for batch in loader(name, making, lanes=1) for sample in batch) == wanted
 
 

@@ -109,13 +109,14 @@ REAZONSPEECH = Corpus(
     download="v2 and v2-tsv of reazon-research/reazonspeech from https://huggingface.co/datasets: tars 000 for tiny, "
     "000-00b small, 000-073 medium, 000-242 large, 000-fff all",
     parts={size: size for size in _SIZES},
-    train=("all",),
+    train=_SIZES[::-1],
+    nested=True,
     fields={"key": "path | stem", "wav": "path", "txt": "txt", "lang": "'ja'"},
     layouts=(
         Layout("as downloaded", from_table, {"table": _REAZON, "archives": "v2/*.tar"}, there="v2/*.tar"),
         Layout("extracted", from_table, {"table": _REAZON, "root": "v2"}),
     ),
-    notes="Parts are the first tars of all.",
+    notes="Each size is a part of the next one: by default the largest that is there is read.",
 )  # fmt: skip
 
 _YODAS = Table("data/{lang}/text/*.json", expand="text")

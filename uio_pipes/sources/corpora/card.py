@@ -71,6 +71,8 @@ class Corpus:
             Default: none.
         columns: other columns that ``fields`` may ask for. Default: none.
         notes: what is peculiar, and under which reasons it is counted. Default: "".
+        nested: whether parts for training are parts of one another: only the first one that is there is then read.
+            Default: False.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -87,6 +89,7 @@ class Corpus:
     options: Mapping[str, Sequence[str] | Choice] = field(default_factory=dict)
     columns: Sequence[str] = ()
     notes: str = ""
+    nested: bool = False
 
     def __post_init__(self) -> None:
         ok = bool(re.fullmatch(r"\w+", self.name))

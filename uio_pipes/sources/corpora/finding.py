@@ -65,6 +65,7 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
     for there in several:
         some = [part for part in parts or corpus.train if part in there.choices]
         if some and (parts is None or len(some) == len(parts)):
+            some = some[:1] if corpus.nested and parts is None else some
             chosen = there.only(some, wanted, corpus)
             if all(chosen.choices.values()):
                 return chosen

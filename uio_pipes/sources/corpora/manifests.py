@@ -36,7 +36,8 @@ LOQUACIOUS = Corpus(
     fields={"key": "ID", "wav": "wav", "txt": "text", "speaker": "spk_id", "duration": "duration", "lang": "'en'"},
     columns=("sex",),
     layouts=(Layout("as downloaded", from_parquet, {"paths": "{subset}/{part}-*.parquet"}),),
-    notes="Speakers are often unknown. The smaller subsets are parts of the large one: name one of them.",
+    nested=True,
+    notes="Speakers are often unknown. Subsets are parts of the large one: by default the largest that is there is read.",
 )
 
 _GRANARY_FIELDS = {
