@@ -24,7 +24,9 @@ BINS = 12  # most bars of the histogram
 def inspect(
     paths: Annotated[
         list[str],
-        typer.Argument(help="Lists, shards, indexes, manifests, Parquet files, texts, YAML mixes, folders, URLs."),
+        typer.Argument(
+            help="Lists, shards, indexes, manifests, texts, YAML mixes, folders, URLs; NAME:FOLDER of a corpus."
+        ),
     ],
     limit: Annotated[
         int | None, typer.Option(min=1, help="Look at no more than this number of utterances of each.")
@@ -38,11 +40,11 @@ def inspect(
     """Show what data contain: counts, hours, durations, characters, sample rates, failures, a few samples."""
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
-    from uio_pipes.prep.recognize import recognize
+    from uio_pipes.prep.recognize import recognize_parts
     from uio_pipes.reports import inspect as look
 
     names = field_names(fields)
-    sources = [recognize(path, allow_pipes, names) for path in paths]  # an unknown one is an error before any is read
+    sources = [one for path in paths for one in recognize_parts(path, allow_pipes, names)]  # all before any is read
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:

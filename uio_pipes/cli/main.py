@@ -10,6 +10,7 @@ import typer
 
 from uio_pipes import __version__
 from uio_pipes.cli.common import run
+from uio_pipes.cli.corpora import corpora
 from uio_pipes.cli.look import index, inspect, verify
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch
@@ -44,7 +45,7 @@ def _start(
 COMMANDS: dict[str, Callable[..., None]] = {
     "example": example, "pack": pack, "convert": convert, "cmvn": cmvn, "dict": dictionary, "spm": spm,
     "index": index, "verify": verify, "inspect": inspect, "simulate": simulate, "buckets": buckets, "bench": bench,
-    "watch": watch, "replay": replay, "steps": steps, "seen": seen,
+    "corpora": corpora, "watch": watch, "replay": replay, "steps": steps, "seen": seen,
 }  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name)(command)

@@ -160,7 +160,8 @@ def wsc_train(c: Making) -> None:
                 rows.append(line({
                     "wav_utt_id_timestamp": key, "wav_utt_id_timestamp_path": path, "audio_clip_id": number,
                     "timestamp": [number * 0.5, number * 0.5 + 0.4], "text": "要得嘛", "text_punc": "要得嘛。",
-                    "confidence": 0.9, "spk_num": 1, "emotion": "neutral", "age": "ADULT", "gender": "Male", "wvmos_score": 3.1,
+                    "confidence": 0.9, "spk_num": 1, "emotion": "neutral", "age": "ADULT", "gender": "Male",
+                    "wvmos_score": 3.1,
                 }))  # fmt: skip
                 if (recording, number) == (1, 1):
                     c.said.remove(said)

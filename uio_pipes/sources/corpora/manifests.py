@@ -37,7 +37,7 @@ LOQUACIOUS = Corpus(
     columns=("sex",),
     layouts=(Layout("as downloaded", from_parquet, {"paths": "{subset}/{part}-*.parquet"}),),
     nested=True,
-    notes="Speakers are often unknown. Subsets are parts of the large one: by default the largest that is there is read.",
+    notes="Speakers are often unknown. Subsets are parts of the large one: by default the largest one there is read.",
 )
 
 _GRANARY_FIELDS = {

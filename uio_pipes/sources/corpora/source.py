@@ -80,7 +80,7 @@ def card_of(name: str | Corpus) -> Corpus:
     require(isinstance(name, str), _NAME, "name must be that of a corpus, or a uio.Corpus", name, "as in 'librispeech'")
     if name not in CORPORA:
         near = nearest(name.lower(), CORPORA)
-        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(CORPORA)}"
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(CORPORA)}."
         raise PipelineError(f"{_NAME}: there is no card for {name!r}; {hint} A card of your own is uio.Corpus(…)")
     return CORPORA[name]
 
