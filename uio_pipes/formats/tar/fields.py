@@ -9,8 +9,8 @@ from typing import Any
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.lists.table import check_segment, numbers_as_text
 from uio_pipes.formats.expressions import compiled, lookup
+from uio_pipes.formats.lists.table import check_segment, numbers_as_text
 from uio_pipes.formats.naming import FieldNames, Renames, pairs_of, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload, TextRef
@@ -94,7 +94,9 @@ def as_fields(utterance: TarUtterance, url: str, txt: str | None, names: Renames
             is_text = suffix.rpartition(".")[2] in TEXT_SUFFIXES
             fields[suffix] = TextRef(payload, f"{key}.{suffix}") if is_text else payload
     made = _by_kind(pairs_of(names))[1] if names else ()
-    return fields | _made(utterance, url, [pair for pair in made if pair[0] != "txt" or txt is None]) if made else fields
+    return (
+        fields | _made(utterance, url, [pair for pair in made if pair[0] != "txt" or txt is None]) if made else fields
+    )
 
 
 class _Texts(Mapping[str, Any]):
