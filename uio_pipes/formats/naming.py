@@ -90,9 +90,10 @@ def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt"
     return named or (usual if text is None else text)
 
 
-def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
-    """Return ``fields`` under our names, or with what expressions make of them. One that is not there stays out, even
-    if another has our name; others keep their names, and so do those that expressions read.
+def renamed(fields: Mapping[str, Any], names: Renames, record: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return ``fields`` under our names, or with what expressions make of them, or of all that a ``record`` has. One
+    that is not there stays out, even if another has our name; others keep their names, and so do those that expressions
+    read.
 
     Raises: DataError ``bad_value``.
     """
@@ -104,7 +105,7 @@ def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
         if theirs in fields:
             found[ours] = fields[theirs]
     for ours, made in wanted.made:
-        if made.text not in fields and (value := made.value(fields)) is not None:
+        if made.text not in fields and (value := made.value(fields if record is None else record)) is not None:
             found[ours] = value
     return found
 
@@ -115,6 +116,11 @@ class _Wanted(NamedTuple):
     taken: frozenset[str]
     pairs: FieldNames
     made: tuple[tuple[str, Expression], ...]
+
+
+def has_expressions(names: Renames) -> bool:
+    """Return whether some of the names are expressions, or lead into nested fields."""
+    return bool(names) and bool(_wanted(pairs_of(names)).made)
 
 
 @lru_cache(maxsize=256)

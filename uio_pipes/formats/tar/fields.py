@@ -70,7 +70,8 @@ def check_members(stage: str, names: Mapping[str, str] | None, grouping: str = "
 
 def member_of(text: str) -> str:
     """Return the suffix of the member that holds the transcript ``text``; "" if none does, as of a constant."""
-    return next((name.partition(":")[0] for name in compiled(text).names if name != "key"), "")
+    read = compiled(text).names if text else ()
+    return next((name.partition(":")[0] for name in read if name != "key"), "")
 
 
 def as_fields(utterance: TarUtterance, url: str, txt: str | None, names: Renames = None) -> dict[str, Any]:
@@ -149,7 +150,7 @@ def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
     if text in utterance.fields:
         return _decoded(utterance, text, url).strip()
     suffix = member_of(text)
-    if suffix and suffix not in utterance.fields:  # the reader refuses an utterance that needs one
+    if not text or (suffix and suffix not in utterance.fields):  # the reader refuses an utterance that needs one
         return ""
     found = compiled(text)(_Texts(utterance, url))
     if not isinstance(found, str):
