@@ -4,7 +4,7 @@
 ``sentence``                   the field of that name, whatever characters it has; ``custom.texts.0``: what dots lead to
 ``'en'``                       a constant
 ``wav/{key | [:7]}/{key}.wav`` text with expressions in braces
-``a or b``                     the first of them that is there and not empty
+``a or b``                     the first of them that is there and not empty, or else the last one
 ``… | [:7]``, ``… | [0]``      a slice of a text or a list, or one item
 ``… | stem``                   of a path the name without its suffix; ``name`` with it; ``folder`` what comes before
 ``… | ms``, ``… | cs``         a time in 1/1000 or 1/100 s as seconds; ``… | / 16000`` any other unit
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, PipelineError
 
-Value = Callable[[Mapping[str, Any]], Any]
+_Made = Callable[[Mapping[str, Any]], Any]
 _OR = re.compile(r"\s+or\s+")
 _QUOTED = re.compile(r"\s*(?:'([^']*)'|\"([^\"]*)\")(?=\s*(?:\||$)|\s+or\s)")
 _PATTERN = r"((?:\\.|[^/\\])*)/"
@@ -43,7 +43,7 @@ class Expression(NamedTuple):
     text: str
     names: tuple[str, ...]
     plain: bool
-    value: Value
+    value: _Made
 
     def __call__(self, record: Mapping[str, Any]) -> Any:
         """Return its value for a record, None if that has not got it. Raises: DataError ``bad_value``."""
@@ -177,7 +177,7 @@ def _template(parts: list[str | Expression]) -> Expression:
     return Expression("", _names(parts), False, filled)
 
 
-def _then(value: Value, apply: Callable[[Any], Any], text: str) -> Value:
+def _then(value: _Made, apply: Callable[[Any], Any], text: str) -> _Made:
     def piped(record: Mapping[str, Any]) -> Any:
         found = value(record)
         try:
@@ -189,7 +189,11 @@ def _then(value: Value, apply: Callable[[Any], Any], text: str) -> Value:
 
 
 def _first(values: Iterable[Any]) -> Any:
-    return next((value for value in values if value is not None and value != ""), None)
+    value = None
+    for value in values:
+        if value is not None and value != "":
+            break
+    return value
 
 
 def _divided(value: Any, by: float) -> float | None:

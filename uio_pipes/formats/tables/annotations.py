@@ -1,4 +1,4 @@
-"""Annotations of long recordings: NIST's stm, Praat's TextGrid and the XML of NXT, in which AMI is. Each gives rows with
+"""Annotations of long recordings: NIST's stm, Praat's TextGrid and NXT's XML, in which AMI is. Each gives rows with
 ``recording``, ``start`` and ``end`` in seconds, ``speaker`` and ``text``.
 
 Formats: NIST's SCTK (stm); Praat's manual, "TextGrid file formats"; the NITE XML Toolkit and the AMI corpus.
@@ -49,7 +49,7 @@ _BOMS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb": "utf-8-sig"}
 def textgrid_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
     """Yield the intervals of all tiers that have a text, in the order of the file: ``tier`` is also the ``speaker``."""
     data = file.content.read()
-    tokens = _Tokens(data.decode(_BOMS.get(data[:2], encoding)))
+    tokens = _TextGrid(data.decode(_BOMS.get(data[:2], encoding)))
     header = [tokens.text(), tokens.text()]
     if header[1] != "TextGrid":
         raise ValueError(f"it begins with {header[0]!r} and {header[1]!r}, as no TextGrid does")
@@ -65,7 +65,7 @@ def textgrid_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
                 yield {"recording": file.stem, "tier": tier, "speaker": tier, "start": start, "end": end, "text": text}
 
 
-class _Tokens:
+class _TextGrid:
     """The texts, numbers and flags of a TextGrid, long or short: all else in it is there for readers."""
 
     def __init__(self, text: str) -> None:
@@ -120,8 +120,12 @@ def nxt_rows(files: Iterator[TableFile]) -> Iterator[tuple[str, Row | DataError]
         recording, agent = name.rpartition("/")[2].split(".")[:2]
         told = agents.get((recording, agent), {})
         channel = told.get("channel", "")
-        known = {"recording": recording, "agent": agent, "speaker": told.get("global_name", f"{recording}-{agent}")}
-        known |= {"channel": int(channel)} if channel.isdecimal() else {}
+        known: Row = {
+            "recording": recording,
+            "agent": agent,
+            "speaker": told.get("global_name", f"{recording}-{agent}"),
+            "channel": int(channel) if channel.isdecimal() else None,
+        }
         for segment in root.iter():
             if _local(segment.tag) == "segment":
                 yield name, _segment(segment, words, known)

@@ -114,10 +114,10 @@ def _in_zip(archive: str, access: Access) -> Iterator[tuple[str, Open]]:
 
 
 def _reader(source: ByteSource, offset: int, size: int | None) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(_Part(source, offset, size), _BUFFER))
+    return cast(BinaryIO, io.BufferedReader(_Stretch(source, offset, size), _BUFFER))
 
 
-class _Part(io.RawIOBase):
+class _Stretch(io.RawIOBase):
     """``size`` bytes of a source from ``offset`` on, or all that follow. Raises: DataError where the source breaks."""
 
     def __init__(self, source: ByteSource, offset: int, size: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Rows that are not lines of text by themselves: a JSON, Parquet, annotations, tables in archives, rows within rows. They
+"""Rows that are no lines of a file by themselves: JSON, Parquet, annotations, tables in archives, nested rows. They
 are written once as lines of JSON, to a temporary file without a name or to the cache, and are then text tables."""
 
 from __future__ import annotations
@@ -192,10 +192,10 @@ def _line(row: Row | DataError) -> bytes:
 
 # Where rows come from
 
-Named = tuple[str, Row | DataError]  # the file's name and a row
+_NamedRow = tuple[str, Row | DataError]  # the file's name and a row
 
 
-def _rows(what: Spooling, access: Access) -> Iterator[Named]:
+def _rows(what: Spooling, access: Access) -> Iterator[_NamedRow]:
     files = files_in(what.within, what.names, access) if what.within else files_of(what.names, access)
     if what.format == "nxt":
         yield from nxt_rows(files)
@@ -242,8 +242,10 @@ def _parquet(file: TableFile, what: Spooling, access: Access) -> Iterator[Row]:
 
 def _text(file: TableFile, what: Spooling, access: Access) -> Iterator[Row | DataError]:
     assert what.text is not None
-    content = iter(lambda: file.content.read(CHUNK), b"")
-    for row in TextRows([(file.name, *kept(content, IN_MEMORY))], what.text).scan():
+    data, copy = kept(iter(lambda: file.content.read(CHUNK), b""), IN_MEMORY)
+    if copy is None and not data.strip():
+        return
+    for row in TextRows([(file.name, data, copy)], what.text).scan():
         if isinstance(row, DataError):
             yield row
         else:
