@@ -93,6 +93,15 @@ class _TextGrid:
         return found[group]
 
 
+def nxt_beside(name: str) -> tuple[str, ...]:
+    """Return the files of words and of speakers that belong to one of segments, or patterns to a pattern."""
+    folder, _, base = name.rpartition("/")
+    if not base.endswith(".segments.xml"):
+        return ()
+    root = folder.removesuffix("segments")
+    return f"{root}words/{base.removesuffix('.segments.xml')}.words.xml", f"{root}corpusResources/meetings.xml"
+
+
 _HREF = re.compile(r"([^#]+)#id\(([^)]+)\)(?:\.\.id\(([^)]+)\))?")
 
 
@@ -108,7 +117,7 @@ def nxt_rows(files: Iterator[TableFile]) -> Iterator[tuple[str, Row | DataError]
         try:
             root = ElementTree.fromstring(content.read())
         except ElementTree.ParseError as error:
-            yield name, DataError("bad_row", f"the file is no sound XML ({error}): fetch it again")
+            yield name, DataError("bad_table", f"the file is no sound XML ({error}): fetch it again")
             continue
         if base.endswith(".segments.xml"):
             segments.append((name, root))

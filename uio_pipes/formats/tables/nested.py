@@ -15,7 +15,7 @@ from uio_pipes.formats.tables.rows import Row
 
 WHOLE = 16 << 20  # bytes: a longer JSON is read piece by piece
 _PIECE = 1 << 20  # bytes
-NUMBER = "number"  # the field of an item with its number in its list, from 0
+NUMBER = "_number"  # after the list's name, the field with the number of an item in it, from 0
 
 
 def expanded(rows: Iterable[Row], path: Sequence[str]) -> Iterator[Row]:
@@ -23,9 +23,9 @@ def expanded(rows: Iterable[Row], path: Sequence[str]) -> Iterator[Row]:
 
     Of the same name, the innermost field counts. An item that is no object is the field of the list's own name. A list
     of lists of objects gives all of these. In place of a list there may be an object of lists of one length, which
-    stand side by side, or one of names and values: its items have the fields ``name`` and ``value``, or the value's own
-    fields. ``number`` is the number of an item in its list, of lists of lists in the outer one, from 0. A row without
-    such a list gives none.
+    stand side by side, or one of names and values: its items have the name as ``key``, and the value's own fields, or
+    the value under the list's name. ``LIST_number`` is the number of an item in the list, of lists of lists in the outer
+    one, from 0. A row without such a list gives none.
     """
     if not path:
         yield from rows
@@ -44,10 +44,10 @@ def _items(inner: Any, name: str) -> Iterator[Row]:
         lists = list(inner.values())
         if lists and all(isinstance(v, list) and len(v) == len(lists[0]) for v in lists):
             for number, values in enumerate(zip(*lists, strict=True)):
-                yield {NUMBER: number, **dict(zip(inner, values, strict=True))}
+                yield {name + NUMBER: number, **dict(zip(inner, values, strict=True))}
             return
         for number, (key, value) in enumerate(inner.items()):
-            yield {NUMBER: number, "name": key, **(value if isinstance(value, Mapping) else {"value": value})}
+            yield {name + NUMBER: number, "key": key, **(value if isinstance(value, Mapping) else {name: value})}
     elif isinstance(inner, list):
         for number, item in enumerate(inner):
             yield from _item(number, item, name)
@@ -56,7 +56,7 @@ def _items(inner: Any, name: str) -> Iterator[Row]:
 def _item(number: int, item: Any, name: str) -> Iterator[Row]:
     of_objects = isinstance(item, list) and bool(item) and all(isinstance(one, Mapping) for one in item)
     for one in item if of_objects else [item]:
-        yield {NUMBER: number, **(one if isinstance(one, Mapping) else {name: one})}
+        yield {name + NUMBER: number, **(one if isinstance(one, Mapping) else {name: one})}
 
 
 def rows_of_json(content: BinaryIO, path: Sequence[str]) -> Iterator[Row]:

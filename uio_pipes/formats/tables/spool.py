@@ -122,6 +122,13 @@ def _identity(name: str, access: Access) -> Any:
         raise ListError(f"cannot read the table {redact(name)}: {getattr(error, 'strerror', None) or error}") from error
 
 
+def _is_there(name: str, access: Access) -> bool:
+    try:
+        return bool(_identity(name, access))
+    except ListError:
+        return False
+
+
 def _in_temporary_file(what: Spooling, access: Access) -> Rows:
     with tempfile.TemporaryFile(buffering=0) as file:
         counts = _write(what, access, file)
@@ -196,7 +203,11 @@ _NamedRow = tuple[str, Row | DataError]  # the file's name and a row
 
 
 def _rows(what: Spooling, access: Access) -> Iterator[_NamedRow]:
-    files = files_in(what.within, what.names, access) if what.within else files_of(what.names, access)
+    names = what.names
+    if what.format == "nxt":
+        beside = dict.fromkeys(other for name in names for other in nxt_beside(name))
+        names = (*names, *(other for other in beside if what.within or _is_there(other, access)))
+    files = files_in(what.within, names, access) if what.within else files_of(names, access)
     if what.format == "nxt":
         yield from nxt_rows(files)
         return
@@ -206,7 +217,7 @@ def _rows(what: Spooling, access: Access) -> Iterator[_NamedRow]:
                 yield file.name, row
         except (ValueError, DataError) as error:
             message = error.message if isinstance(error, DataError) else str(error)
-            yield file.name, DataError("bad_row", f"{message}: from here on the file cannot be read; fetch it again")
+            yield file.name, DataError("bad_table", f"{message}: from here on the file cannot be read; fetch it again")
 
 
 Read = Callable[[TableFile, Spooling, Access], Iterable[Row | DataError]]
