@@ -109,7 +109,7 @@ LIBRIHEAVY = Corpus(
     fields={"txt": "texts.0", "lang": "language"},
     columns=("texts.1 (in capitals, by recognition)", "pre_texts.0"),
     layouts=(
-        Layout("extracted", from_lhotse_cuts, {"paths": "libriheavy_cuts_{part}.jsonl.gz"}),
+        Layout("extracted", from_lhotse_cuts, {"paths": "libriheavy_cuts_{part}.jsonl.gz", "root": ""}),
     ),
 )  # fmt: skip
 
