@@ -135,7 +135,7 @@ def wenetspeech(c: Making) -> None:
 
 
 def libriheavy(c: Making) -> None:
-    for part in ("small", "dev_other"):
+    for part in ("small", "dev"):
         cuts = []
         for book in (f"100/sea_fairies_{part}/01_baum", f"1049/emma_{part}/02_austen"):
             placed = []
@@ -193,7 +193,7 @@ def granary(c: Making) -> None:
                 }
             )
         )
-        c.lose(source, "missing_audio")
+        c.lose(source, "missing_file")
         c.write(f"de/{source}/de_asr.jsonl", rows)
         c.write(f"de/{source}/de_ast-en.jsonl", translated)
 
