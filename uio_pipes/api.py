@@ -8,6 +8,7 @@ from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.schedule import by_step
 from uio_pipes.core.statistics import Stats
 from uio_pipes.dsp.fbank_module import FbankModule
+from uio_pipes.formats.tables.description import Table
 from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
 from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
@@ -27,6 +28,7 @@ from uio_pipes.sources.lists import from_raw_list, from_shard_list, list_files
 from uio_pipes.sources.mixing import interleave, mix
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
+from uio_pipes.sources.table.source import from_table
 from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed
@@ -64,6 +66,7 @@ __all__ = [
     "SentencePieceTokenizer",
     "StateError",
     "Stats",
+    "Table",
     "TiktokenTokenizer",
     "Tokenizer",
     "TooManyFailures",
@@ -82,6 +85,7 @@ __all__ = [
     "from_parquet",
     "from_raw_list",
     "from_shard_list",
+    "from_table",
     "from_tar_index",
     "from_text",
     "gather_state",

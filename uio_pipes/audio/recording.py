@@ -9,6 +9,7 @@ from uio_pipes.audio.bounds import check_channel
 from uio_pipes.audio.decode import decode, decode_at, decode_file
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Payload, RandomFile, Ref
+from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import is_local, open_binary, open_file
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ def decoded(
         return audio.decode(channel, start, end)
     if isinstance(audio, Piped):
         audio = audio.read()
+    elif isinstance(audio, Nearby):
+        audio = audio.local
     path = is_local(audio) if isinstance(audio, str) else None
     if path is not None:
         LocalFile(path).size  # noqa: B018  a missing file has its own error

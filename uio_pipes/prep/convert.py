@@ -28,6 +28,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.formats.naming import TEXTLESS
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.io.lookahead import Whole
+from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common import Noting, follow
@@ -42,7 +43,6 @@ from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.sources.lhotse.stored import StoredArray
 from uio_pipes.sources.lhotse.transforms import samples_in
-from uio_pipes.sources.nemo.table import Nearby
 
 To = Literal["indexed", "shards", "raw", "cuts"]
 _NAMES = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar", "raw": "wav-{:05d}", "cuts": "cuts-{:05d}"}

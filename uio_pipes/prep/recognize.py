@@ -18,7 +18,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.lists.table import Table
+from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.formats.tar.fields import payloads_under
 from uio_pipes.formats.tar.index import MAGIC
@@ -366,7 +366,7 @@ def _refuse(path: str, head: bytes) -> None:
 
 def _holds_texts(url: str, fields: Mapping[str, str] | None = None) -> bool:
     """Return False if none of the first utterances of the first shard has a transcript. Raises: ListError."""
-    shard, suffix = Table((url,), PLAIN)[0], (fields or {}).get("txt", "txt").partition(":")[0]
+    shard, suffix = ItemTable((url,), PLAIN)[0], (fields or {}).get("txt", "txt").partition(":")[0]
     seen = list[bool]()
     with (
         suppress(DataError, StopIteration),

@@ -25,6 +25,7 @@ from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.mixing import mix
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
+from uio_pipes.sources.table.source import from_table
 from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed
@@ -154,6 +155,7 @@ TYPES: dict[str, Callable[..., Pipeline]] = {
         from_parquet,
         from_raw_list,
         from_shard_list,
+        from_table,
         from_tar_index,
         from_text,
     )

@@ -190,7 +190,7 @@ class Archives:
         return kind(self._absent, message + "or leave the row out", url=urls[0] if len(urls) == 1 else "", member=value)
 
     def leftover(self, wanted: Iterable[tuple[str | None, str | None]]) -> Counter[str]:
-        """Count what rows do not ask for, as :meth:`MemberPlaces.leftover`; ``wanted``: archive and value of each row."""
+        """Count what rows do not ask for: see :meth:`MemberPlaces.leftover`. ``wanted``: archive and value of each."""
         hashes: dict[str | None, array[int]] = {}
         for url, value in wanted:
             if value is not None:

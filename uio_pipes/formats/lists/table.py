@@ -130,7 +130,7 @@ class Parts:
         return at, number - self.firsts[at]
 
 
-class Table(Parts):
+class ItemTable(Parts):
     """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
 
     weights = None  # lines give no lengths
@@ -277,7 +277,7 @@ class JsonRecords:
     wanted: ClassVar[str] = "a JSON object a line is wanted"
 
     def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
-        self.lines, self.access, self._names = Table(entries, access), access, names
+        self.lines, self.access, self._names = ItemTable(entries, access), access, names
 
     def __len__(self) -> int:
         return len(self.lines)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +40,38 @@ class Rows(Protocol):
         """Yield all rows in their order, faster than one by one."""
 
 
+class ChainedRows:
+    """The rows of several tables, one after the other."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self._parts = parts
+        self._firsts = [0, *accumulate(map(len, parts))]
+        self.files = [file for part in parts for file in part.files]
+        self.digest = "+".join(part.digest for part in parts)
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    def row(self, number: int) -> Row:
+        part, within = self._find(number)
+        return part.row(within)
+
+    def place(self, number: int) -> str:
+        part, within = self._find(number)
+        return part.place(within)
+
+    def file(self, number: int) -> str:
+        part, within = self._find(number)
+        return part.file(within)
+
+    def scan(self) -> Iterator[Row | DataError]:
+        return chain.from_iterable(part.scan() for part in self._parts)
+
+    def _find(self, number: int) -> tuple[Rows, int]:
+        at = bisect_right(self._firsts, number) - 1
+        return self._parts[at], number - self._firsts[at]
+
+
 class RowIndex:
     """The numbers of rows by a value of theirs: 8 bytes a row, of which the lower bits are the row's number and the
     others a hash of the value. So a number that is found must be compared with its row."""
@@ -60,7 +94,8 @@ class RowIndex:
         begin, end = np.searchsorted(self._packed, (first, first | self._mask), side="left")
         if end < len(self._packed) and self._packed[end] == first | self._mask:
             end += 1
-        return self._packed[begin:end] & self._mask
+        found: npt.NDArray[np.uint64] = self._packed[begin:end] & self._mask
+        return found
 
 
 _ALL = (1 << 64) - 1

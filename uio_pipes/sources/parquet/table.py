@@ -18,7 +18,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru, Permutation, mix64
 from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.lines import Lines
-from uio_pipes.formats.lists.table import Parts, Table, check_segment
+from uio_pipes.formats.lists.table import ItemTable, Parts, check_segment
 from uio_pipes.formats.naming import audio_of, check_rate
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
@@ -246,7 +246,7 @@ class _Names(Lines):
         return ListError(f"{self.name} is not UTF-8 text (line {line}); the name of a Parquet file ends in .parquet")
 
 
-class _Files(Table):
+class _Files(ItemTable):
     direct: ClassVar[tuple[str, ...]] = SUFFIXES
     form: ClassVar[type[Lines]] = _Names
 

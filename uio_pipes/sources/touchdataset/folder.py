@@ -22,7 +22,7 @@ from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import inside, is_named, redact
-from uio_pipes.formats.lists.table import Table, as_seconds, check_segment, expand, numbers_as_text
+from uio_pipes.formats.lists.table import ItemTable, as_seconds, check_segment, expand, numbers_as_text
 from uio_pipes.formats.naming import TEXTLESS, Renames, nested, renamed
 from uio_pipes.formats.touchdataset import DTYPES, IndexedFile, StoredRecord
 from uio_pipes.io.access import Access
@@ -60,7 +60,7 @@ def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> I
         if names_folder(name) and not os.path.exists(path or ""):
             yield parse_entry(name, repr(name), metainfo)
         elif os.path.isfile(path or "") or (path is None and is_named(name, LISTS)):
-            table = Table((name,), access)
+            table = ItemTable((name,), access)
             yield from (parse_entry(table[i], table.place(i), metainfo) for i in range(len(table)))
         elif path is not None and not os.path.isdir(path):
             raise ListError(f"there is neither a folder nor a data list {name}; a TouchDataset is made by: uio convert")

@@ -14,7 +14,7 @@ from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin
 from uio_pipes.core.stage import NO_IDENTITY, Trait
 from uio_pipes.core.state_kinds import Kind, whole
-from uio_pipes.formats.lists.table import Table
+from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.io.access import PLAIN, Access
 
 
@@ -29,14 +29,14 @@ class ListFiles(ReadsFiles, Source):
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
 
-    def table(self) -> Table:
+    def table(self) -> ItemTable:
         """Read the lists. Raises: ListError naming list and line."""
-        return Table(self.paths, self.access)
+        return ItemTable(self.paths, self.access)
 
     def files(self, listed: list[FileList]) -> list[FileList]:
         return [FileList(self.table, self.access)]
 
-    def item(self, table: Table, number: int, origin: Origin) -> Item:
+    def item(self, table: ItemTable, number: int, origin: Origin) -> Item:
         return Item(table[number], table.place(number), origin, self.access, table.expected(number))
 
 
