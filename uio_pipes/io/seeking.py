@@ -10,7 +10,7 @@ import zlib
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +36,9 @@ class SeekPoints(NamedTuple):
         window: returns the content before a point that is no frame, by its number among these.
     """
 
-    compressed: npt.NDArray[np.uint64]
-    content: npt.NDArray[np.uint64]
-    bits: npt.NDArray[np.uint8]
+    compressed: npt.NDArray[np.unsignedinteger[Any]]
+    content: npt.NDArray[np.unsignedinteger[Any]]
+    bits: npt.NDArray[np.unsignedinteger[Any]]
     size: int
     window: Callable[[int], bytes]
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, LeftOut
+from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import counted, redact, suffix_of, unsigned
 from uio_pipes.formats.archives.archive import Archive, is_hidden
 from uio_pipes.formats.archives.index import MemberPlace
@@ -31,6 +32,7 @@ from uio_pipes.io.local import RandomFile, Ref
 
 AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka"}
 Match = Callable[[str], str | None]
+MOST_PLACES = 1 << 26  # members that a process knows the places of
 _BRACES = re.compile(r"\{[^{}|]*(,|\.\.)[^{}|]*\}")  # {a,b} and {0..7}, which are names
 
 
@@ -146,8 +148,7 @@ class Archives:
     ) -> None:
         self._templates = [compiled(name) for name in names if is_template(name)]
         self._names = [name for name in names if not is_template(name)]
-        self.match, self._access, self._absent = match_of(match), access, absent
-        self._own: dict[str, MemberPlaces] = {}
+        self.match, self._match, self._access, self._absent = match_of(match), match, access, absent
 
     @cached_property
     def urls(self) -> list[str]:
@@ -160,20 +161,30 @@ class Archives:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             sizes = list(pool.map(lambda url: Archive(url, self._access).known_size(), self.urls))
         names = [os.path.basename(unsigned(url)) for url in self.urls]
-        return blake2b(
-            repr((names, sizes, [each.text for each in self._templates])).encode(), digest_size=16
-        ).hexdigest()
+        told = repr((names, sizes, [each.text for each in self._templates]))
+        return blake2b(told.encode(), digest_size=16).hexdigest()
+
+    @property
+    def filled_in(self) -> set[str] | None:
+        """The names that archives have from rows; None if no row names its archive."""
+        return {name for each in self._templates for name in each.names} if self._templates else None
 
     def of(self, row: Mapping[str, Any]) -> str | None:
         """Return the archive that a row names; None if it names none, and its audio may be in any of ``urls``."""
         return next((found for each in self._templates if (found := each(row)) is not None), None)
 
-    def reference(self, value: str, row: Mapping[str, Any]) -> Ref | str:
-        """Return what stands for the audio of a row.
+    def places(self, url: str | None = None) -> MemberPlaces:
+        """Return the members of one archive, or of all ``urls``. Raises: DataError if one cannot be read; ListError."""
+        urls = self.urls if url is None else [url]
+        made = lambda: MemberPlaces([Archive(one, self._access) for one in urls], self.match)  # noqa: E731
+        return _places.get((self._match, self.digest, *urls), made, len)
+
+    def reference(self, value: str, url: str | None) -> Ref | str:
+        """Return what stands for the audio of a row, which is in the archive ``url``, or anywhere.
 
         Raises: DataError ``no_audio`` or, if the archive cannot be read, others; LeftOut.
         """
-        places = self._places(self.of(row))
+        places = self.places(url)
         found = places.find(same_name(value))
         if found is None:
             raise self.missing(value, [archive.url for archive in places.archives], places.damage)
@@ -181,32 +192,14 @@ class Archives:
 
     def missing(self, value: str, urls: Sequence[str], damage: Sequence[DataError] = ()) -> DataError:
         """Return the error for a row whose audio is in none of the archives."""
-        where = redact(urls[0]) if len(urls) == 1 else f"none of {counted(len(urls), 'archive')}"
-        why = f" (there is damage: {damage[0]})" if damage else ""
-        message = (
-            f"no member {value!r} in {where}{why}: fetch the archive again, say how members match rows (match=…), "
-        )
+        where = redact(urls[0]) if len(urls) == 1 else f"any of {counted(len(urls), 'archive')}"
+        why = f", where there is damage: {damage[0]}" if damage else ""
+        remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
         kind = DataError if self._absent == "no_audio" else LeftOut
-        return kind(self._absent, message + "or leave the row out", url=urls[0] if len(urls) == 1 else "", member=value)
+        return kind(self._absent, f"there is no member {value!r} in {where}{why}; {remedy}")
 
-    def leftover(self, wanted: Iterable[tuple[str | None, str | None]]) -> Counter[str]:
-        """Count what rows do not ask for: see :meth:`MemberPlaces.leftover`. ``wanted``: archive and value of each."""
-        hashes: dict[str | None, array[int]] = {}
-        for url, value in wanted:
-            if value is not None:
-                hashes.setdefault(url, array("Q")).append(hash_of(same_name(value)))
-        return sum((self._places(url).leftover(each) for url, each in hashes.items()), Counter[str]())
 
-    def _places(self, url: str | None) -> MemberPlaces:
-        if url is None:
-            return self._all
-        if url not in self._own:
-            self._own[url] = MemberPlaces([Archive(url, self._access)], self.match)
-        return self._own[url]
-
-    @cached_property
-    def _all(self) -> MemberPlaces:
-        return MemberPlaces([Archive(url, self._access) for url in self.urls], self.match)
+_places = Lru(MOST_PLACES)  # which workers have from the process that they were forked from
 
 
 class TarDirectory:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,8 +86,7 @@ class MemberIndex:
         compressed, content, bits = (self.columns[name] for name in PER_POINT[:3])
         form = detect(file.read_upto(0, 512), url)
         assert form is not None
-        points: Any = (compressed.astype(np.uint64), content.astype(np.uint64), bits.astype(np.uint8))
-        return SeekableFile(file, form, SeekPoints(*points, self.content, window))
+        return SeekableFile(file, form, SeekPoints(compressed, content, bits, self.content, window))
 
 
 def dumps(index: MemberIndex, windows: Sequence[bytes]) -> bytes:
