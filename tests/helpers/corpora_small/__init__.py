@@ -24,5 +24,6 @@ def made(name: str, folder: Path, downloaded: bool) -> Making:
 
 ONE_FORM = frozenset(  # which are the same extracted and as downloaded
     ["aishell2", "spgispeech", "ksponspeech", "kespeech", "timit", "voxpopuli/original", "emilia", "aishell4",
-     "libriheavy", "granary", "gigaspeech", "wenetspeech", "mls/parquet", "peoples_speech", "loquacious", "yodas_granary"]
+     "libriheavy", "granary", "gigaspeech", "wenetspeech", "mls/parquet", "peoples_speech", "loquacious",
+     "yodas_granary"]
 )  # fmt: skip
