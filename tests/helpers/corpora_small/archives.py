@@ -30,9 +30,9 @@ def gigaspeech2(c: Making) -> None:
         c.write(f"data/{lang}/train_raw.tsv", raw)
         c.write(f"data/{lang}/train_refined.tsv", refined)
         for part in ("dev", "test"):
-            said = c.say(part, f"{lang}-0-1", "ทดสอบ", None, lang)
-            c.put(f"data/{lang}/{part}.tar.gz", f"{part}/0/{lang}-0-1.wav", spoken(said), at=f"data/{lang}")
-            c.write(f"data/{lang}/{part}.tsv", [f"{lang}-0-1\tทดสอบ"])
+            said = c.say(part, "0-0-1", "ทดสอบ", None, lang)
+            c.put(f"data/{lang}/{part}.tar.gz", "0/0/0-0-1.wav", spoken(said), at=f"data/{lang}/{part}")
+            c.write(f"data/{lang}/{part}.tsv", ["0-0-1\tทดสอบ"])
 
 
 def fleurs(c: Making) -> None:

@@ -75,7 +75,7 @@ AMI = Corpus(
         Layout(form, from_table, {
             "table": Table(f"{below}segments/*.segments.xml", within=archive, format="nxt"), "root": "amicorpus",
             "keep": {"recording": "{part}"},
-        }, there=f"{archive or below.rstrip('/')}")
+        })
         for form, below, archive in (
             ("annotations as downloaded", "", f"{_NXT}.zip"), ("extracted", f"{_NXT}/", None),
             ("extracted here", "", None),

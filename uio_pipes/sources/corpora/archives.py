@@ -8,6 +8,7 @@ from uio_pipes.sources.corpora.transcripts import THREE
 from uio_pipes.sources.lists import from_shard_list
 from uio_pipes.sources.table.source import from_table
 
+_LANG = "table | m/data\\/([^\\/]+)\\//"  # from the path of a table
 _GIGA2 = Table("data/{lang}/{part}.tsv", header=("key", "txt"))
 GIGASPEECH2 = Corpus(
     "gigaspeech2",
@@ -15,18 +16,19 @@ GIGASPEECH2 = Corpus(
     hours="30,000 raw, 22,000 refined",
     download="data/LANG of speechcolab/gigaspeech2 from https://huggingface.co/datasets",
     parts={
-        "refined": {"part": "train_refined", "split": "train", "archives": "train/*"},
-        "raw": {"part": "train_raw", "split": "train", "archives": "train/*"},
-        "dev": {"part": "dev", "split": "dev", "archives": "dev"},
-        "test": {"part": "test", "split": "test", "archives": "test"},
+        "refined": {"part": "train_refined", "split": "train", "tars": "train/*", "archive": "train/{key | m/^\\d+/}"},
+        "raw": {"part": "train_raw", "split": "train", "tars": "train/*", "archive": "train/{key | m/^\\d+/}"},
+        "dev": {"part": "dev", "split": "dev", "tars": "dev", "archive": "dev"},
+        "test": {"part": "test", "split": "test", "tars": "test", "archive": "test"},
     },
     train=("refined",),
     options={"lang": ()},
-    fields={"key": "key", "wav": "key", "txt": "txt", "lang": "table | m/data\\/([^\\/]+)\\//"},
+    fields={"key": "key", "wav": "key", "txt": "txt", "lang": _LANG},
     layouts=(
         Layout("as downloaded", from_table, {
-            "table": _GIGA2, "archives": "data/{lang}/{archives}.tar.gz", "match": "path | stem",
-        }, there="data/{lang}/{archives}.tar.gz"),
+            "table": _GIGA2, "match": "path | stem",
+            "archives": f"data/{{{_LANG}}}/{{archive}}.tar.gz",
+        }, there="data/{lang}/{tars}.tar.gz"),
         Layout("extracted", from_table, {
             "table": _GIGA2, "fields": {"wav": "{split}/{key | s/-[^-]*$// | s/-/\\//}/{key}.wav"},
         }),
@@ -50,12 +52,12 @@ FLEURS = Corpus(
     options={"lang": ()},
     fields={
         "key": "file | stem", "wav": "file", "txt": "normalized", "duration": "samples | / 16000",
-        "lang": "table | m/data\\/([^\\/]+)\\//",
+        "lang": _LANG,
     },
     columns=("id", "raw", "characters", "gender"),
     layouts=(
         Layout("as downloaded", from_table, {
-            "table": _FLEURS, "archives": "data/{lang}/audio/{part}.tar.gz", "match": "path | name",
+            "table": _FLEURS, "archives": f"data/{{{_LANG}}}/audio/{{table | stem}}.tar.gz", "match": "path | name",
         }, there="data/{lang}/audio/{part}.tar.gz"),
         Layout("extracted", from_table, {"table": _FLEURS, "fields": {"wav": "audio/{part}/{file}"}}),
     ),
@@ -80,7 +82,7 @@ VOXPOPULI = Corpus(
             Layout(form, from_table, {
                 "table": _HF, "archives": audio, "match": "path | stem", "keep": {"normalized_text": ".+"},
                 "fields": {
-                    "key": "id", "wav": "id", "txt": "normalized_text", "lang": "table | m/data\\/([^\\/]+)\\//",
+                    "key": "id", "wav": "id", "txt": "normalized_text", "lang": _LANG,
                 },
             }, there=audio)
             for form, audio in (
@@ -113,7 +115,7 @@ REAZONSPEECH = Corpus(
     nested=True,
     fields={"key": "path | stem", "wav": "path", "txt": "txt", "lang": "'ja'"},
     layouts=(
-        Layout("as downloaded", from_table, {"table": _REAZON, "archives": "v2/*.tar"}, there="v2/*.tar"),
+        Layout("as downloaded", from_table, {"table": _REAZON, "archives": "v2/{path | m/^[^\\/]+/}.tar"}, there="v2/*.tar"),
         Layout("extracted", from_table, {"table": _REAZON, "root": "v2"}),
     ),
     notes="Each size is a part of the next one: by default the largest that is there is read.",
@@ -131,11 +133,11 @@ YODAS2 = Corpus(
     options={"lang": ()},
     fields={
         "key": "key", "wav": "audio_id", "txt": "text", "start": "key | m/-(\\d+)-\\d+$/ | cs",
-        "end": "key | m/-(\\d+)$/ | cs", "lang": "table | m/data\\/([^\\/]+)\\//",
+        "end": "key | m/-(\\d+)$/ | cs", "lang": _LANG,
     },
     layouts=(
         Layout("as downloaded", from_table, {
-            "table": _YODAS, "archives": "data/{lang}/audio/*.tar.gz", "match": "path | stem",
+            "table": _YODAS, "archives": f"data/{{{_LANG}}}/audio/{{table | stem}}.tar.gz", "match": "path | stem",
         }, there="data/{lang}/audio/*.tar.gz"),
         Layout("extracted", from_table, {
             "table": _YODAS, "archives": "data/{lang}/audio/**/*.wav", "match": "path | stem",

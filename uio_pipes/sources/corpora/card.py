@@ -27,8 +27,8 @@ class Layout:
         form: its name, as "extracted" or "as downloaded".
         read: what begins the pipeline, as :func:`from_table` or :func:`from_parquet`.
         arguments: its arguments; paths start at the corpus's folder. ``fields`` complete those of the corpus.
-        there: a path by which the layout is recognized: a part of it is there if this is. Default: None, the archive or
-            the table that is read, as far as its folders tell.
+        there: a path that is there, too, in this layout and in no other. Default: None, the archive or the table that
+            is read tells.
     """
 
     form: str
@@ -37,9 +37,10 @@ class Layout:
     there: str | None = None
 
     @property
-    def sought(self) -> str:
-        """The path by which the layout is recognized, with placeholders."""
-        return self.there or _up_to_choices(next(_paths(self.arguments)))
+    def sought(self) -> tuple[str, ...]:
+        """The paths that are there of a part, with placeholders."""
+        first = _up_to_stars(next(_paths(self.arguments)))
+        return (first,) if self.there is None else (first, self.there)
 
     @property
     def places(self) -> list[str]:
@@ -101,7 +102,7 @@ class Corpus:
         require(known, "Corpus", f"train must be some of the parts ({', '.join(self.parts)})", self.train, "name one")
         names = {"part", *self.options, *(name for part in self.parts for name in self.choice(part))}
         for layout in layouts:
-            unknown = [name for name in _PLACEHOLDER.findall(layout.sought) if name not in names]
+            unknown = [name for name in _PLACEHOLDER.findall(" ".join(layout.sought)) if name not in names]
             rule = f"placeholders must be {', '.join(sorted(names))}"
             require(not unknown, "Corpus", rule, unknown, "name others in `options`")
 
@@ -135,13 +136,12 @@ def _paths(value: Any, within: bool = False, place: bool = False) -> Iterator[st
         yield value
 
 
-def _up_to_choices(path: str) -> str:
-    """Return a path up to the last folder that has a placeholder; without one, up to the first that has a ``*``."""
+def _up_to_stars(path: str) -> str:
+    """Return a path up to the folder above what has only stars, after all placeholders: what is cheap to look for."""
     parts = path.split("/")
-    chosen = [number for number, part in enumerate(parts) if _PLACEHOLDER.search(part)]
-    open_ = [number for number, part in enumerate(parts) if "*" in part]
-    last = chosen[-1] if chosen else open_[0] if open_ else len(parts)
-    return "/".join(parts[: last + 1])
+    chosen = max((number for number, part in enumerate(parts) if _PLACEHOLDER.search(part)), default=0)
+    stars = next((number for number in range(chosen + 1, len(parts)) if "*" in parts[number]), len(parts))
+    return "/".join(parts[:stars])
 
 
 def _filled(value: Any, choices: Sequence[Choice], at: Callable[[str], str] | None) -> Any:

@@ -75,7 +75,7 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
 def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
     """Yield what is there in each layout that is, in their order, for the options that have given values."""
     for layout in corpus.layouts:
-        for base in _bases(layout.sought, folder):
+        for base in _bases(layout.sought[0], folder):
             choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
             if there := {part: some for part, some in choices.items() if some}:
                 yield There(layout, base, there)
@@ -112,16 +112,15 @@ def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wante
     for values in product(*fixed.values()):
         named = zip(fixed, values, strict=True)
         choice = {**corpus.choice(part), **{name: corpus.option(name, value) for name, value in named}}
-        path = fill(layout.sought, choice)
+        first, *others = layout.sought
+        path = fill(first, choice)
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
         found = matching(_star(path, open_, base), access)
-        if not open_:
-            if found:
-                yield choice
-            continue
-        seen = (_captured(path, open_).search(one) for one in found)
-        for each in dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one):
-            yield {**choice, **dict(each)}
+        seen = (_captured(path, open_).search(one) for one in found if open_)
+        for each in dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one) if open_ else [()][: len(found)]:
+            whole = {**choice, **dict(each)}
+            if all(matching(_star(fill(other, whole), (), base), access) for other in others):
+                yield whole
 
 
 def _star(path: str, names: Sequence[str], base: str) -> str:
@@ -159,7 +158,7 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
 
 
 def _nothing(corpus: Corpus, folder: str) -> str:
-    looked = "; ".join(f"{layout.form}: {layout.sought}" for layout in corpus.layouts)
+    looked = "; ".join(f"{layout.form}: {' and '.join(layout.sought)}" for layout in corpus.layouts)
     return (
         f"{redact(folder)} has nothing of {corpus.name} (looked for {looked}): name the folder that these are in, or "
         f"download {corpus.download}"

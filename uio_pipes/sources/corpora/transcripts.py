@@ -233,7 +233,7 @@ KSPONSPEECH = Corpus(
         Layout("extracted", from_table, {
             "table": Table("{part}.trn", separator=" :: ", header=("path", "text")), "root": "",
             "fields": {"wav": "path"},
-        }, there="KsponSpeech_eval/../{part}.trn"),
+        }, there="KsponSpeech_eval"),
         Layout("extracted, eval beside the others", from_table, {
             "table": Table("{part}.trn", separator=" :: ", header=("path", "text")), "root": "",
             "fields": {"wav": "path | s/^KsponSpeech_eval\\///"},
