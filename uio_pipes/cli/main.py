@@ -12,10 +12,11 @@ from uio_pipes import __version__
 from uio_pipes.cli.common import run
 from uio_pipes.cli.corpora import corpora
 from uio_pipes.cli.look import index, inspect, verify
+from uio_pipes.cli.pack import convert, pack
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch
 from uio_pipes.cli.state import app as state
-from uio_pipes.cli.write import cmvn, convert, dictionary, example, pack, spm
+from uio_pipes.cli.write import cmvn, dictionary, example, spm
 
 app = typer.Typer(
     name="uio",

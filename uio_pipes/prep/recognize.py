@@ -71,6 +71,7 @@ _SHOWN = 12  # names in a message
 _UNKNOWN = '{"wav": …, "txt": …}'
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
+ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
 TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
 SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
 
@@ -227,6 +228,11 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     if not (lines := lines_of(head)):
         raise ListError(f"{path} is empty: a list has a path or a JSON object a line")
     return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
+
+
+def by_rows(path: str) -> bool:
+    """Return whether these are utterances that a table or a published corpus describes."""
+    return named_corpus(path) is not None or is_named(path, ROWS)
 
 
 def recognize_parts(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Iterator[Recognized]:

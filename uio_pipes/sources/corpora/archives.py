@@ -115,7 +115,9 @@ REAZONSPEECH = Corpus(
     nested=True,
     fields={"key": "path | stem", "wav": "path", "txt": "txt", "lang": "'ja'"},
     layouts=(
-        Layout("as downloaded", from_table, {"table": _REAZON, "archives": "v2/{path | m/^[^\\/]+/}.tar"}, there="v2/*.tar"),
+        Layout("as downloaded", from_table, {
+            "table": _REAZON, "archives": "v2/{path | m/^[^\\/]+/}.tar",
+        }, there="v2/*.tar"),
         Layout("extracted", from_table, {"table": _REAZON, "root": "v2"}),
     ),
     notes="Each size is a part of the next one: by default the largest that is there is read.",

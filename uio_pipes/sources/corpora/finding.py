@@ -117,7 +117,9 @@ def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wante
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
         found = matching(_star(path, open_, base), access)
         seen = (_captured(path, open_).search(one) for one in found if open_)
-        for each in dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one) if open_ else [()][: len(found)]:
+        for each in (
+            dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one) if open_ else [()][: len(found)]
+        ):
             whole = {**choice, **dict(each)}
             if all(matching(_star(fill(other, whole), (), base), access) for other in others):
                 yield whole

@@ -19,7 +19,7 @@ from uio_pipes.core.stage import NO_IDENTITY, Trait
 from uio_pipes.core.state_kinds import OBJECT, TEXT, Kind, listed, whole
 from uio_pipes.formats.archives.archive import is_hidden
 from uio_pipes.formats.archives.directory import AUDIO
-from uio_pipes.formats.archives.reading import ArchiveReader, Passed, MemberStart, open_reader
+from uio_pipes.formats.archives.reading import ArchiveReader, MemberStart, Passed, open_reader
 from uio_pipes.formats.tar.checks import listed_in
 from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.opening import stamp
