@@ -38,7 +38,7 @@ def opened(name: str, what: str, in_memory: int, access: Access | None = None) -
 
 
 def kept(pieces: Iterator[bytes], in_memory: int) -> tuple[bytes, BinaryIO | None]:
-    """Return all ``pieces`` in memory, or if they are more, in a temporary file without a name."""
+    """Return all ``pieces`` in memory, or if they are more bytes than that, in a temporary file without a name."""
     held = bytearray()
     for piece in pieces:
         held += piece

@@ -70,15 +70,18 @@ class TextForm(NamedTuple):
         return text.split(self.separator)
 
 
+ReadTable = tuple[str, bytes, BinaryIO | None]  # name, content, or a file that holds it
+
+
 class TextRows:
     """The rows of text tables, one after the other; see :class:`~uio_pipes.formats.tables.rows.Rows`.
 
-    ``files``: paths, URLs, or pairs of a name and the bytes of a table that is in an archive.
+    ``files``: paths, URLs, or what has been read already: a name with the content in memory, or b"" and a file.
 
     Raises: ListError if a table is missing, is no text, has no header, or has no rows; or a row has more than 4 MiB.
     """
 
-    def __init__(self, files: Sequence[str | tuple[str, bytes]], form: TextForm, access: Access | None = None) -> None:
+    def __init__(self, files: Sequence[str | ReadTable], form: TextForm, access: Access | None = None) -> None:
         self.form = form
         self._parts = [_Part(each, form, access) for each in files]
         self.files = [part.name for part in self._parts]
@@ -126,12 +129,12 @@ def _block(part: _Part, number: int) -> list[tuple[int, bytes]]:
 class _Part:
     """The rows of one file, sixteen of them a block."""
 
-    def __init__(self, file: str | tuple[str, bytes], form: TextForm, access: Access | None) -> None:
+    def __init__(self, file: str | ReadTable, form: TextForm, access: Access | None) -> None:
         self.form = form
         self._cutter = Cutter(form.separator or ",", form.quoted and not form.json, form.escape, form.comment)
         self._file: BinaryIO | None = None
         if isinstance(file, tuple):
-            self.name, self._data = file
+            self.name, self._data, self._file = file
         else:
             self.name = file
             self._data, self._file = opened(file, "the table", IN_MEMORY, access)
