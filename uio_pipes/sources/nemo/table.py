@@ -16,11 +16,11 @@ from typing import Any, ClassVar, NamedTuple
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import name_of, redact, unsigned
+from uio_pipes.formats.archives.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import JsonRecords, as_seconds, check_segment, expand, numbers_as_text
 from uio_pipes.formats.naming import FieldNames, check_text
 from uio_pipes.formats.tar.checks import AT_ONCE
-from uio_pipes.formats.tar.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.io.access import Access
 from uio_pipes.io.nearby import Nearby, nearby
 
@@ -133,7 +133,7 @@ def findings(wanted: Iterable[MemberRef]) -> Iterator[DataError]:
         names.setdefault(ref.directory, Counter()).update(map(same_name, ref.names))
     for directory, known in names.items():
         try:
-            members = [name for name, _, _ in directory.members()]
+            members = [place.name for place in directory.members()]
         except DataError:
             continue  # each of its rows fails
         yield from directory.damage
