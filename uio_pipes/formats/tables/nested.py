@@ -24,8 +24,8 @@ def expanded(rows: Iterable[Row], path: Sequence[str]) -> Iterator[Row]:
     Of the same name, the innermost field counts. An item that is no object is the field of the list's own name. A list
     of lists of objects gives all of these. In place of a list there may be an object of lists of one length, which
     stand side by side, or one of names and values: its items have the name as ``key``, and the value's own fields, or
-    the value under the list's name. ``LIST_number`` is the number of an item in the list, of lists of lists in the outer
-    one, from 0. A row without such a list gives none.
+    the value under the list's name. ``LIST_number`` is the number of an item in the list, from 0, of lists of lists in
+    the outer one. A row without such a list gives none.
     """
     if not path:
         yield from rows

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
 from uio_pipes.formats.lists.lines import CHUNK, LONGEST, kept
-from uio_pipes.formats.tables.annotations import nxt_rows, stm_rows, textgrid_rows
+from uio_pipes.formats.tables.annotations import nxt_beside, nxt_rows, stm_rows, textgrid_rows
 from uio_pipes.formats.tables.files import TableFile, files_in, files_of
 from uio_pipes.formats.tables.nested import expanded, rows_of_json
 from uio_pipes.formats.tables.rows import Row, Rows
