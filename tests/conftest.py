@@ -257,7 +257,9 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
         members = [(f"./{shard}/{number}.wav", archive_files.tone(7 * shard + number, 1.0)) for number in range(count)]
         archive_files.write_archive(folder / f"audio-{shard}.{suffix}", members)
         segments = [(number, 0.3 * part) for number in range(1, count + 1) for part in range(1 + number % 3)]
-        rows += [(f"{shard}-{n}-{b}", f"{shard}.{suffix}", f"{shard}/{n}.wav", f"文{n}", b, b + 0.3) for n, b in segments]
+        rows += [
+            (f"{shard}-{n}-{b}", f"{shard}.{suffix}", f"{shard}/{n}.wav", f"文{n}", b, b + 0.3) for n, b in segments
+        ]
     table = archive_files.write_table(folder / "table.tsv", rows)
     names = {"key": "id", "wav": "path", "txt": "text", "start": "begin", "end": "end"}
     return uio.from_table(table, fields=names, archives="audio-{shard}", stream=True, shuffle=True)
