@@ -234,16 +234,26 @@ def index(
     manifest: Annotated[
         bool, typer.Option("--manifest", help="Write the manifest of each list, even if it has one.")
     ] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Index archives that a table describes, tar.gz too, member by member.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Index again what has an index that fits.")] = False,
     jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
     """Index tar shards by a small file for each; nothing is repacked. Lists without a manifest get one.
 
-    TouchDatasets get checksums of their records, in a small file beside each .bin.
+    TouchDatasets get checksums of their records, in a small file beside each .bin. With --members, archives that
+    uio.from_table reads can be read in any order afterwards: tar.gz (by indexed_gzip), tar.zst, remote tars.
     """
     from uio_pipes.prep.index import index_lists
+    from uio_pipes.prep.member_index import index_archives
 
+    if members:
+        if into or manifest:
+            raise typer.BadParameter("stands alone: the index is beside the archive", param_hint="--members")
+        _indexed(index_archives(paths, jobs=jobs, force=force, follow=_follow), json)
+        return
     check_reading(grouping, text)
     keep_inputs(paths, [into])
     report = index_lists(
@@ -256,6 +266,10 @@ def index(
         manifests="all" if manifest else "missing",
         follow=_follow,
     )
+    _indexed(report, json)
+
+
+def _indexed(report: Any, json: bool) -> None:
     if json:
         print_json(report.as_dict())
     else:
