@@ -165,8 +165,8 @@ class TarPart(PackedPart):
         known = one.metadata
         self.dropped.update(one.dropped, known.keys() - self.keeps)
         utterance = Utterance(known["key"], known["wav"], known.get("txt"), speaker=str(known.get("speaker", "")))
-        kept = isinstance(one, Kept)
-        self.add_cut(utterance, one.audio if kept else Audio(one.encoded(self.form), self.form, one.frames))
+        kept = one.audio if isinstance(one, Kept) else Audio(one.encoded(self.form), self.form, one.frames)
+        self.add_cut(utterance, kept)
 
     def store_cut(self, utterance: Utterance, audio: Audio) -> None:
         if utterance.txt is not None:

@@ -14,7 +14,7 @@ from uio_pipes.pipeline import Pipeline
 
 _PLACES = frozenset(["table", "paths", "within", "join", "archives", "root", "manifest"])  # arguments that are paths
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-Choice = Mapping[str, str]  # what is chosen, by the names of placeholders
+Chosen = Mapping[str, str]  # what is chosen, by the names of placeholders
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,14 @@ class Layout:
         """All paths that are read, with placeholders."""
         return list(dict.fromkeys(_paths(self.arguments, within=True)))
 
-    def filled(self, choices: Sequence[Choice], at: Callable[[str], str], root: str) -> dict[str, Any]:
-        """Return the arguments for what is chosen. ``at``: returns the place of a path, or of a glob below ``root``."""
-        places = dict.fromkeys(_PLACES, at) | {"root": lambda path: inside(root, path) if path else root}
-        return {name: _filled(value, choices, places.get(name)) for name, value in self.arguments.items()}
+    def filled(
+        self, choices: Sequence[Chosen], fields: Mapping[str, str], at: Callable[[str], str], root: str
+    ) -> dict[str, Any]:
+        """Return the arguments for what is chosen. ``fields``: those of the corpus, which the layout's complete;
+        ``at``: returns the place of a path, or of a glob below ``root``."""
+        arguments = {**self.arguments, "fields": {**fields, **self.arguments.get("fields", {})}}
+        places = {name: at for name in _PLACES} | {"root": lambda path: inside(root, path) if path else root}
+        return {name: _filled(value, choices, places.get(name)) for name, value in arguments.items()}
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,11 @@ class Corpus:
     title: str
     hours: str
     download: str
-    parts: Mapping[str, str | Choice]
+    parts: Mapping[str, str | Chosen]
     train: Sequence[str]
     layouts: Sequence[Layout]
     fields: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Sequence[str] | Choice] = field(default_factory=dict)
+    options: Mapping[str, Sequence[str] | Chosen] = field(default_factory=dict)
     columns: Sequence[str] = ()
     notes: str = ""
     nested: bool = False
@@ -106,7 +110,7 @@ class Corpus:
             rule = f"placeholders must be {', '.join(sorted(names))}"
             require(not unknown, "Corpus", rule, unknown, "name others in `options`")
 
-    def choice(self, part: str) -> Choice:
+    def choice(self, part: str) -> Chosen:
         """Return what placeholders stand for in a part."""
         value = self.parts[part]
         return {"part": value} if isinstance(value, str) else value
@@ -144,7 +148,7 @@ def _up_to_stars(path: str) -> str:
     return "/".join(parts[:stars])
 
 
-def _filled(value: Any, choices: Sequence[Choice], at: Callable[[str], str] | None) -> Any:
+def _filled(value: Any, choices: Sequence[Chosen], at: Callable[[str], str] | None) -> Any:
     """Return an argument with its placeholders filled: several paths if there are several choices (``at`` is their
     place), in other texts what matches any of them."""
     if isinstance(value, Table):
@@ -166,7 +170,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _table(table: Table, choice: Choice, at: Callable[[str], str] | None) -> Table:
+def _table(table: Table, choice: Chosen, at: Callable[[str], str] | None) -> Table:
     changes: dict[str, Any] = {}
     inside = table.within is not None
     for one in fields(table):
@@ -181,12 +185,12 @@ def _table(table: Table, choice: Choice, at: Callable[[str], str] | None) -> Tab
     return replace(table, **changes)
 
 
-def fill(text: str, choice: Choice) -> str:
+def fill(text: str, choice: Chosen) -> str:
     """Return a text with what placeholders of the choice stand for; others stay."""
     return _PLACEHOLDER.sub(lambda found: choice.get(found[1], found[0]), text)
 
 
-def _any_of(found: re.Match[str], choices: Sequence[Choice]) -> str:
+def _any_of(found: re.Match[str], choices: Sequence[Chosen]) -> str:
     values = list(dict.fromkeys(choice[found[1]] for choice in choices if found[1] in choice))
     if len(values) < 2:
         return values[0] if values else found[0]

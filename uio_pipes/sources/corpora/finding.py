@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.base.urls import folder_of, inside, name_of, redact
 from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
-from uio_pipes.sources.corpora.card import Choice, Corpus, Layout, fill
+from uio_pipes.sources.corpora.card import Chosen, Corpus, Layout, fill
 
 Wanted = Mapping[str, Sequence[str]]  # what is chosen, by "part" or the name of an option
 
@@ -30,7 +30,7 @@ class There(NamedTuple):
 
     layout: Layout
     folder: str
-    choices: dict[str, list[Choice]]
+    choices: dict[str, list[Chosen]]
 
     def at(self, path: str) -> str:
         """Return the place of one of the layout's paths."""
@@ -41,14 +41,15 @@ class There(NamedTuple):
         """Return what is there of these parts, with the values of options that are wanted."""
         open_ = [name for name in wanted if name != "part" and not corpus.options[name]]
 
-        def fits(choice: Choice) -> bool:
+        def fits(choice: Chosen) -> bool:
             return all(choice[name] in wanted[name] for name in open_ if name in choice)
 
         return self._replace(choices={part: [one for one in self.choices[part] if fits(one)] for part in parts})
 
-    def arguments(self) -> dict[str, object]:
-        """Return the arguments that read all of it."""
-        return self.layout.filled([one for several in self.choices.values() for one in several], self.at, self.folder)
+    def arguments(self, fields: Mapping[str, str]) -> dict[str, Any]:
+        """Return the arguments that read all of it. ``fields``: those of the corpus."""
+        choices = [one for several in self.choices.values() for one in several]
+        return self.layout.filled(choices, fields, self.at, self.folder)
 
 
 def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
@@ -105,7 +106,7 @@ def _bases(sought: str, folder: str) -> list[str]:
     return [folder, above] if itself else [folder]
 
 
-def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wanted, access: Access) -> Iterator[Choice]:
+def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wanted, access: Access) -> Iterator[Chosen]:
     """Yield what is there of a part, for all values of options that are wanted."""
     given = {name: (wanted.get(name) or list(known)[:1]) if known else () for name, known in corpus.options.items()}
     fixed = {name: values for name, values in given.items() if values}

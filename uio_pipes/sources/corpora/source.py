@@ -94,8 +94,8 @@ def locate(name: str | Corpus, folder: AnyPath, wanted: Wanted, access: Access) 
 
 def reading(card: Corpus, there: There, fields: Mapping[str, str] | None, **options: Any) -> Pipeline:
     """Return the pipeline of what is there."""
-    arguments: dict[str, Any] = there.arguments()
-    merged = {**card.fields, **arguments.pop("fields", {}), **(fields or {})}
+    arguments = there.arguments(card.fields)
+    merged = {**arguments.pop("fields"), **(fields or {})}
     takes = inspect.signature(there.layout.read).parameters
     given = {key: value for key, value in options.items() if key in takes or value is not None}
     if "stream" in given and "stream" not in takes:
