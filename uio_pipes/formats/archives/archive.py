@@ -118,6 +118,9 @@ class Archive:
             message = f"the zip has no sound directory ({error}): it is cut off or damaged, fetch it again"
             raise DataError("bad_zip", message, url=self.url) from error
         for info in listed:
+            if not 0 <= info.header_offset < self.file.size:
+                message = f"its directory says that a member begins at byte {info.header_offset}: fetch the zip again"
+                raise DataError("bad_zip", message, url=self.url, member=info.filename)
             if info.is_dir():
                 continue
             if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -175,7 +175,7 @@ class ArchiveTable:
     def __init__(self, records: TableRecords, names: NamesInRows) -> None:
         """Raises: ListError if there are no archives."""
         self.records, self.archives, self._names = records, names.archives, names
-        self.digest = f"{records.digest}{self.archives.digest}"
+        self.digest = records.digest
         self._index: _Index = _kept.get(("index", *names.key), lambda: _Index(names, len(records)), lambda _: 1)
         self.urls = self._index.urls
         if not self.urls:

@@ -207,7 +207,11 @@ def _archives(
     compiled(match)
     if given is None:
         require(
-            match == "path" and not stream, _NAME, "match and stream are of archives", match, "name them: archives="
+            match == "path" and not stream,
+            _NAME,
+            "match and stream say how archives are read",
+            match,
+            "name them: archives=",
         )
         return (), False
     names = require_paths(_NAME, "archives must be paths, or several in a list", given)

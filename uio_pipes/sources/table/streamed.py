@@ -26,6 +26,7 @@ from uio_pipes.io.opening import stamp
 from uio_pipes.sources.table.archives import ArchiveTable
 from uio_pipes.stages.reading.open_files import Far, NextFiles, begin
 
+_CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])
 _AT = Kind("a list of one or two offsets", lambda v: listed(whole(1 << 60)).fits(v) and 1 <= len(v) <= 2)
 
 
@@ -72,6 +73,7 @@ class _JoinNode(Node):
         self.rows: list[int] = []  # those of the member
         self.given = 0
         self.met: set[int] = set()  # rows of this archive whose audio came
+        self.cut = False  # whether the archive ended before its end
 
     def next(self) -> Sample:
         while True:
@@ -91,15 +93,21 @@ class _JoinNode(Node):
         assert self.reader is not None
         while self.given == len(self.rows):
             self.files.prepare(self.far)
-            self._meet(self.reader.next())
+            self._meet()
         self.given += 1
         return self.rows[self.given - 1]
 
-    def _meet(self, member: Passed) -> None:
-        """Take in a member: find its rows, and count it if it has none, or came already. Raises: DataError."""
+    def _meet(self) -> None:
+        """Read a member, find its rows, count it if it has none or came already. Raises: StopIteration, DataError."""
         assert self.table is not None
         assert self.file is not None
-        self.member, self.rows, self.given = member, list[int](), 0
+        assert self.reader is not None
+        self.member, self.rows, self.given = None, list[int](), 0
+        try:
+            member = self.member = self.reader.next()
+        except DataError as error:
+            self.cut |= error.reason in _CUT
+            raise
         value = None if is_hidden(member.name) else self.table.archives.match(member.name)
         if value is None:
             return
@@ -139,13 +147,17 @@ class _JoinNode(Node):
     def _end(self, reached: bool = True) -> None:
         """Close the archive, and count the rows whose audio is not in it, if it was read to its end."""
         found = list(self._missed()) if reached and not self.lane.ledger.quiet else []
+        cut = self.cut  # that is a failure, and what is lost with it is counted
         if self.reader is not None:
             self.reader.close()
         self.reader, self.file, self.far, self.stamp = None, None, None, ""
-        self.member, self.rows, self.given, self.met = None, [], 0, set()
+        self.member, self.rows, self.given, self.met, self.cut = None, [], 0, set(), False
         for error in found:
-            self.lane.ledger.fail(error, self.stage.name)
-            self.lane.ledger.fine(self.stage.name)  # these rows do not follow each other: no streak of failures
+            if cut and error.reason == "no_audio":
+                self.lane.ledger.count(error.reason)
+            else:
+                self.lane.ledger.fail(error, self.stage.name)
+                self.lane.ledger.fine(self.stage.name)  # these rows do not follow each other: no streak of failures
 
     def _missed(self) -> Iterator[DataError]:
         assert self.table is not None
@@ -219,9 +231,7 @@ class _JoinNode(Node):
         assert self.reader is not None
         quiet, self.lane.ledger.quiet = self.lane.ledger.quiet, True
         try:
-            while self.reader.at < at:
-                self._pass_over()
-            if given:
+            while self.reader.at < at or (given and (self.member is None or self.member.start < at)):
                 self._pass_over()
         finally:
             self.lane.ledger.quiet = quiet
@@ -231,9 +241,8 @@ class _JoinNode(Node):
         self.stamp = old
 
     def _pass_over(self) -> None:
-        assert self.reader is not None
         try:
-            self._meet(self.reader.next())
+            self._meet()
         except StopIteration:
             raise StateError(changed(self.stage.name, "the archive ended early")) from None
         except DataError as error:
