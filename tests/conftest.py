@@ -249,6 +249,17 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
 
 
 @pytest.fixture(scope="session")
+def table(raw_corpus: Corpus) -> uio.Pipeline:
+    """A table that names files, with segments of some; one row is left out on purpose, and one is damaged."""
+    raw = [json.loads(line) for line in raw_corpus.list.read_text().splitlines()]
+    rows: list[dict[str, object]] = [{"audio": each["wav"], "text": each["txt"], "about": each["key"]} for each in raw]
+    cut = [{**row, "from": 0.05 * n, "to": 0.05 * n + 0.2} for n, row in enumerate(rows[:4])]
+    names = {"key": "{about}{from or ''}", "wav": "audio", "txt": "text", "start": "from", "end": "to"}
+    given = [*rows, *cut, {"audio": "", "text": "", "about": "bad"}]
+    return uio.from_table(given, fields=names, drop={"about": raw[1]["key"]}, shuffle=True)
+
+
+@pytest.fixture(scope="session")
 def archived(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
     """Tars, compressed and plain, which are read in their order: members of no, one and several rows."""
     folder = tmp_path_factory.mktemp("archived")
@@ -278,6 +289,7 @@ def pipelines(
     conversations: uio.Pipeline,
     texts: list[uio.Pipeline],
     parquet: uio.Pipeline,
+    table: uio.Pipeline,
     archived: uio.Pipeline,
 ) -> list[uio.Pipeline]:
     """Pipelines that a stage's example may be built on: one for each source that delivers utterances."""
@@ -293,5 +305,6 @@ def pipelines(
         conversations,
         *texts,
         parquet,
+        table,
         archived,
     ]
