@@ -15,7 +15,7 @@ import torch
 from uio_pipes.audio.bounds import check_claims
 from uio_pipes.audio.containers import HEAD
 from uio_pipes.audio.decode import probe, probe_file
-from uio_pipes.audio.recording import Recording
+from uio_pipes.audio.recording import Channels, Recording
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Ref
@@ -160,6 +160,9 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
             return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
         with open_binary(wav) as remote:
             wav = fields["wav"] = remote.read()
+    if isinstance(wav, Channels) and wav.info is None and not isinstance(wav.stored, Piped):
+        info = audio_info(wav.stored, {})
+        wav.info = None if info is None else info._replace(channels=len(wav.channels))
     if isinstance(wav, Recording) or (isinstance(wav, Ref) and wav.info is not None):
         return wav.info
     if isinstance(wav, Piped):

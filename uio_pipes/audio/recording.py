@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from uio_pipes.audio.bounds import check_channel
 from uio_pipes.audio.decode import decode, decode_at, decode_file
+from uio_pipes.audio.whole import MOST, whole
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Payload, RandomFile, Ref
 from uio_pipes.io.nearby import Nearby
@@ -147,8 +148,20 @@ def decoded(
         LocalFile(path).size  # noqa: B018  a missing file has its own error
         return decode_file(path, channel, start, end)
     if isinstance(audio, Ref) and (start is not None or end is not None):
-        return decode_at(audio.read_at, audio.size, channel, start, end)
+        return _segment(audio, channel, start, end)
     if isinstance(audio, str):
         with open_binary(audio) as file:
             return decode(file.read(), channel, start, end)
     return decode(audio.read() if isinstance(audio, Ref) else bytes(audio), channel, start, end)
+
+
+def _segment(audio: Ref, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
+    """Decode a segment. ``early`` tells whether parts can be read: what is compressed in its archive is read whole."""
+    size, key = audio.size, (audio.file.path, audio.offset, audio.size)
+    read = audio.read_at
+    if not audio.early and size <= MOST:
+
+        def read(offset: int, count: int) -> bytes:
+            return whole(key, size, audio.read)[offset : offset + count]
+
+    return decode_at(read, size, key, channel, start, end)

@@ -20,7 +20,7 @@ from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.tar.checks import SUFFIX
-from uio_pipes.formats.tar.fields import payloads_under
+from uio_pipes.formats.tar.fields import member_of, payloads_under
 from uio_pipes.formats.tar.index import MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarReader
 from uio_pipes.io.access import PLAIN
@@ -366,7 +366,7 @@ def _refuse(path: str, head: bytes) -> None:
 
 def _holds_texts(url: str, fields: Mapping[str, str] | None = None) -> bool:
     """Return False if none of the first utterances of the first shard has a transcript. Raises: ListError."""
-    shard, suffix = ItemTable((url,), PLAIN)[0], (fields or {}).get("txt", "txt").partition(":")[0]
+    shard, suffix = ItemTable((url,), PLAIN)[0], member_of((fields or {}).get("txt", "txt"))
     seen = list[bool]()
     with (
         suppress(DataError, StopIteration),

@@ -13,7 +13,7 @@ from uio_pipes.base.urls import AnyPath, suffix_of
 from uio_pipes.formats.expressions import Expression, compiled
 from uio_pipes.formats.tables.text import TextForm
 
-TableFormat = Literal["tsv", "csv", "jsonl", "json", "parquet", "stm", "textgrid", "nxt", "kaldi", "lines"]
+TableFormat = Literal["tsv", "csv", "jsonl", "json", "parquet", "stm", "textgrid", "nxt", "kaldi", "lines", "whole"]
 FORMATS: tuple[str, ...] = get_args(TableFormat)
 TEXTS = {  # the formats of a row a line
     "tsv": TextForm(),
@@ -34,7 +34,8 @@ class Table:
     Args:
         paths: its file(s): a path, URL, glob or ``{a,b}`` braces, or several in a list.
         format: "tsv", "csv", "jsonl" (a JSON object a line), "json" (one JSON), "parquet", "stm", "textgrid", "nxt",
-            "kaldi" (``KEY value …``) or "lines" (a line is one value, ``line``). Default: None, that of the suffix.
+            "kaldi" (``KEY value …``), "lines" (a line is one value, ``line``) or "whole" (a file is one row, with its
+            ``path`` and ``text``). Default: None, that of the suffix.
         separator: text between the values of a line; a blank stands for any number of blanks and tabs. Default: None,
             a tab in "tsv", a comma in "csv".
         header: whether the first line of each file names the columns; or their names, if it does not. Without names,

@@ -3,6 +3,7 @@ that are made of cuts."""
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, added, verbatim
 from uio_pipes.formats.lists.table import LATEST, JsonRecords, parse_object
-from uio_pipes.formats.naming import FieldNames, check_text, names_of, renamed
+from uio_pipes.formats.naming import FieldNames, check_text, has_expressions, names_of, renamed
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, window_of
@@ -128,13 +129,15 @@ class WantedFields:
         self.names: FieldNames = tuple(
             (ours, _LHOTSE.get(theirs, theirs)) for ours, theirs in pairs if theirs is not None
         )
+        self._made = has_expressions(self.names)
         self.left_out = frozenset(_LHOTSE.get(ours, ours) for ours, theirs in pairs if theirs is None)
 
-    def named(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields under our names. Raises: DataError ``missing_audio`` or ``missing_text``."""
+    def named(self, fields: dict[str, Any], cut: Cut) -> dict[str, Any]:
+        """Return the fields under our names. Expressions also see the manifest of the ``cut``, and that of its
+        supervision if it has one. Raises: DataError ``missing_audio``, ``missing_text`` or ``bad_value``."""
         if self.left_out:
             fields = {name: value for name, value in fields.items() if name not in self.left_out}
-        found = renamed(fields, self.names)
+        found = renamed(fields, self.names, _record(fields, cut) if self._made else None)
         check_text(found, self.names)
         if "wav" not in found and "feat" not in found:
             asked = [_THEIRS.get(theirs, theirs) for ours, theirs in self.names if ours in ("wav", "feat")]
@@ -142,6 +145,14 @@ class WantedFields:
             there = ", ".join(_THEIRS.get(name, name) for name in fields)
             raise DataError("missing_audio", f"the cut has {what}; it has {there}")
         return found
+
+
+def _record(fields: dict[str, Any], cut: Cut) -> Mapping[str, Any]:
+    """Return all that expressions may read: fields, those of the cut's manifest, and those of its only supervision."""
+    supervisions = cut.get("supervisions") or []
+    said = dict(supervisions[0]) if len(supervisions) == 1 else {}
+    custom = {**(said.get("custom") or {}), **(cut.get("custom") or {})}
+    return ChainMap({"custom": custom}, fields, dict(cut), said)
 
 
 _CUTS = 'cuts have {"id", "start", "duration", "recording", "supervisions", "type"} a line'
@@ -163,7 +174,7 @@ class CutTable(JsonRecords):
         line, cut = self.lines[number], dict[str, Any]()
         try:
             cut = parse_object(line, "")
-            return placed(self._wanted.named(self._fields(cut)))
+            return placed(self._wanted.named(self._fields(cut), cut))
         except ListError as error:
             raise self._at(number, cut, "bad_line", f"not a JSON object: {line[:80]!r}") from error
         except DataError as error:

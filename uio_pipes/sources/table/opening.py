@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.formats.expressions import Expression
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.tables.description import TEXTS, Table
 from uio_pipes.formats.tables.rows import ChainedRows, JoinedRows, Row, Rows
+from uio_pipes.formats.tables.spool import Spooling, spooled
 from uio_pipes.formats.tables.text import TextForm, TextRows
 from uio_pipes.io.access import Access
 
-READERS: dict[str, Callable[[Table, Sequence[str], Access], Rows]] = {}  # of formats that are no text of a row a line
 Described = Table | str  # a table, or the lines of JSON of rows that were given in Python
 
 
@@ -24,24 +24,25 @@ def open_rows(tables: Sequence[Described], access: Access) -> Rows:
 
 
 def _given(lines: str) -> Rows:
-    return TextRows([("the given rows", lines.encode())], TextForm(json=True))
+    return TextRows([("the given rows", lines.encode(), None)], TextForm(json=True))
 
 
 def _table(table: Table, access: Access) -> Rows:
-    names = [name for path in _paths(table.paths) for name in expand(path, access)]
-    rows = _chained([_read(table, form, list(some), access) for form, some in groupby(names, table.format_of)])
+    within = () if table.within is None else tuple(expand(os.fspath(table.within), access))
+    names = [name for path in _paths(table.paths) for name in ([path] if within else expand(path, access))]
+    rows = _chained([_read(table, form, tuple(some), within, access) for form, some in groupby(names, table.format_of)])
     for other in _tables(table.join):
         ours, theirs = other.sides()
         rows = JoinedRows(rows, _table(other, access), _text_of(ours), _text_of(theirs))
     return rows
 
 
-def _read(table: Table, form: str, names: list[str], access: Access) -> Rows:
-    if form in TEXTS and table.expand is None and table.within is None:
-        return TextRows(names, table.text_form(form), access)
-    if form not in READERS:
-        raise PipelineError(f"tables of the format {form!r} cannot be read")
-    return READERS[form](table, names, access)
+def _read(table: Table, form: str, names: tuple[str, ...], within: tuple[str, ...], access: Access) -> Rows:
+    text = table.text_form(form) if form in TEXTS else None
+    if text is not None and table.expand is None and not within:
+        return TextRows(names, text, access)
+    path = tuple((table.expand or "").split(".")) if table.expand else ()
+    return spooled(Spooling(form, names, within, path, table.encoding, text), access)
 
 
 def _chained(parts: list[Rows]) -> Rows:

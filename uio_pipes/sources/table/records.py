@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
+from uio_pipes.audio.forms import with_form
 from uio_pipes.audio.length import DeclaredSeconds
 from uio_pipes.base.checks import is_number, nearest
 from uio_pipes.base.errors import DataError, LeftOut, ListError
@@ -149,6 +150,7 @@ class TableRecords:
         if "key" not in fields:
             fields["key"] = self._place_as_key(number)
         numbers_as_text(fields, "key", "txt")
+        with_form(fields)
 
     def _place_as_key(self, number: int) -> str:
         file, _, line = self.place(number).rpartition(", line ")

@@ -231,9 +231,7 @@ class _JoinNode(Node):
         assert self.reader is not None
         quiet, self.lane.ledger.quiet = self.lane.ledger.quiet, True
         try:
-            while self.reader.at < at:
-                self._pass_over()
-            if given:
+            while self.reader.at < at or (given and (self.member is None or self.member.start < at)):
                 self._pass_over()
         finally:
             self.lane.ledger.quiet = quiet

@@ -14,7 +14,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
-from uio_pipes.formats.naming import nested
+from uio_pipes.formats.expressions import lookup
 from uio_pipes.io.local import Ref
 from uio_pipes.tokenizers.base import remove_blanks
 
@@ -124,7 +124,7 @@ def text_in(fields: Mapping[str, Any], name: str) -> str | None:
 
     Raises: DataError ``bad_text``.
     """
-    value = nested(fields, name)
+    value = lookup(fields, name)
     value = value.read() if isinstance(value, Ref) else value
     if isinstance(value, bytes):
         try:
