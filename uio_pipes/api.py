@@ -20,6 +20,8 @@ from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader, gather_state, to_device
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
+from uio_pipes.sources.corpora.card import Corpus, Layout
+from uio_pipes.sources.corpora.source import from_corpus
 from uio_pipes.sources.iterable import from_iterable
 from uio_pipes.sources.kaldi.source import from_kaldi
 from uio_pipes.sources.lhotse.shar import from_lhotse_shar
@@ -45,12 +47,14 @@ from uio_pipes.wenet import wenet_dataset
 __all__ = [
     "BudgetFit",
     "CharTokenizer",
+    "Corpus",
     "DataError",
     "Failures",
     "FbankModule",
     "Gathered",
     "HuggingFaceTokenizer",
     "JiebaSegmenter",
+    "Layout",
     "Lengths",
     "LightningLoader",
     "ListError",
@@ -75,6 +79,7 @@ __all__ = [
     "fit_budget",
     "from_config",
     "from_conversations",
+    "from_corpus",
     "from_indexed",
     "from_iterable",
     "from_jsonl",

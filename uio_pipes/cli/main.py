@@ -10,11 +10,13 @@ import typer
 
 from uio_pipes import __version__
 from uio_pipes.cli.common import run
+from uio_pipes.cli.corpora import corpora
 from uio_pipes.cli.look import index, inspect, verify
+from uio_pipes.cli.pack import convert, pack
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch
 from uio_pipes.cli.state import app as state
-from uio_pipes.cli.write import cmvn, convert, dictionary, example, pack, spm
+from uio_pipes.cli.write import cmvn, dictionary, example, spm
 
 app = typer.Typer(
     name="uio",
@@ -44,7 +46,7 @@ def _start(
 COMMANDS: dict[str, Callable[..., None]] = {
     "example": example, "pack": pack, "convert": convert, "cmvn": cmvn, "dict": dictionary, "spm": spm,
     "index": index, "verify": verify, "inspect": inspect, "simulate": simulate, "buckets": buckets, "bench": bench,
-    "watch": watch, "replay": replay, "steps": steps, "seen": seen,
+    "corpora": corpora, "watch": watch, "replay": replay, "steps": steps, "seen": seen,
 }  # fmt: skip
 for name, command in COMMANDS.items():
     app.command(name)(command)

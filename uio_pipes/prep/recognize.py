@@ -8,7 +8,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,7 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.stream import open_source
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.prep.corpora import named_corpus
 from uio_pipes.prep.reading.data_list import (
     CONVERSATIONS,
     CUTS,
@@ -70,6 +71,7 @@ _SHOWN = 12  # names in a message
 _UNKNOWN = '{"wav": …, "txt": …}'
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
+ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
 TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
 SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
 
@@ -191,13 +193,16 @@ class Recognized:
 
 
 def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Recognized:
-    """Return the kind of data at ``path``: a path, URL or glob, a line of a TouchDataset's list, or files that are read
-    side by side (``{"txt": "train.zh", "target": "train.en"}``).
+    """Return the kind of data at ``path``: a path, URL or glob, a line of a TouchDataset's list, files that are read
+    side by side (``{"txt": "train.zh", "target": "train.en"}``), or a published corpus (``librispeech:FOLDER``).
 
     ``allow_pipes``: run the commands of a Kaldi folder; ``fields``: names that fields have in the data, by ours.
 
     Raises: ListError for a path without utterances, saying what it is and the command for it.
     """
+    if (corpus := named_corpus(path)) is not None:
+        there = corpus.found()
+        return Recognized(path, f"{corpus.card.name}, {there.layout.form}", corpus.pipeline(there, fields))
     local = is_local(path)
     if local is not None and os.path.isdir(local):
         return _folder(path, local, allow_pipes, fields)
@@ -223,6 +228,20 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     if not (lines := lines_of(head)):
         raise ListError(f"{path} is empty: a list has a path or a JSON object a line")
     return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
+
+
+def by_rows(path: str) -> bool:
+    """Return whether these are utterances that a table or a published corpus describes."""
+    return named_corpus(path) is not None or is_named(path, ROWS)
+
+
+def recognize_parts(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Iterator[Recognized]:
+    """Yield what :func:`recognize` returns; of a corpus, each part that is there. Raises: ListError, PipelineError."""
+    if (corpus := named_corpus(path)) is None:
+        yield recognize(path, allow_pipes, fields)
+        return
+    for part, there in corpus.parts():
+        yield Recognized(path, f"{part}, {there.layout.form}", corpus.pipeline(there, fields))
 
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:

@@ -240,13 +240,14 @@ def expand(entry: str, access: Access) -> Iterator[str]:
         ):
             yield name
             continue
-        found = _glob(name, access)
+        found = matching(name, access)
         if not found:
             raise ListError(f"no file matches {name!r}" + (f" (of {entry!r})" if name != entry else ""))
         yield from found
 
 
-def _glob(pattern: str, access: Access) -> list[str]:
+def matching(pattern: str, access: Access) -> list[str]:
+    """Return the files and folders that match a glob, sorted. Raises: ListError if they cannot be looked up."""
     path = is_local(pattern)
     if path is not None:
         return sorted(glob.glob(path, recursive=True))

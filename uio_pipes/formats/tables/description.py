@@ -112,8 +112,8 @@ class Table:
         object.__setattr__(self, name, value)
 
     def format_of(self, name: str) -> str:
-        """Return the format of a file: the one that is given, or that of its suffix, or else "tsv" if a separator or
-        a header says how lines are written. Raises: PipelineError."""
+        """Return the format of the file ``name``: the one that is given, or that of its suffix, or else "tsv" if a
+        separator or a header says how lines are written. Raises: PipelineError."""
         if self.format is not None:
             return self.format
         suffix = suffix_of(name)
@@ -132,7 +132,7 @@ class Table:
         return _SUFFIXES[suffix]
 
     def text_form(self, format: str) -> TextForm:
-        """Return how the lines of a file of one of the formats ``TEXTS`` are read."""
+        """Return how the lines of a file are read; ``format``: one of ``TEXTS``."""
         form = TEXTS[format]
         changes: dict[str, Any] = {"escape": self.escape, "comment": self.comment, "encoding": self.encoding}
         if self.separator is not None:

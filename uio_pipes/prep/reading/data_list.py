@@ -22,6 +22,7 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import open_source
 from uio_pipes.prep.common import meant, near
+from uio_pipes.prep.corpora import named_corpus
 from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
 from uio_pipes.sources.nemo.table import expanded
 from uio_pipes.sources.parquet.table import SUFFIXES
@@ -85,7 +86,7 @@ GivenNames = Mapping[str, str] | None
 
 def reads_records(path: str, fields: GivenNames = None) -> bool:
     """Return whether this is a folder, or a file of utterances that has no lines of WeNet's."""
-    if os.path.isdir(path) or is_named(path, (*SUFFIXES, SCP, ".yaml", ".yml")):
+    if os.path.isdir(path) or named_corpus(path) is not None or is_named(path, (*SUFFIXES, SCP, ".yaml", ".yml")):
         return True
     if path.startswith("{"):
         return not is_line(path, fields)

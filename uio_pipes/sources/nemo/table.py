@@ -15,12 +15,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.urls import name_of, redact, unsigned
+from uio_pipes.base.urls import inside, name_of, redact, unsigned
+from uio_pipes.formats.archives.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import JsonRecords, as_seconds, check_segment, expand, numbers_as_text
 from uio_pipes.formats.naming import FieldNames, check_text
 from uio_pipes.formats.tar.checks import AT_ONCE
-from uio_pipes.formats.tar.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.io.access import Access
 from uio_pipes.io.nearby import Nearby, nearby
 
@@ -133,7 +133,7 @@ def findings(wanted: Iterable[MemberRef]) -> Iterator[DataError]:
         names.setdefault(ref.directory, Counter()).update(map(same_name, ref.names))
     for directory, known in names.items():
         try:
-            members = [name for name, _, _ in directory.members()]
+            members = [place.name for place in directory.members()]
         except DataError:
             continue  # each of its rows fails
         yield from directory.damage
@@ -151,7 +151,7 @@ class _NamedByRow(Nearby):
     def missing(self, path: str) -> DataError:
         message = (
             "no such file, neither from the manifest's folder nor from the working directory: correct the row, "
-            "fetch the file or, if it is in a tar, give tarred_audio=…"
+            "fetch the file, say by root= where paths start or, if it is in a tar, give tarred_audio=…"
         )
         return DataError("missing_file", message, url=path)
 
@@ -176,7 +176,9 @@ class Manifests(JsonRecords):
         tars: tuple[ManifestGroup, ...] | None,
         access: Access,
         names: FieldNames = (),
+        root: str | None = None,
     ) -> None:
+        self._root = root
         sets = data_sets(manifests, tars, access)
         super().__init__(tuple(chain.from_iterable(each.manifests for each in sets)), access, names)
         self._tars: dict[str, Tars | None] = {}  # by manifest
@@ -200,7 +202,8 @@ class Manifests(JsonRecords):
 
     def beside(self, path: str, number: int) -> Any:
         """Return the file that a row names, which is not looked for yet."""
-        return audio_file(path, self._manifest(number), self.access)
+        start = self._manifest(number) if self._root is None else inside(self._root, "manifest.json")
+        return audio_file(path, start, self.access)
 
     def recording(self, row: dict[str, Any], path: str, number: int) -> Any:
         """Return the file or the member that a row names, which is not looked for yet. Raises: DataError."""

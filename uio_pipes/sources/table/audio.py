@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import folder_of, inside
@@ -21,6 +22,7 @@ class AudioByPath:
     """Files, named relative to ``root``, or without one to the folder of the row's table or the working directory."""
 
     digest = ""
+    leftover: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, rows: Rows, root: str | None, absent: Absent, access: Access) -> None:
         self._rows, self._root, self._access = rows, root, access

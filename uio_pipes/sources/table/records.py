@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
@@ -28,6 +29,10 @@ class RowAudio(Protocol):
     @property
     def digest(self) -> str:
         """A text that changes if other audio is meant; "" if the table says all."""
+
+    @property
+    def leftover(self) -> Counter[str]:
+        """How much of the audio no row names, by reasons under which it is counted."""
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
         """Return the audio that row ``number`` names, not opened yet, or its bytes. Raises: DataError ``no_audio``."""
@@ -73,6 +78,11 @@ class TableRecords:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def leftover(self) -> Counter[str]:
+        """How much audio no row names, by reasons. Raises: ListError."""
+        return self._audio.leftover
+
     def place(self, number: int) -> str:
         return self.rows.place(number)
 
@@ -82,14 +92,17 @@ class TableRecords:
         except DataError as error:
             return error.member or self.place(number)
 
-    def fields(self, number: int) -> dict[str, Any]:
-        """Return the fields of an utterance, nothing opened. Raises: LeftOut ``not_kept`` or ``dropped``, DataError."""
+    def fields(self, number: int, audio: RowAudio | None = None) -> dict[str, Any]:
+        """Return the fields of an utterance, nothing opened. ``audio``: where its audio is, if that is known by now.
+
+        Raises: LeftOut ``not_kept`` or ``dropped``, DataError.
+        """
         fields: dict[str, Any] = {}
         try:
             row = self._row(self.rows.row(number), number)
             self._sort_out(row)
             fields = self._under_our_names(row)
-            self._complete(fields, number)
+            self._complete(fields, number, audio or self._audio)
             return fields
         except DataError as error:
             if error.url:
@@ -123,7 +136,7 @@ class TableRecords:
             raise DataError("missing_text", f"the row has no text ({', '.join(row)}): correct it, or drop such rows")
         return fields
 
-    def _complete(self, fields: dict[str, Any], number: int) -> None:
+    def _complete(self, fields: dict[str, Any], number: int, audio: RowAudio) -> None:
         """Add the key and the audio, and make numbers of times. Raises: DataError."""
         _times(fields)
         wav = fields.get("wav")
@@ -131,7 +144,7 @@ class TableRecords:
             if not wav:
                 raise DataError("missing_audio", "the row names no audio: correct it, or drop such rows")
             fields.setdefault("key", _key(wav, fields.get("start")))
-            fields["wav"] = self._audio.find(wav, number, fields)
+            fields["wav"] = audio.find(wav, number, fields)
         elif wav is None and any(name == "wav" for name, _ in self._names or ()):
             raise DataError("missing_audio", "the row names no audio: correct it, or drop such rows")
         if "key" not in fields:

@@ -12,16 +12,23 @@ from typing import Any, ClassVar, get_args
 from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.roles import Source
-from uio_pipes.core.stage import NO_IDENTITY, Trait, verbatim
+from uio_pipes.core.items import File, Record
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.node import Node
+from uio_pipes.core.roles import Source, SourceNode
+from uio_pipes.core.sample import Origin
+from uio_pipes.core.stage import NO_IDENTITY, Trait, added, verbatim
+from uio_pipes.formats.archives.directory import Archives, is_template
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.table.archives import ArchiveTable, AudioInArchives, NamesInRows, located, streams
 from uio_pipes.sources.table.audio import Absent, AudioByPath
 from uio_pipes.sources.table.opening import Described, open_rows
-from uio_pipes.sources.table.records import TableRecords
+from uio_pipes.sources.table.records import RowAudio, TableRecords
+from uio_pipes.sources.table.streamed import JoinRows
 
 _NAME = "from_table"
 
@@ -41,20 +48,63 @@ class ListTable(Source):
     drop: FieldNames = ()
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
+    archives: tuple[str, ...] = field(default=(), metadata=NO_IDENTITY)
+    match: str = added("path")
+    stream: bool = added(False)
 
     @property
     def traits(self) -> Trait:  # type: ignore[override]
         silent = self.fields is not None and "txt" not in dict(self.fields)
         return Trait.TEXTLESS if silent else Trait.NONE
 
-    def table(self) -> TableRecords:
-        """Look through the tables. Raises: ListError."""
+    @property
+    def gives(self) -> str:  # type: ignore[override]
+        return "file" if self.stream else "record"
+
+    def table(self) -> TableRecords | ArchiveTable:
+        """Look through the tables, and index them if archives are read in their order. Raises: ListError."""
         rows = open_rows(self.tables, self.access)
-        audio = AudioByPath(rows, self.root, self.absent, self.access)
-        return TableRecords(rows, audio, self.fields, self.keep, self.drop)
+        if not self.archives:
+            audio: RowAudio = AudioByPath(rows, self.root, self.absent, self.access)
+            return TableRecords(rows, audio, self.fields, self.keep, self.drop)
+        names = located(self.archives, self.root, rows.file(0))
+        found = NamesInRows(rows, Archives(names, self.match, self.access, self.absent), self.fields)
+        records = TableRecords(rows, AudioInArchives(found), self.fields, self.keep, self.drop)
+        return ArchiveTable(records, found) if self.stream else records
+
+    def item(self, table: Any, number: int, origin: Origin) -> Record | File:
+        if not self.stream:
+            return Record(table, number, origin)
+        return File(table.urls[number], table.place(number), origin, self.access)
+
+    def content(self) -> list[tuple[int, str]]:
+        table = self.table()
+        if isinstance(table, TableRecords):
+            _ = table.leftover  # looked for once, before there are workers
+        return [(len(table), table.digest)]
+
+    def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
+        return super().build(source, lane, site) if self.stream else _TableNode(self, lane, site)
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         return None if self.keep or self.drop else super().count(counts, path)
+
+
+class _TableNode(SourceNode):
+    """Gives the rows; before the first one, audio that no row names is counted."""
+
+    def next(self) -> Any:
+        self._begin()
+        return super().next()
+
+    def skip(self, n: int) -> None:
+        self._begin()
+        super().skip(n)
+
+    def _begin(self) -> None:
+        if self.position == 0 and not self.lane.ledger.quiet:
+            for reason, number in self.table.leftover.items():
+                self.lane.ledger.count(reason, number)
 
 
 TablePaths = AnyPath | Table | Iterable[AnyPath | Table | Mapping[str, Any]]
@@ -66,6 +116,9 @@ def from_table(
     fields: Mapping[str, str] | None = None,
     root: AnyPath | None = None,
     absent: Absent = "no_audio",
+    archives: AnyPath | Sequence[AnyPath] | None = None,
+    match: str = "path",
+    stream: bool | None = None,
     keep: Mapping[str, str] | None = None,
     drop: Mapping[str, str] | None = None,
     shuffle: bool = False,
@@ -93,6 +146,18 @@ def from_table(
             file, the working directory.
         absent: what a row is whose audio is not there: the failure "no_audio", or left out as "not_kept", where the
             table is of more than the audio that is wanted. Default: "no_audio".
+        archives: archives that the audio is in, as they were downloaded: tar, tar.gz (zst, bz2, xz), zip; paths, globs,
+            URLs, or a name with expressions in braces that a row fills in, ``"audio/{shard}.tar.gz"``, relative like
+            paths of audio. ``wav`` then names a member. Plain files are members by their paths. Default: None, audio
+            is in files.
+        match: how members are named in rows: an expression over the ``path`` of a member. ``"path | name"`` is its
+            name without folders, ``"path | stem"`` also without its suffix. Members for which it gives nothing are
+            not meant. Default: "path"; a leading ``./`` and the case of the suffix do not count.
+        stream: whether archives are read in their own order, each in a lane, and joined to the rows as they come; or
+            the rows in theirs, in any order. Audio without a row is counted as ``no_row``, rows without audio as
+            ``no_audio``; in several archives that are streamed only if their names are filled in by rows. Default:
+            None, only if an archive can be read in no other way: it is compressed and has no index (``uio index
+            --members``), or is remote.
         keep: rows that are wanted: expressions with regular expressions that their values, or items of these if they
             are lists, match as a whole, as in ``{"subsets": "L"}``. Others are left out and counted as ``not_kept``.
             Default: None, all.
@@ -113,8 +178,10 @@ def from_table(
     require(known, _NAME, "root must be a folder", root, "leave it out if paths start at the table")
     remedy = '"not_kept" if the table is of more than the audio that is wanted'
     require(absent in get_args(Absent), _NAME, f"absent must be one of {get_args(Absent)}", absent, remedy)
+    tables = _described(table)
+    names, streamed = _archives(archives, match, stream, root, tables)
     listing = ListTable(
-        tables=_described(table),
+        tables=tables,
         fields=None if fields is None else _expressions("fields", fields),
         root=None if root is None else os.fspath(root),
         absent=absent,
@@ -122,8 +189,39 @@ def from_table(
         drop=_wishes("drop", drop),
         shuffle=shuffle,
         access=Access.of(_NAME, storage_options, cache, cache_size),
+        archives=names,
+        match=match,
+        stream=streamed,
     )
-    return Pipeline((listing,)).sharding_filter().load_records()
+    dealt = Pipeline((listing,)).sharding_filter()
+    return dealt._then(JoinRows(listing)) if streamed else dealt.load_records()
+
+
+def _archives(
+    given: Any, match: object, stream: object, root: AnyPath | None, tables: tuple[Described, ...]
+) -> tuple[tuple[str, ...], bool]:
+    """Return the names of archives, and whether these are read in their order. Raises: PipelineError."""
+    require(stream is None or isinstance(stream, bool), _NAME, "stream must be True, False or None", stream, "leave it")
+    require(isinstance(match, str) and bool(match), _NAME, "match must be an expression", match, "as in 'path | stem'")
+    assert isinstance(match, str)
+    compiled(match)
+    if given is None:
+        require(
+            match == "path" and not stream,
+            _NAME,
+            "match and stream say how archives are read",
+            match,
+            "name them: archives=",
+        )
+        return (), False
+    names = require_paths(_NAME, "archives must be paths, or several in a list", given)
+    for name in filter(is_template, names):
+        compiled(name)
+    if stream is None:
+        first = tables[0]
+        path = first.paths[0] if isinstance(first, Table) and isinstance(first.paths, tuple) else ""
+        stream = streams(names, None if root is None else os.fspath(root), os.fspath(path))
+    return names, bool(stream)
 
 
 def _described(given: Any) -> tuple[Described, ...]:

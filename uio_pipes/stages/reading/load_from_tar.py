@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, StateError
 from uio_pipes.base.urls import redact
-from uio_pipes.core.buffer import OR_RESTART, reopening, taken
+from uio_pipes.core.buffer import check_stamp, reopening, taken
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.node import Node
@@ -261,9 +261,6 @@ class _TarNode(Node):
         assert self.file is not None
         with reopening():
             self.far = begin(self.file, at[0])
-            new = self._stamp(self.file)
-            if new != old:
-                rule = f"{self.file.url} changed since the state was saved: {old} then, {new} now"
-                raise StateError(f"{rule}. Restore the shard, {OR_RESTART}")
+            check_stamp(self.file.url, old, self._stamp(self.file))
             self._open(*at)
         self.stamp = old
