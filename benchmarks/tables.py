@@ -62,8 +62,7 @@ def archives(data: Path) -> tuple[list[str], Path]:
 
 def _joined(data: Path, how: str) -> dict[str, Any]:
     import uio_pipes as uio
-    from uio_pipes.core.lane import Lane
-    from uio_pipes.core.ledger import Ledger
+    from uio_pipes.core.lane import Lane, Ledger
 
     without, folder = archives(data)
     shards = prepare(data).shards("tar.gz") if how == "inside" else without
@@ -137,8 +136,7 @@ def _table(data: Path, rows: int) -> Path:
 
 def _rows(data: Path, how: str, rows: int) -> dict[str, Any]:
     import uio_pipes as uio
-    from uio_pipes.core.lane import Lane
-    from uio_pipes.core.ledger import Ledger
+    from uio_pipes.core.lane import Lane, Ledger
 
     archive = data / "none.tar.gz"
     archive.write_bytes(gzip.compress(tar_of([("nothing.wav", b"-" * 100)])))
