@@ -53,7 +53,7 @@ class Layout:
         """Return the arguments for what is chosen. ``fields``: those of the corpus, which the layout's complete;
         ``at``: returns the place of a path, or of a glob below ``root``."""
         arguments = {**self.arguments, "fields": {**fields, **self.arguments.get("fields", {})}}
-        places = {name: at for name in _PLACES} | {"root": lambda path: inside(root, path) if path else root}
+        places = dict.fromkeys(_PLACES, at) | {"root": lambda path: inside(root, path) if path else root}
         return {name: _filled(value, choices, places.get(name)) for name, value in arguments.items()}
 
 
