@@ -57,7 +57,7 @@ def with_form(fields: dict[str, Any]) -> dict[str, Any]:
     if (channel := _channels(fields.get("channel"))) is not None:
         wav = Channels(wav, channel, None)
     if fields.get("intervals"):
-        wav = Joined(wav, _intervals(fields.pop("intervals")))
+        wav = JoinedIntervals(wav, _intervals(fields.pop("intervals")))
         for name in ("start", "end", "duration"):
             fields.pop(name, None)
     fields["wav"] = wav
@@ -145,7 +145,7 @@ class Headerless(_Described):
         return Headerless(bytes_, self._encoding, self._rate, self._width)
 
 
-class Joined(_Described):
+class JoinedIntervals(_Described):
     """Intervals of a recording, in seconds, one after the other."""
 
     __slots__ = ("intervals",)
@@ -167,4 +167,4 @@ class Joined(_Described):
         return waveform[:, low:high].clone(), rate
 
     def reading(self, bytes_: Ref) -> Ref:
-        return Joined(bytes_, self.intervals)
+        return JoinedIntervals(bytes_, self.intervals)

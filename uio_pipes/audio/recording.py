@@ -158,6 +158,9 @@ def decoded(
 def _segment(audio: Ref, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
     """Decode a segment. ``early`` tells whether parts can be read: what is compressed in its archive is read whole."""
     size, key = audio.size, (audio.file.path, audio.offset, audio.size)
-    held = not audio.early and size <= MOST
-    read = (lambda at, count: whole(key, size, audio.read)[at : at + count]) if held else audio.read_at
+    in_parts = audio.early or size > MOST
+
+    def read(offset: int, count: int) -> bytes:
+        return audio.read_at(offset, count) if in_parts else whole(key, size, audio.read)[offset : offset + count]
+
     return decode_at(read, size, key, channel, start, end)

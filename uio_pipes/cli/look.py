@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
@@ -40,6 +41,7 @@ def inspect(
     """Show what data contain: counts, hours, durations, characters, sample rates, failures, a few samples."""
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
+    from uio_pipes.prep.common import progress_bar
     from uio_pipes.prep.recognize import recognize_parts
     from uio_pipes.reports import inspect as look
 
@@ -48,7 +50,9 @@ def inspect(
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
-        seen = look.inspect(source.pipeline, limit=limit, jobs=jobs)
+        with progress_bar() as bar:
+            task = bar.add_task("inspecting", total=sum(source.pipeline._count(1) or ()) or None)
+            seen = look.inspect(source.pipeline, limit=limit, jobs=jobs, told=partial(bar.advance, task))
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
         parts.append({"path": source.path, "kind": source.kind, **counts})
         total.add(seen)

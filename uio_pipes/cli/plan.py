@@ -18,9 +18,8 @@ from uio_pipes.cli.options import Conf, Data, DataTypeOption, Draw, Fields, Json
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
     from uio_pipes.reports.bench import Bench, Speed
-    from uio_pipes.reports.buckets import FoundBuckets
     from uio_pipes.reports.page import PageTable
-    from uio_pipes.reports.simulation import Simulation
+    from uio_pipes.reports.simulation import FoundBuckets, Simulation
 
 
 MOST_STAGES = 30  # rows of stages that a table shows
@@ -132,7 +131,7 @@ def buckets(
         local_file(Path(out))
     keep_inputs([data, symbols], [out])
     graph = _graph(data, symbols, fields, isinstance(many, tuple))
-    from uio_pipes.reports.buckets import find_buckets, shuffled
+    from uio_pipes.reports.simulation import find_buckets, shuffled
 
     random_order = sample is not None and not options.names_pipeline(data)
     found = find_buckets(shuffled(graph) if random_order else graph, many, sample)

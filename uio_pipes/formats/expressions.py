@@ -152,7 +152,8 @@ class _Parser:
             return lambda value: value[part]
         if not first:
             raise self._wrong("the brackets are empty")
-        return lambda value: value[int(first)]
+        at = int(first)
+        return lambda value: value[at] if -len(value) <= at < len(value) else None
 
     def _regex(self, pattern: str) -> re.Pattern[str]:
         try:
@@ -182,7 +183,7 @@ def _then(value: _Made, apply: Callable[[Any], Any], text: str) -> _Made:
         found = value(record)
         try:
             return None if found is None else apply(found)
-        except (TypeError, ValueError, AttributeError, IndexError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
             raise DataError("bad_value", f"{text!r} cannot be made of {found!r:.80}: {error}") from error
 
     return piped

@@ -17,10 +17,9 @@ from uio_pipes.base.urls import counted
 from uio_pipes.core import sample as samples
 from uio_pipes.core.capabilities import with_branches
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Op, Wrapped
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Node, Stage
 from uio_pipes.core.statistics import Stats
 from uio_pipes.inspect.peek import Clock, Tap
 from uio_pipes.io.local import Ref

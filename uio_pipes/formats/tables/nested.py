@@ -54,7 +54,7 @@ def _items(inner: Any, name: str) -> Iterator[Row]:
 
 
 def _item(number: int, item: Any, name: str) -> Iterator[Row]:
-    of_objects = isinstance(item, list) and bool(item) and all(isinstance(one, Mapping) for one in item)
+    of_objects = isinstance(item, list) and all(isinstance(one, Mapping) for one in item)
     for one in item if of_objects else [item]:
         yield {name + NUMBER: number, **(one if isinstance(one, Mapping) else {name: one})}
 
@@ -69,6 +69,7 @@ def rows_of_json(content: BinaryIO, path: Sequence[str]) -> Iterator[Row]:
     if len(head) <= WHOLE:
         value = parse_json(head.removeprefix(b"\xef\xbb\xbf").strip())
         return expanded(map(_object, value if isinstance(value, list) else [_before(value, path)]), path)
+    head += content.read(_PIECE)
     name, parent = _outermost(head, path)
     items = _streamed(head, content, f"{name}.item" if name else "item")
     if not name:

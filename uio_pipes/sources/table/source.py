@@ -14,10 +14,9 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.items import File, Record
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Source, SourceNode
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import NO_IDENTITY, Trait, added, verbatim
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, verbatim
 from uio_pipes.formats.archives.directory import Archives, is_template
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import FieldNames
