@@ -3,12 +3,10 @@ source reads by itself."""
 
 from __future__ import annotations
 
-import csv
 import glob
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +20,7 @@ from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.formats.tar.fields import member_of, payloads_under
 from uio_pipes.formats.tar.index import MAGIC
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarReader
+from uio_pipes.formats.tar.reader import TarReader
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.stream import open_source
@@ -45,6 +43,7 @@ from uio_pipes.prep.reading.data_list import (
     lines_of,
     names_in,
 )
+from uio_pipes.prep.reading.foreign import foreign_folder, foreign_object, table_of
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.kaldi.source import from_kaldi
@@ -54,126 +53,18 @@ from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.parquet.table import SUFFIXES
+from uio_pipes.sources.table.source import from_table
 from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.folder import names_folder, with_all_pairs
 from uio_pipes.sources.touchdataset.source import from_indexed
 
 _LOOKED_AT = 4  # utterances of a shard
-_AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
-_FILE = re.compile(r"/\S*/\S+|\w+://\S+")
-_USUAL = {
-    "key": ("key", "id", "utt", "utt_id", "utterance_id", "audio_id"),
-    "txt": ("txt", "text", "sentence", "transcript", "transcription", "words", "content"),
-}
-_PATHS = ("audio", "wav", "path", "file", "audio_path", "audio_filepath", "file_name", "filename")
-_SHOWN = 12  # names in a message
-_UNKNOWN = '{"wav": …, "txt": …}'
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
 ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
 TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
 SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
-
-
-def foreign_folder(path: str, names: set[str]) -> str:
-    """Return what a folder of Hugging Face's ``save_to_disk`` is, and what reads it; "" for any other folder."""
-    several = "dataset_dict.json" in names
-    if not several and not {"state.json", "dataset_info.json"} <= names:
-        return ""
-    splits = sorted(name for name in names if os.path.isdir(os.path.join(path, name))) if several else []
-    split = ["train"] if "train" in splits else splits[:1]
-    data = f"datasets.load_from_disk({path!r})" + "".join(f"[{name!r}]" for name in split)
-    features = _features(os.path.join(path, *split, "dataset_info.json"))
-    audio = next((n for n, f in features.items() if isinstance(f, dict) and f.get("_type") == "Audio"), "")
-    line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))" if audio else data
-    given = _guess(features, audio or next((name for name in _PATHS if name in features), ""))
-    if "wav" not in given:
-        columns = f", with the columns {_shown([*features])}" if features else ""
-        return f"a folder of datasets' save_to_disk{columns}: {_iterable(line, {})} reads it in Python"
-    return f"a folder of datasets' save_to_disk: {_iterable(line, given)} reads it in Python"
-
-
-def foreign_lines(path: str, lines: Sequence[str]) -> str:
-    """Return what lines with columns, or with the names of audio files, are, and what reads them; "" for texts."""
-    delimiter = _delimiter(path, lines)
-    if not delimiter:
-        return (
-            f"lines that name files in a form that no source reads ({lines[0][:60]!r}): of KEY PATH a line, name it "
-            '….scp as in Kaldi; otherwise write {"key": …, "wav": …, "txt": …} a line, which uio.from_raw_list reads'
-            if _each_names_a_file(lines)
-            else ""
-        )
-    rows = list(csv.reader(lines[:2], delimiter=delimiter))
-    headed = len(rows) > 1 and not any(map(_names_file, rows[0]))
-    names = rows[0] if headed else _columns(rows[0])
-    fields = _guess(dict(zip(names, rows[-1], strict=False)), "")
-    told = "" if headed else f", {names}"
-    tabs = f", delimiter={delimiter!r}" if delimiter != "," else ""
-    line = f"list(csv.DictReader(open({path!r}){told}{tabs}))"
-    return f"a table with the columns {_shown(names)}, which no source reads: {_iterable(line, fields)} does in Python"
-
-
-def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
-    """Return the names, ours first, that a JSON object with the name of an audio file seems to have; "" without one."""
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    audio = next((name for name, value in read.items() if isinstance(value, str) and _names_file(value)), "")
-    given = _guess(read, audio) | dict(fields or {})
-    return ",".join(f"{ours}={theirs}" for ours, theirs in ({"key": audio} | given).items()) if audio else ""
-
-
-def _iterable(items: str, fields: dict[str, str]) -> str:
-    return f"uio.from_iterable({items}, fields={fields or _UNKNOWN}).sharding_filter()"
-
-
-def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
-    """Return our names of fields, with those in ``row`` that usually mean the same; ``audio``: that of the audio."""
-    audio = audio or next((name for name, value in row.items() if isinstance(value, str) and _names_file(value)), "")
-    found = {ours: next((name for name in usual if name in row), "") for ours, usual in _USUAL.items()}
-    return {ours: theirs for ours, theirs in {**found, "wav": audio}.items() if theirs}
-
-
-def _columns(row: Sequence[str]) -> list[str]:
-    """Return names for columns without a header: the audio, the key before it, the text after it."""
-    at = next((number for number, cell in enumerate(row) if _names_file(cell)), -1)
-    ours = {at: "wav", at + 1: "txt"} | ({0: "key"} if at > 0 else {})
-    return [ours.get(number, f"column{number + 1}") for number in range(len(row))]
-
-
-def _delimiter(path: str, lines: Sequence[str]) -> str:
-    """Return what separates the columns; "" if they are no columns."""
-    if path.endswith((".tsv", ".csv")):
-        return next((mark for mark in "\t;," if mark in lines[0]), "")
-    return next((mark for mark in "\t," if _each_names_a_file(lines, mark)), "")
-
-
-def _each_names_a_file(lines: Sequence[str], delimiter: str | None = None) -> bool:
-    """Return whether each line, but for a header and one that the end of the head may have cut, names a file in one of
-    several columns."""
-    rows = [line.split(delimiter) for line in (lines[1:-1] or lines[-1:])]
-    return all(len(row) > 1 and any(map(_names_file, row)) for row in rows)
-
-
-def _names_file(text: str) -> bool:
-    """Return whether a text is the path of an audio file, or an absolute path or a URL."""
-    text = text.strip().strip('"')
-    return text.lower().partition("?")[0].endswith(_AUDIO) or _FILE.fullmatch(text) is not None
-
-
-def _features(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file).get("features")
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
 @dataclass(frozen=True)
@@ -356,8 +247,10 @@ def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
         return _shards(path, "shard list", fields)
     if any(line.startswith('{"') for line in lines):
         raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
-    if what := foreign_lines(path, lines):
-        raise ListError(f"{path} has {what}")
+    if (found := table_of(path, lines, fields)) is not None:
+        table, named = found
+        shown = ", ".join(f"{ours}={theirs}" for ours, theirs in named.items())
+        return Recognized(path, f"table ({shown})", from_table(table, fields=named))
     if _PATH.fullmatch(first):
         raise ListError(
             f"{path} lists files that are no shards ({first[:60]}): name the files themselves, as by a glob in quotes; "
