@@ -114,7 +114,7 @@ def test_an_option_names_other_audio(tmp_path: Path, mic: str) -> None:
         ("fleurs", {"mic": "mix"}, "fleurs has no option 'mic'; it has part, lang"),
         ("ami", {"mic": "phone"}, "ami has no mic 'phone'; it has headset, mix, array"),
         ("fleurs", {"part": ["dev", 3]}, "part must be a name, or several in a list, not .*; leave it out"),
-        (3, {}, "name must be that of a corpus, or a uio.Corpus, not 3"),
+        (3, {}, "corpus must be the name of one, or a uio.Corpus, not 3"),
     ],
 )
 def test_what_a_corpus_has_not_got_is_refused_at_once(name: Any, options: dict[str, Any], message: str) -> None:
@@ -143,6 +143,15 @@ def test_an_order_of_archives_is_refused_where_there_are_none(tmp_path: Path) ->
     made("peoples_speech", tmp_path, downloaded=True)
     with pytest.raises(uio.PipelineError, match=r"stream must be None .* peoples_speech lies there as parquet"):
         uio.from_corpus("peoples_speech", tmp_path, stream=True)
+
+
+def test_a_corpus_is_a_source_of_a_mix_in_yaml(tmp_path: Path) -> None:
+    making = made("gigaspeech2", tmp_path / "giga", downloaded=True)
+    source = {"type": "corpus", "corpus": "gigaspeech2", "folder": f"{tmp_path}/giga", "part": "raw", "lang": "th"}
+    pipeline = uio.from_config({"sources": [source]})
+    assert keys(pipeline) == sorted(said.key for said in making.said if (said.part, said.lang) == ("raw", "th"))
+    with pytest.raises(uio.PipelineError, match=r"gigaspeech2 has no option 'langs'; it has part, lang"):
+        uio.from_config({"sources": [{**source, "langs": "th"}]})
 
 
 # Cards of one's own
