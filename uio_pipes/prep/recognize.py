@@ -93,7 +93,7 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     """
     if (corpus := named_corpus(path)) is not None:
         there = corpus.found()
-        return Recognized(path, f"{corpus.card.name}, {there.layout.form}", corpus.pipeline(there, fields))
+        return Recognized(path, corpus.kind(there), corpus.pipeline(there, fields))
     local = is_local(path)
     if local is not None and os.path.isdir(local):
         return _folder(path, local, allow_pipes, fields)
@@ -132,7 +132,7 @@ def recognize_parts(path: str, allow_pipes: bool = False, fields: GivenNames = N
         yield recognize(path, allow_pipes, fields)
         return
     for part, there in corpus.parts():
-        yield Recognized(path, f"{part}, {there.layout.form}", corpus.pipeline(there, fields))
+        yield Recognized(path, corpus.kind(there, part), corpus.pipeline(there, fields))
 
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:

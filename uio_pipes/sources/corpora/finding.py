@@ -46,6 +46,14 @@ class There(NamedTuple):
 
         return self._replace(choices={part: [one for one in self.choices[part] if fits(one)] for part in parts})
 
+    def archives(self) -> list[str]:
+        """Return the globs of the archives that are read; ``{…}`` in them is filled in by rows."""
+        if self.layout.there is not None:
+            choices = [one for several in self.choices.values() for one in several]
+            return list(dict.fromkeys(self.at(fill(self.layout.there, choice)) for choice in choices))
+        named = self.arguments({}).get("archives", ())
+        return [named] if isinstance(named, str) else list(named)
+
     def arguments(self, fields: Mapping[str, str]) -> dict[str, Any]:
         """Return the arguments that read all of it. ``fields``: those of the corpus."""
         choices = [one for several in self.choices.values() for one in several]

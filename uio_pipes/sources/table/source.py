@@ -37,7 +37,7 @@ class ListTable(Source):
     """The rows of tables. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_table"
-    reasons: ClassVar[frozenset[str]] = frozenset(["not_kept", "dropped"])
+    reasons: ClassVar[frozenset[str]] = frozenset(["no_row", "not_kept", "dropped"])
 
     tables: tuple[Described, ...] = field(metadata=NO_IDENTITY)
     fields: FieldNames | None = field(default=None, metadata=verbatim("fields"))
