@@ -190,7 +190,7 @@ class ArchiveTable:
     def rows_of(self, member: str, archive: int) -> list[int]:
         """Return the numbers of the rows that name this member of an archive."""
         homes, row = self._index.homes, self.records.rows.row
-        found = (number for number in map(int, self._index.rows.find(member)) if homes[number] in (archive, -1))
+        found = (number for number in self._index.rows.find(member) if homes[number] in (archive, -1))
         return [number for number in found if self._names.member(row(number)) == member]
 
     def rows_in(self, archive: int) -> npt.NDArray[np.int64]:

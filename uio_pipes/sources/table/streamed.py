@@ -133,7 +133,7 @@ class _JoinNode(Node):
             raise
         self.lane.ledger.fine(self.stage.name)
         origin = Origin(item, offset, sub, pass_, source)
-        return self.loaded.sample(fields, origin, self.table.records.place(number))
+        return self.loaded.sample(fields, origin, self.file.url)
 
     def _failed(self, error: DataError) -> None:
         if self.file is not None:
