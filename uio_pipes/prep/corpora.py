@@ -13,10 +13,9 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import counted, is_named
 from uio_pipes.formats.lists.lines import ARCHIVES as TARS
 from uio_pipes.io.access import PLAIN
-from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.corpora.card import Corpus
 from uio_pipes.sources.corpora.finding import There, everything, find
-from uio_pipes.sources.corpora.source import CORPORA, card_of, reading
+from uio_pipes.sources.corpora.source import CORPORA, card_of
 from uio_pipes.sources.table.archives import files_named
 
 ARCHIVES = (*TARS, ".zip")
@@ -55,9 +54,10 @@ class NamedCorpus(NamedTuple):
         what = [part or self.card.name, there.layout.form, *([counted(len(archives), "archive")] if archives else [])]
         return ", ".join(what)
 
-    def pipeline(self, there: There, fields: Mapping[str, str] | None) -> Pipeline:
-        """Return the pipeline of what is there."""
-        return reading(self.card, there, fields)
+    @property
+    def named(self) -> str | Corpus:
+        """The name of a published corpus, the card of any other one."""
+        return self.card.name if CORPORA.get(self.card.name) is self.card else self.card
 
 
 def named_corpus(text: str) -> NamedCorpus | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,6 @@ from uio_pipes.core.statistics import LEAVE_OUT_LESS
 from uio_pipes.reports.page import Chart, in_groups
 from uio_pipes.run.planning import plan_utterances
 from uio_pipes.stages.batches.buckets import count_of, index_of, longest_of, pairs_of
-
-if TYPE_CHECKING:
-    from uio_pipes.reports.bench import Bench
-
 
 BatchColumn = npt.NDArray[np.int64]
 SHOWN = (0, 5, 50, 95, 100)  # percentiles of a distribution
@@ -189,7 +185,6 @@ def spread(values: BatchColumn) -> dict[str, float]:
 
 POINTS = 200  # most points of a curve
 BINS = 40
-SLOWEST = 0.005  # share of the time from which on a stage is drawn
 
 
 def of_simulation(run: Simulation) -> list[Chart]:
@@ -244,14 +239,6 @@ def _waits(run: Simulation) -> Chart:
     at = (np.arange(len(mean)) * width).tolist()
     title = f"Ranks wait {run.skew:.1%} of the time"
     return Chart(title, at, series, ("step", f"padded {run.units[0]}"), "areas")
-
-
-def of_bench(result: Bench) -> list[Chart]:
-    """Return the chart of a measurement."""
-    rows = [row for row in result.rows if row.share >= SLOWEST]
-    took = {"µs per utterance": [row.microseconds for row in rows]}
-    title = f"One process: {result.alone.per_second:,.0f} utterances/s"
-    return [Chart(title, [row.stage for row in rows], took, ("", "µs per utterance"), "bars")]
 
 
 LengthArray = npt.NDArray[np.int64]

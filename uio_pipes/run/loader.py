@@ -29,6 +29,7 @@ from uio_pipes.run.tuning import Tuner
 
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
+"""How ranks with unequal numbers of batches end: together, each on its own, or when the last has finished."""
 
 
 class Loader:
