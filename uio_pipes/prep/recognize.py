@@ -104,7 +104,7 @@ def begun(path: str, kind: str, start: Callable[..., Pipeline], *given: Any, **o
 def _literal(value: Any) -> str:
     """Return a value as Python, a text in double quotes as the formatters have it."""
     if isinstance(value, Table):
-        path = os.fspath(value.paths[0])  # type: ignore[index,arg-type]  # a tuple of texts, once it is made
+        path = os.fspath(value.paths[0])  # type: ignore[index]  # a tuple of texts, once it is made
         given = [(one.name, getattr(value, one.name)) for one in dataclass_fields(value)[1:]]
         more = [f", {name}={_literal(own)}" for name, own in given if own != getattr(Table(path), name)]
         return f"uio.Table({_literal(path)}{''.join(more)})"

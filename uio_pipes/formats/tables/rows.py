@@ -82,7 +82,7 @@ class RowIndex:
         hashes &= ~np.uint64(self._mask)
         hashes |= np.arange(count, dtype=np.uint64)
         hashes.sort()
-        self._packed = memoryview(hashes)  # of which bisect makes numbers faster than numpy finds one
+        self._packed = hashes.data  # of which bisect makes numbers faster than numpy finds one
 
     def __len__(self) -> int:
         return len(self._packed)
