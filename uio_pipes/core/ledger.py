@@ -110,10 +110,10 @@ class Ledger:
         """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
         return Ledger(self.policy, quiet=True)
 
-    def count(self, reason: str) -> None:
-        """Count one utterance as left out under ``reason``."""
-        if not self.quiet:
-            self.skipped[reason] = self.skipped.get(reason, 0) + 1
+    def count(self, reason: str, number: int = 1) -> None:
+        """Count one utterance, or so many, as left out under ``reason``."""
+        if not self.quiet and number:
+            self.skipped[reason] = self.skipped.get(reason, 0) + number
 
     def came_from(self, source: str) -> None:
         """Count one utterance as made for a batch, from a source of a mix (its path)."""

@@ -130,7 +130,7 @@ class Parts:
         return at, number - self.firsts[at]
 
 
-class Table(Parts):
+class ItemTable(Parts):
     """Items of one or several lists, in their order. ``len(table)``, ``table[i]``, ``table.place(i)``."""
 
     weights = None  # lines give no lengths
@@ -240,13 +240,14 @@ def expand(entry: str, access: Access) -> Iterator[str]:
         ):
             yield name
             continue
-        found = _glob(name, access)
+        found = matching(name, access)
         if not found:
             raise ListError(f"no file matches {name!r}" + (f" (of {entry!r})" if name != entry else ""))
         yield from found
 
 
-def _glob(pattern: str, access: Access) -> list[str]:
+def matching(pattern: str, access: Access) -> list[str]:
+    """Return the files and folders that match a glob, sorted. Raises: ListError if they cannot be looked up."""
     path = is_local(pattern)
     if path is not None:
         return sorted(glob.glob(path, recursive=True))
@@ -277,7 +278,7 @@ class JsonRecords:
     wanted: ClassVar[str] = "a JSON object a line is wanted"
 
     def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
-        self.lines, self.access, self._names = Table(entries, access), access, names
+        self.lines, self.access, self._names = ItemTable(entries, access), access, names
 
     def __len__(self) -> int:
         return len(self.lines)

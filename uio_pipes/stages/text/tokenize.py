@@ -19,7 +19,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream, Op, StageLink, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, added
-from uio_pipes.formats.naming import nested
+from uio_pipes.formats.expressions import lookup
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.batches.budget import waveform_samples
 from uio_pipes.stages.utterances.filter import FilterNode
@@ -132,7 +132,7 @@ def text_in(fields: Mapping[str, Any], name: str) -> str | None:
 
     Raises: DataError ``bad_text``.
     """
-    value = nested(fields, name)
+    value = lookup(fields, name)
     value = value.read() if isinstance(value, Ref) else value
     if isinstance(value, bytes):
         try:
