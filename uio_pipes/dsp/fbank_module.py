@@ -47,11 +47,11 @@ class FbankModule(nn.Module):
     ) -> None:
         super().__init__()
         kernel = Fbank(num_mel_bins, frame_length, frame_shift, dither, window_type)
-        constants = kernel.constants(sample_rate)
+        frames = kernel.frames(sample_rate)
         self.num_mel_bins, self.sample_rate, self.dither = num_mel_bins, sample_rate, dither
-        self.shift, self.padded = constants.shift, constants.padded
-        self.register_buffer("window", constants.window, persistent=False)
-        self.register_buffer("bank", kernel.bank(sample_rate).T.contiguous(), persistent=False)
+        self.shift, self.padded = frames.shift, 2 * frames.half
+        self.register_buffer("window", torch.from_numpy(frames.window), persistent=False)
+        self.register_buffer("bank", torch.from_numpy(kernel.bank(sample_rate).T.copy()), persistent=False)
         self.window: torch.Tensor  # (W,)
         self.bank: torch.Tensor  # (padded // 2, F)
 
