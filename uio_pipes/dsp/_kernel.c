@@ -6,8 +6,10 @@
  * where this could not be compiled. Between the samples and the features nothing is larger than a cache.
  */
 #ifndef LANES /* the file itself; it includes what stands below for each width of vectors */
+#ifndef KERNEL_ALONE /* a test compiles it for other CPUs, without Python */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#endif
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +42,7 @@ typedef struct {
 typedef struct {
     const float *floats;    /* samples in [-1, 1], or NULL */
     const int16_t *ints;    /* samples of 16 bits, of which 1 / 32768 is meant */
-    const float *noise[2];  /* to be added, times dither; or NULL */
+    const float *noise[2];  /* to be added, times dither; or NULL, or one of them */
     float dither;
     int64_t frames;
     float *out;             /* (frames, outputs) */
@@ -67,6 +69,7 @@ static int run(const Plan *plan, const Job *job, int lanes) {
     return run_all_4(plan, job);
 }
 
+#ifndef KERNEL_ALONE
 static PyObject *features(PyObject *self, PyObject *args) {
     const char *plan, *job;
     Py_ssize_t plan_size, job_size;
@@ -89,6 +92,7 @@ static PyObject *features(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {{"features", features, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 0, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&module); }
+#endif
 
 #else /* for one width of vectors */
 
@@ -236,10 +240,11 @@ INLINE TARGET void lay_out(const Plan *plan, const Job *job, int64_t first, int6
         int64_t from = begin + c * shift, count = length - c * shift < shift ? length - c * shift : shift;
         float *to = rows + c;
         if (job->noise[0]) {
-            const float *a = job->noise[0] + from, *b = job->noise[1] + from;
+            const float *a = job->noise[0] + from, *b = job->noise[1] ? job->noise[1] + from : NULL;
             for (int64_t n = 0; n < count; n++) {
                 float x = job->floats ? job->floats[from + n] : (float)job->ints[from + n] * (1.0f / 32768.0f);
-                to[n * pitch] = (x + a[n] * job->dither) + b[n] * job->dither;
+                x = x + a[n] * job->dither;
+                to[n * pitch] = b ? x + b[n] * job->dither : x;
             }
         } else if (job->floats)
             for (int64_t n = 0; n < count; n++) to[n * pitch] = job->floats[from + n];
@@ -253,10 +258,11 @@ INLINE TARGET void windowed(const Plan *plan, const float *rows, int64_t pitch, 
     int64_t width = plan->width, shift = plan->shift;
     vec mean = {0}, before = {0};
     if (plan->kaldi) {
-        vec sums[4] = {{0}, {0}, {0}, {0}};
+        vec sums[4] = {{0}, {0}, {0}, {0}}, start = at(rows); /* of differences: a constant has no rounding */
         for (int64_t first = 0, column = 0; first < width; first += shift, column++)
-            for (int64_t n = 0; n < shift && first + n < width; n++) sums[n & 3] += at(rows + n * pitch + column);
-        mean = ((sums[0] + sums[1]) + (sums[2] + sums[3])) / (float)width;
+            for (int64_t n = 0; n < shift && first + n < width; n++)
+                sums[(first + n) & 3] += at(rows + n * pitch + column) - start;
+        mean = start + ((sums[0] + sums[1]) + (sums[2] + sums[3])) / (float)width;
         before = at(rows) - mean; /* the first sample is its own predecessor */
     }
     for (int64_t first = 0, column = 0; first < width; first += shift, column++)

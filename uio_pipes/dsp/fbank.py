@@ -12,7 +12,6 @@ from functools import cache
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from uio_pipes.base.checks import require
@@ -72,8 +71,8 @@ class Fbank:
     reaches from ``low_freq`` to ``high_freq`` Hz. A ``high_freq`` of 0 or less is counted from half the sample rate.
     ``dither`` is the standard deviation, on the 16-bit scale, of Gaussian noise that is added once to the waveform.
     (Kaldi draws new noise for every frame. Here overlapping frames share it; within a frame its distribution is the
-    same.) All formulas are from Kaldi's feature-window.cc and mel-computations.cc. The Fourier transform rounds otherwise
-    than torchaudio's, which shows where a bin is far below its frame's peak: both are equally far from float64.
+    same.) All formulas are from Kaldi's feature-window.cc and mel-computations.cc. The Fourier transform does not round
+    as torchaudio's, which shows where a bin is far below its frame's peak: both are equally far from float64.
     """
 
     name: ClassVar[str] = "fbank"  # in messages
@@ -180,7 +179,9 @@ def _mel_bank(bands: int, padded: int, sample_rate: int, low_freq: float, high_f
     delta = (high - low) / (bands + 1)
     band = np.arange(bands, dtype=np.float32)[:, None]
     left, centre, right = (np.float32(low) + (band + np.float32(n)) * np.float32(delta) for n in range(3))
-    ratios = np.float32(1) + np.float32(sample_rate / padded) * np.arange(padded // 2, dtype=np.float32) / np.float32(700)
+    ratios = np.float32(1) + np.float32(sample_rate / padded) * np.arange(padded // 2, dtype=np.float32) / np.float32(
+        700
+    )
     mel = np.float32(1127) * np.array([math.log(each) for each in ratios.tolist()], np.float32)
     return np.minimum((mel - left) / (centre - left), (right - mel) / (right - centre)).clip(np.float32(0))
 

@@ -17,7 +17,7 @@ class FbankModule(nn.Module):
     """Compute log mel energies of padded waveforms on the GPU, as ``.fbank(…)`` does in the loader.
 
     Leave out ``.fbank`` then, so that the loader pads waveforms, and let the model begin with this module. Without
-    dither the features equal those of the loader to 1e-4 on the CPU; a GPU's Fourier transform rounds differently,
+    dither the features equal those of the loader to 1e-3 on the CPU; another Fourier transform rounds differently,
     which shows in bins far below a frame's peak. Dither is drawn from ``generator`` (or torch's own), in training
     mode only, and so depends on the batch. ``torch.compile`` accepts the module; it has nothing to train and
     nothing in its state dict. It computes in float32, under ``torch.autocast`` and in a model that is ``half`` or

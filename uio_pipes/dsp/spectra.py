@@ -49,6 +49,7 @@ class Mfcc(Fbank):
                 "num_mel_bins=80, num_ceps=40, or Kaldi's usual 23 and 13"
             )
         self.num_ceps = num_ceps
+
     def _parameters(self) -> tuple[object, ...]:
         return *super()._parameters(), self.num_ceps
 
