@@ -23,5 +23,5 @@ def check_near(got: Any, want: Any) -> None:
     """Check features against torchaudio's. In bands far below a tone's, both are rounding: tests/dsp/test_fbank.py
     compares with float64."""
     difference = (got - want).abs()
-    assert difference.median() < 5e-5
+    assert difference.median() < 3e-4
     assert difference.mean() < 5e-3
