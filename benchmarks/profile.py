@@ -32,7 +32,7 @@ PARTS = {  # shown from the file to the batch
     "FFT": ["torch.fft:rfft"],
     "mel bank": ["uio_pipes.dsp.fbank:apply_bank"],
     "logarithm": ["numpy:log"],
-    "spec-augment": ["uio_pipes.stages.features.masks:SpecAug.apply"],
+    "spec-augment": ["uio_pipes.stages.features.frames:SpecAug.apply"],
     "pad": ["uio_pipes.stages.batches.pad:_Batch.add", "uio_pipes.stages.batches.pad:_Batch.made"],
 }
 

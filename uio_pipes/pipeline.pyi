@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torchdata.nodes import BaseNode
 
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lengths import Length, Lengths, Pair
+from uio_pipes.core.realize import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
 from uio_pipes.inspect.peek import Peek
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset

@@ -16,8 +16,7 @@ from kaldi_data import KaldiCorpus, recordings, write
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, PipelineError, TooManyFailures
-from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Failures, Ledger
+from uio_pipes.core.lane import Failures, Lane, Ledger
 
 
 @pytest.fixture(scope="module")

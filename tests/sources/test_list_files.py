@@ -12,8 +12,7 @@ import pytest
 from helpers_bad import audio, keys, members, raw_items, raw_list, run, shard, shard_list, tar
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.lane import Lane, Ledger
 
 
 def texts(

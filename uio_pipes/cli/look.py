@@ -35,7 +35,7 @@ def inspect(
     allow_pipes: AllowPipes = False,
     as_json: Json = False,
 ) -> None:
-    """Show what data contain: counts, hours, durations, characters, sample rates, failures, a few samples."""
+    """See what is in data: hours, durations, characters, failures."""
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
     from uio_pipes.prep.recognize import recognize
@@ -147,7 +147,10 @@ def verify(
     jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
-    """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
+    """Find what is damaged in data, before a training does.
+
+    Structure, manifests, indexes, headers, texts and keys are checked. The exit code is 1 if anything is bad.
+    """
     from uio_pipes.prep.checks import WantedChecks
 
     check_reading(grouping, text)
@@ -236,9 +239,10 @@ def index(
     jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
-    """Index tar shards by a small file for each; nothing is repacked. Lists without a manifest get one.
+    """Give shards random access and known lengths, without repacking.
 
-    TouchDatasets get checksums of their records, in a small file beside each .bin.
+    Each shard gets a small file beside it, and each list without a manifest gets one. TouchDatasets get checksums of
+    their records, in a small file beside each .bin.
     """
     from uio_pipes.prep.index import index_lists
 

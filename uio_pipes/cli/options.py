@@ -40,7 +40,7 @@ RanksOption = Annotated[
     int | None, typer.Option(min=1, help="Ranks that go on from the state; those that saved it if not given.")
 ]
 Seed = Annotated[int, typer.Option(help="The loader's seed.")]
-Draw = Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")]
+Draw = Annotated[str | None, typer.Option(help="Write it as a page with charts: a .html file.")]
 Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
 AllowPipes = Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")]
 Compress = Annotated[

@@ -21,7 +21,7 @@ from uio_pipes.formats.touchdataset import IndexedFile, checksum_file, read_chec
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.transport import filesystem
-from uio_pipes.prep.duplicates import PackedKeys, duplicates, listed_twice
+from uio_pipes.prep.common import PackedKeys, duplicates, listed_twice
 from uio_pipes.prep.reading.data_list import names_touchdataset
 from uio_pipes.prep.scan import scan_shard
 from uio_pipes.prep.writing.files import atomic_path

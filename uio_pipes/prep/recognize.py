@@ -8,9 +8,10 @@ import glob
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from uio_pipes.audio.containers import sniff
@@ -176,11 +177,12 @@ def _shown(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Recognized:
-    """A path, its kind in words, and the pipeline of its utterances."""
+    """A path, its kind in words, the pipeline of its utterances, and the Python that begins it (to be shuffled)."""
 
     path: str
     kind: str
     pipeline: Pipeline
+    call: str = ""
 
     @property
     def lacks(self) -> str:
@@ -188,6 +190,23 @@ class Recognized:
         if self.kind == CONVERSATIONS:
             return "no utterances of one recording each"
         return "no audio" if self.kind in (JSONL, TEXT, PAIRS) else ""
+
+
+def begun(path: str, kind: str, start: Callable[..., Pipeline], *given: Any, **options: Any) -> Recognized:
+    """Return data of a kind, whose pipeline begins by ``start(*given, **options)``, a function of ``uio_pipes``."""
+    known = signature(start).parameters
+    told = {name: value for name, value in options.items() if value != known[name].default}
+    if "shuffle" in known:
+        told["shuffle"] = True
+    arguments = [_literal(value) for value in given if value is not None]
+    arguments += [f"{name}={_literal(value)}" for name, value in told.items()]
+    call = f"uio.{start.__name__}({', '.join(arguments)})"
+    return Recognized(path, kind, start(*given, **options), call)
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Python, a text in double quotes as the formatters have it."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Recognized:
@@ -204,13 +223,13 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     if path.startswith("{"):
         return _object(path, fields)
     if names_folder(path):
-        return Recognized(path, "TouchDataset folder", from_indexed(path, fields=fields))
+        return begun(path, "TouchDataset folder", from_indexed, path, fields=fields)
     if is_named(path, ARCHIVES):
         return _shards(path, "tar shard", fields)
     if is_named(path, SUFFIXES):
-        return Recognized(path, "Parquet file", from_parquet(path, fields=fields))
+        return begun(path, "Parquet file", from_parquet, path, fields=fields)
     if is_named(path, (SCP,)):
-        return Recognized(path, "Kaldi's scp", from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
+        return begun(path, "Kaldi's scp", from_kaldi, path, allow_pipes=allow_pipes, fields=fields)
     if name_of(path) in TABLES:
         folder = folder_of(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
@@ -243,24 +262,24 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) ->
             "--fields txt=content for texts, or --fields key=id,wav=path,txt=words for audio"
         )
     if kind == CUTS:
-        return Recognized(path, kind, from_lhotse_cuts(path, fields=fields, allow_pipes=allow_pipes))
+        return begun(path, kind, from_lhotse_cuts, path, fields=fields, allow_pipes=allow_pipes)
     if kind == NEMO:
-        return Recognized(path, kind, _nemo(path, lines, fields))
+        return begun(path, kind, from_nemo, path, _tars_of(path, lines), fields=fields)
     if kind in (CONVERSATIONS, JSONL):
         start = from_conversations if kind == CONVERSATIONS else from_jsonl
-        return Recognized(path, kind, start(path, fields=fields))
+        return begun(path, kind, start, path, fields=fields)
     said = any("txt" in names_in(line, fields) for line in lines)
-    return Recognized(path, kind + SILENT[said], from_raw_list(path, fields=fields, text=TEXTS[said]))
+    return begun(path, kind + SILENT[said], from_raw_list, path, fields=fields, text=TEXTS[said])
 
 
-def _nemo(path: str, lines: list[str], fields: GivenNames) -> Pipeline:
-    """Return the pipeline of a manifest, with the tars beside it if its rows are in tars."""
+def _tars_of(path: str, lines: list[str]) -> list[str] | None:
+    """Return the tars beside a manifest, if its rows are in tars. Raises: ListError if there are none."""
     if '"shard_id"' not in lines[0]:
-        return from_nemo(path, fields=fields)
+        return None
     folder = folder_of(is_local(path) or path)
     for near in (folder, os.path.dirname(folder)):  # sharded manifests are in a folder of their own
         if tars := sorted(glob.glob(os.path.join(glob.escape(near), "audio*_*.tar"))):
-            return from_nemo(path, tars, fields=fields)
+            return tars
     raise ListError(
         f"{path} is a NeMo manifest whose rows are in tars, but there is no audio_0.tar, … beside it or above: give "
         "both to uio.from_nemo in a Python file (uio simulate and uio bench take that)"
@@ -270,13 +289,13 @@ def _nemo(path: str, lines: list[str], fields: GivenNames) -> Pipeline:
 def _object(path: str, fields: GivenNames) -> Recognized:
     """Return what a JSON object in the place of a path is: one utterance, or text files by the names of fields."""
     if is_line(path, fields):
-        return Recognized(path, RAW, from_raw_list(path, fields=fields))
+        return begun(path, RAW, from_raw_list, path, fields=fields)
     return _text(path, PAIRS, parse_json(path), fields)
 
 
 def _text(path: str, kind: str, files: Any, fields: GivenNames) -> Recognized:
     _unnamed(path, kind, fields)
-    return Recognized(path, kind, from_text(files))
+    return begun(path, kind, from_text, files)
 
 
 def _unnamed(path: str, kind: str, fields: GivenNames) -> None:
@@ -288,11 +307,11 @@ def _unnamed(path: str, kind: str, fields: GivenNames) -> None:
 def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
     names = set(os.listdir(local))
     if {"metainfo.idx", "metainfo.bin", "texttoken.idx", "texttoken.bin"} & names:
-        return Recognized(path, "TouchDataset folder", from_indexed(with_all_pairs(path), fields=fields))
+        return begun(path, "TouchDataset folder", from_indexed, with_all_pairs(path), fields=fields)
     if any(map(_SHAR.fullmatch, names)) and any(name.endswith(ARCHIVES) for name in names):
-        return Recognized(path, "Lhotse Shar", from_lhotse_shar(path, fields=fields))
+        return begun(path, "Lhotse Shar", from_lhotse_shar, path, fields=fields)
     if {"wav.scp", "feats.scp"} & names:
-        return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
+        return begun(path, "Kaldi data folder", from_kaldi, path, allow_pipes=allow_pipes, fields=fields)
     if what := foreign_folder(path, names):
         raise ListError(f"{path} is {what}")
     if written := sorted({"data.list", "shards.list", "cuts.jsonl", "cuts.jsonl.gz"} & names):
@@ -310,29 +329,29 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
 
 def _shards(path: str, kind: str, fields: GivenNames) -> Recognized:
     said = _holds_texts(path, fields)
-    return Recognized(path, kind + SILENT[said], from_shard_list(path, fields=fields, text=TEXTS[said]))
+    return begun(path, kind + SILENT[said], from_shard_list, path, fields=fields, text=TEXTS[said])
 
 
 def _sidecar(path: str, fields: GivenNames) -> Recognized:
     if not is_named(path, SUFFIX):
         raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
     shard = path_of(path).removesuffix(SUFFIX) + path[len(path_of(path)) :]
-    return Recognized(path, "index of a tar shard", from_tar_index(shard, fields=fields))
+    return begun(path, "index of a tar shard", from_tar_index, shard, fields=fields)
 
 
 def _mix(path: str, head: bytes, fields: GivenNames) -> Recognized:
     if not any(line.startswith((b"sources:", b"input_cfg:", b"- ")) for line in head.splitlines()):
         raise ListError(f"{path} is a configuration, but has no sources: uio simulate --conf takes that of a trainer")
     _unnamed(path, "mix of sources", fields)
-    return Recognized(path, "mix of sources", from_config(path))
+    return begun(path, "mix of sources", from_config, path)
 
 
 def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
     first = lines[0]
     if names_folder(first):
-        return Recognized(path, "list of TouchDataset folders", from_indexed(path, fields=fields))
+        return begun(path, "list of TouchDataset folders", from_indexed, path, fields=fields)
     if is_named(first, SUFFIXES):
-        return Recognized(path, "list of Parquet files", from_parquet(path, fields=fields))
+        return begun(path, "list of Parquet files", from_parquet, path, fields=fields)
     if has_shards(lines):
         return _shards(path, "shard list", fields)
     if any(line.startswith('{"') for line in lines):

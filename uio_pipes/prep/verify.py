@@ -16,7 +16,7 @@ from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import Table
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checks import Checked, Share, WantedChecks, verify_lines, verify_records, verify_shard
-from uio_pipes.prep.duplicates import duplicates, listed_twice
+from uio_pipes.prep.common import duplicates, listed_twice
 from uio_pipes.prep.index import PRELOAD
 from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize

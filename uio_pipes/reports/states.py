@@ -20,14 +20,13 @@ from uio_pipes.base.errors import StateError
 from uio_pipes.base.hashing import unpack
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import counted
-from uio_pipes.core.lane import Lane, Site, lanes_of, worker_of
-from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.lane import Lane, Ledger, Site, lanes_of, worker_of
 from uio_pipes.core.statistics import Stats
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta
 
 if TYPE_CHECKING:
-    from uio_pipes.stages.reading.listing import ListFiles
+    from uio_pipes.stages.reading.loading import ListFiles
 
 DEPTH = 12  # levels of dicts that are searched
 MOST = 1 << 28  # bytes of a JSON file

@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from uio_pipes.base.errors import NothingRead, PipelineError, UioError
-from uio_pipes.core.ledger import Report, Tally, add_tallies, check_budget
+from uio_pipes.core.lane import Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message, Position
@@ -30,6 +30,7 @@ from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import MessageSource, Runner
 
 logger = logging.getLogger("uio_pipes")
+NOTHING_LEFT = "epoch %d was over when its state was saved: nothing is left of it; loader.set_epoch(%d) begins the next"
 
 
 class EpochRun(Iterator[Any]):
@@ -237,7 +238,10 @@ class EpochRun(Iterator[Any]):
             while (rest := self.merge.deliver()) is not None:
                 self._report(rest)
             losses = self.merge.losses
-            delivered = bool(self.delivered or self.passed_over or losses.utterances)
+            now = bool(self.delivered or self.passed_over)
+            delivered = now or losses.utterances > 0
+            if delivered and not now and options.rank == 0 and not options.of_workers:
+                logger.warning(NOTHING_LEFT, progress.epoch, progress.epoch + 1)
             self.end = judged(progress.epoch, delivered, losses, options, self.resumed_at_end)
         else:
             utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())

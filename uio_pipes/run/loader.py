@@ -14,7 +14,7 @@ from uio_pipes.base.errors import NothingRead, UioError
 from uio_pipes.base.processes import cores_of_rank
 from uio_pipes.base.urls import counted
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.ledger import Failures
+from uio_pipes.core.lane import Failures
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import EpochLength, choose_uneven
@@ -29,6 +29,7 @@ from uio_pipes.run.tuning import Tuner
 
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
+"""How ranks with unequal numbers of batches end: together, each on its own, or when the last has finished."""
 
 
 class Loader:

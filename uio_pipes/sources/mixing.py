@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uio_pipes.base.checks import is_weight, require
-from uio_pipes.core.schedule import BySteps, at_step, changed, steps_in
+from uio_pipes.core.schedule import Schedule, changed
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.order.mix import Interleave, Mix
 from uio_pipes.stages.order.mix_node import Stop
@@ -70,14 +70,14 @@ def _named(stage: str, given: Pipelines) -> dict[str, Pipeline]:
 def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[float] | None) -> Any:
     if given is None:
         return (1.0,) * len(named)
-    if isinstance(given, BySteps):
+    if isinstance(given, Schedule):
         return changed(given, lambda weights: _weights(named, weights))
     if isinstance(given, Mapping):
         same = set(given) == set(named)
         require(same, "mix", "weights must name the sources", sorted(given), f"they are {sorted(named)}")
         given = [given[name] for name in named]
     ok = isinstance(given, Sequence) and len(given) == len(named)
-    for weights in [at_step(given, step) for step in steps_in(given)] if ok else ():
+    for weights in Schedule.of(given).values if ok else ():
         ok = ok and all(map(is_weight, weights)) and any(weights)
     require(
         ok,

@@ -14,8 +14,7 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.core.items import Loaded, Record
-from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.lane import Lane, Ledger
 from uio_pipes.core.roles import Source
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
@@ -30,7 +29,7 @@ from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
-from uio_pipes.stages.reading.listing import ListFiles
+from uio_pipes.stages.reading.loading import ListFiles
 
 TICKS = 16_000  # lengths are compared in samples at this rate
 
