@@ -66,7 +66,8 @@ def _loader(path: str) -> dict[str, Any]:
 def _deal(path: str) -> dict[str, Any]:
     """Open the list, hash it, and deal this rank its shards of two epochs, all of them, as fast as possible."""
     import uio_pipes as uio
-    from uio_pipes.core.lane import Lane, Ledger
+    from uio_pipes.core.lane import Lane
+    from uio_pipes.core.ledger import Ledger
 
     before, times = _private(os.getpid()), dict[str, float]()
     graph = uio.list_files(path, shuffle=True).sharding_filter()

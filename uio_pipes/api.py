@@ -1,7 +1,7 @@
 """Everything that ``import uio_pipes as uio`` offers: imported when a name of it is first used."""
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
-from uio_pipes.core.lane import Failures
+from uio_pipes.core.ledger import Failures
 from uio_pipes.core.realize import Lengths
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.schedule import by_step

@@ -16,7 +16,8 @@ from uio_pipes.audio.length import audio_info
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import in_order
 from uio_pipes.base.urls import suffix_of
-from uio_pipes.core.lane import Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.pipeline import Pipeline

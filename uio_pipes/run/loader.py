@@ -14,7 +14,7 @@ from uio_pipes.base.errors import NothingRead, UioError
 from uio_pipes.base.processes import cores_of_rank
 from uio_pipes.base.urls import counted
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Failures
+from uio_pipes.core.ledger import Failures
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import EpochLength, choose_uneven

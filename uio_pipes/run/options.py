@@ -16,7 +16,7 @@ from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
 from uio_pipes.base.older import Older
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Failures
+from uio_pipes.core.ledger import Failures
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, stamp
