@@ -12,6 +12,8 @@ from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
 from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
+from uio_pipes.run.evaluation import EvaluationLoader
+from uio_pipes.run.hf_trainer import HFTrainerMixin
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.ray.fleet import RayWorkers
@@ -44,9 +46,11 @@ __all__ = [
     "BudgetFit",
     "CharTokenizer",
     "DataError",
+    "EvaluationLoader",
     "Failures",
     "FbankModule",
     "Gathered",
+    "HFTrainerMixin",
     "HuggingFaceTokenizer",
     "JiebaSegmenter",
     "Lengths",
