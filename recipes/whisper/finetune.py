@@ -100,9 +100,7 @@ def batches(shards: str, tokens: Characters | WhisperTokens, seconds: float, bin
     pipeline = uio.from_shard_list(shards, shuffle=train).decode_audio().resample(16_000)
     if train:
         pipeline = pipeline.speed_perturb().filter(max_frames=int(seconds * 100)).shuffle(1_000)
-    pipeline = pipeline.tokenize(tokens).log_mel_spectrogram(
-        num_mel_bins=bins, pad_or_trim=True, max_duration=seconds
-    )
+    pipeline = pipeline.tokenize(tokens).log_mel_spectrogram(num_mel_bins=bins, pad_or_trim=True, max_duration=seconds)
     names = {"feats": "input_features", "target": "labels"}
     return pipeline.batch(8).pad(names=names, value={"target": NO_LOSS}, transpose=True)
 

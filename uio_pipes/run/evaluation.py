@@ -34,7 +34,9 @@ class EvaluationLoader:
 
     def __init__(self, pipeline: Graph, **options: Any) -> None:
         if own := {"uneven", "ranks", "steps_per_epoch"} & options.keys():
-            raise PipelineError(f"EvaluationLoader: {min(own)} is not for evaluations: all ranks get all, once; leave it out")
+            raise PipelineError(
+                f"EvaluationLoader: {min(own)} is not for evaluations: all ranks get all, once; leave it out"
+            )
         self.loader = Loader(pipeline, uneven="join", **options)
         self.rows: list[int] = []  # utterances of each rank in this step that count
         self.dataset: list[None] = []  # as many as have been evaluated: where trainers look for their number

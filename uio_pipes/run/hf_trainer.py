@@ -29,12 +29,11 @@ _Trainer: Any = object
 class HFTrainerMixin(_Trainer):  # type: ignore[misc]
     """Hugging Face's ``Trainer`` or ``Seq2SeqTrainer`` on loaders: ``class Mine(uio.HFTrainerMixin, Trainer): pass``.
 
-    ``train_dataset`` is a :class:`Loader`, ``eval_dataset`` a pipeline, an :class:`EvaluationLoader`, or a dict of
-    these; make them after the ``TrainingArguments``, which start the process group. Each checkpoint gets the loader's
-    state, and ``train(resume_from_checkpoint=…)`` goes on with the next batch, on any number of processes. With
-    ``resume_from_checkpoint=True`` it is the newest checkpoint that is complete. Of the outputs of a batch the model
-    gets those that its ``forward`` takes (``remove_unused_columns=False`` gives it all). Other datasets are left to the
-    ``Trainer``.
+    Of the arguments of the ``Trainer``, ``train_dataset`` is a :class:`Loader`, and ``eval_dataset`` a pipeline, an
+    :class:`EvaluationLoader`, or a dict of these; make them after the ``TrainingArguments``, which start the process
+    group. Each checkpoint gets the loader's state, and ``train(resume_from_checkpoint=…)`` goes on with the next batch,
+    on any number of processes. Of the outputs of a batch the model gets those that its ``forward`` takes
+    (``remove_unused_columns=False`` gives it all). Other datasets are left to the ``Trainer``.
     """
 
     _saver: Any = None
@@ -50,11 +49,19 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
         return DataLoader(_Epochs(self.train_dataset, passed, self), batch_size=None)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """Return the batches of the evaluation; ``eval_dataset`` as for the ``Trainer``."""
+        """Return the batches of the evaluation.
+
+        Args:
+            eval_dataset: what to evaluate, or its name in the dict. Default: None, ``self.eval_dataset``.
+        """
         return self._evaluation(eval_dataset) or super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """Return the batches of ``predict(test_dataset)``."""
+        """Return the batches of ``predict``.
+
+        Args:
+            test_dataset: a pipeline, or what the ``Trainer`` takes.
+        """
         return self._evaluation(test_dataset) or super().get_test_dataloader(test_dataset)
 
     def _evaluation(self, given: Any) -> Any:
@@ -66,13 +73,25 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
         return _Taken(data, self) if isinstance(data, EvaluationLoader) else None
 
     def evaluation_loop(self, dataloader: Any, *args: Any, **options: Any) -> Any:
-        """As that of the ``Trainer``; of the results of all processes, each utterance counts once."""
+        """As that of the ``Trainer``; of the results of all processes, each utterance counts once.
+
+        Args:
+            dataloader: what ``get_eval_dataloader`` returned.
+            *args: as for the ``Trainer``.
+            **options: as for the ``Trainer``.
+        """
         if isinstance(dataloader, _Taken):
             self.gather_function = dataloader.gather
         return super().evaluation_loop(dataloader, *args, **options)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """As that of the ``Trainer``, resumed with exactly the next batch.
+
+        Args:
+            resume_from_checkpoint: folder of a checkpoint; True for the newest complete one in ``output_dir``. Default:
+                None, begin.
+            *args: as for the ``Trainer``.
+            **options: as for the ``Trainer``.
 
         Raises:
             PipelineError: the checkpoint has no state of the loader.

@@ -129,8 +129,8 @@ def _callers(*modules: str) -> Iterator[Mapping[str, Any]]:
 
 WITHOUT_DATASET = (
     "a uio.Loader has no 'dataset' that could be begun again to pass over batches, as skip_first_batches of Accelerate "
-    "wants, which the Trainer calls when it resumes. Load the state that loader.state_dict() returned instead of passing "
-    "over; with Hugging Face's Trainer, uio.HFTrainerMixin saves and loads it (docs/trainers.md)"
+    "wants, which the Trainer calls when it resumes. Load what loader.state_dict() returned instead of passing over; "
+    "with Hugging Face's Trainer, uio.HFTrainerMixin saves and loads it (docs/trainers.md)"
 )
 
 
