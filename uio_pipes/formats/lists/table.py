@@ -19,6 +19,7 @@ from braceexpand import braceexpand
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named, name_of, path_of, redact, unsigned
+from uio_pipes.formats.lacking import named_otherwise
 from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
 from uio_pipes.formats.naming import TEXTLESS, FieldNames, Renames, pairs_of, renamed
@@ -44,7 +45,8 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
             if reason != "missing_text" or needs_text:
                 asked = [dict(pairs_of(names)).get(n, n) for n in needed]
                 remedy = f"; {TEXTLESS}" if reason == "missing_text" else ""
-                raise DataError(reason, f"the line has no {' or '.join(asked)}{remedy}", url=place, member=key)
+                lacks = f"the line has no {' or '.join(asked)}: {named_otherwise(needed[0], fields)}{remedy}"
+                raise DataError(reason, lacks, url=place, member=key)
             fields.pop("txt", None)
     check_segment(fields, place, key)
     return fields

@@ -14,6 +14,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
+from uio_pipes.formats.lacking import named_otherwise
 from uio_pipes.formats.naming import nested
 from uio_pipes.io.local import Ref
 from uio_pipes.tokenizers.base import remove_blanks
@@ -55,7 +56,8 @@ def text_of(sample: Sample) -> str:
     """Return the sample's text. Raises: DataError ``missing_text`` if it has none."""
     text = sample.fields.get("txt")
     if not isinstance(text, str):
-        raise DataError("missing_text", "the utterance has no text")
+        there = named_otherwise("txt", sample.fields)
+        raise DataError("missing_text", f"the utterance has no text: {there}")
     return text
 
 
