@@ -15,6 +15,7 @@ from uio_pipes.run.dataset import PipelineDataset
 from uio_pipes.run.evaluation import EvaluationLoader
 from uio_pipes.run.hf_trainer import HFTrainerMixin
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.ordered import OrderedResults
 from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
@@ -58,6 +59,7 @@ __all__ = [
     "ListError",
     "Loader",
     "Node",
+    "OrderedResults",
     "Origin",
     "Pipeline",
     "PipelineDataset",

@@ -57,16 +57,18 @@ class Characters:
 
     def model(self) -> WhisperForConditionalGeneration:
         """Return a very small model with random weights."""
-        size = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}
+        size: dict[str, Any] = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}
         size |= {f"{part}_attention_heads": 2 for part in ("encoder", "decoder")}
         size |= {f"{part}_ffn_dim": 64 for part in ("encoder", "decoder")}
-        special = {"pad_token_id": 0} | {f"{name}_token_id": self.end for name in ("bos", "eos", "decoder_start")}
-        positions = {"max_source_positions": int(SMALL_SECONDS * 50), "max_target_positions": 64}
+        special: dict[str, Any] = {"pad_token_id": 0} | {
+            f"{name}_token_id": self.end for name in ("bos", "eos", "decoder_start")
+        }
+        positions: dict[str, Any] = {"max_source_positions": int(SMALL_SECONDS * 50), "max_target_positions": 64}
         config = WhisperConfig(
             vocab_size=self.table.vocab_size, dropout=0.1, begin_suppress_tokens=None, **size, **special, **positions
         )
         made = WhisperForConditionalGeneration(config)
-        made.generation_config = GenerationConfig(**special)
+        made.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
         return made
 
 
@@ -91,7 +93,7 @@ class WhisperTokens:
     def model(self) -> WhisperForConditionalGeneration:
         """Return the model with its published weights."""
         made = WhisperForConditionalGeneration.from_pretrained(self.name)
-        made.generation_config.update(language=self.language, task="transcribe")
+        made.generation_config.language, made.generation_config.task = self.language, "transcribe"
         return made
 
 
@@ -139,6 +141,7 @@ def main(
         counts = score({k: pair[0] for k, pair in texts.items()}, {k: pair[1] for k, pair in texts.items()})
         return {"cer": counts.cer, "utterances": len(texts)}
 
+    evaluated: Any = batches(dev, tokens, seconds, bins, train=False)  # the Trainer's own types know datasets only
     trainer = Trainer(
         network,
         arguments,
@@ -149,7 +152,7 @@ def main(
             lanes=lanes,
             steps_per_epoch=epoch,
         ),
-        eval_dataset=batches(dev, tokens, seconds, bins, train=False),
+        eval_dataset=evaluated,
         compute_metrics=error_rate,
     )
     trainer.train(resume_from_checkpoint=any(out.glob("checkpoint-*/uio_loader.json")))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.evaluation import EvaluationLoader
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.partial import write_json
 from uio_pipes.run.trainers import Gathered
 
 FILE = "uio_loader.json"
@@ -162,9 +162,7 @@ def _saver(loader: Loader) -> Any:
             saved = {"state": Gathered(loader).state_dict(), "ended": loader._all_received()}
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             if args.should_save and folder.is_dir():
-                part = folder / f"{FILE}.part"
-                part.write_text(json.dumps(saved), encoding="utf-8")
-                os.replace(part, folder / FILE)
+                write_json(folder / FILE, saved)
 
     return SavesLoader()
 
@@ -197,4 +195,4 @@ def _resumed(loader: Loader, checkpoint: Path, args: Any) -> int:
         updates = max(-(-len(loader) // accumulated), 1)
     except TypeError:  # the Trainer then takes all steps for one epoch
         updates = args.max_steps
-    return _step_of(checkpoint) % updates * accumulated
+    return int(_step_of(checkpoint) % updates * accumulated)

@@ -16,7 +16,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.sample import Sample
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Trait, added
 from uio_pipes.stages.batches.outputs import Outputs, check_outputs
 from uio_pipes.stages.batches.rows import LAYOUTS, PADDED, PaddedRows, check_kept, odd_ones, together
@@ -26,6 +26,7 @@ NO_LOSS = -100  # torch's, in the field ``labels`` of conversations
 _OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
 _MADE = frozenset([*_OF_BATCH, "wav", "feat", "label", "speaker"])  # names that ``keep`` cannot have
 
+ORIGIN = "__origin__"  # a field to keep that every utterance has: where it is in the list
 LONGEST, KEPT = ORDERS = "longest", "kept"
 _OF_COLLATE = ("collate", "order")
 
@@ -129,6 +130,9 @@ class _PadNode(Node):
         copies = [sample.copy() for sample in samples]
         places = {id(sample): place for place, sample in enumerate(copies)} if self.stage.order == KEPT else {}
         copies.sort(key=_planned, reverse=True)
+        if ORIGIN in self.stage.keep:
+            for sample in copies:
+                sample.fields[ORIGIN] = _order(sample.origin)
         made: list[tuple[Sample, int]] = []
         labels: list[int] = []
         for sample, length in realize(copies, self.lane, whole=collate is not None, read=self.stage.keep):
@@ -152,6 +156,12 @@ def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
     if not isinstance(batch, dict):
         raise PipelineError(f"pad: the function given as collate must return a dict, not {type(batch).__name__}")
     return batch
+
+
+def _order(origin: Origin) -> str:
+    """Return a text by which utterances sort as in the list."""
+    numbers = (origin.pass_, origin.item, origin.offset, *origin.sub)
+    return f"{origin.source}/{' '.join(f'{number:015d}' for number in numbers)}"
 
 
 def _planned(sample: Sample) -> float:
