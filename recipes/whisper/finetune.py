@@ -93,7 +93,7 @@ class WhisperTokens:
     def model(self) -> WhisperForConditionalGeneration:
         """Return the model with its published weights."""
         made = WhisperForConditionalGeneration.from_pretrained(self.name)
-        made.generation_config.language, made.generation_config.task = self.language, "transcribe"
+        made.generation_config.update(language=self.language, task="transcribe")  # type: ignore[no-untyped-call]
         return made
 
 

@@ -340,7 +340,7 @@ def test_zeros_where_power_was_lost_count_for_nothing(partial: Partial) -> None:
 
 
 def test_only_one_may_write(partial: Partial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recipes.common.partial.PATIENCE", 0.1)
+    monkeypatch.setattr("uio_pipes.run.partial.PATIENCE", 0.1)
     with partial.writer(1), pytest.raises(Busy, match=r"another decoding writes to .*rank1\.jsonl"):
         partial.begin({"beam": 3}, {})
     partial.begin({"beam": 3}, {})
