@@ -95,7 +95,8 @@ def _records(root: Path) -> Iterator[Any]:
 
 def _graph(root: Path, shards: list[str] | None) -> Iterator[Any]:
     import uio_pipes as uio
-    from uio_pipes.core.lane import Lane, Ledger
+    from uio_pipes.core.lane import Lane
+    from uio_pipes.core.ledger import Ledger
 
     source = uio.from_indexed(root, shuffle=True) if shards is None else uio.from_shard_list(shards)
     node = source.decode_audio().build(Lane(Ledger()))

@@ -59,7 +59,8 @@ def measure(data: str, way: str, times: int) -> dict[str, Any]:
 
 def _uio(corpus: Corpus, way: str, times: int) -> Iterator[list[Length]]:
     import uio_pipes as uio
-    from uio_pipes.core.lane import Lane, Ledger
+    from uio_pipes.core.lane import Lane
+    from uio_pipes.core.ledger import Ledger
 
     def run(graph: uio.Pipeline) -> Any:
         node = graph.build(Lane(Ledger(), seed=SEED))

@@ -68,7 +68,8 @@ def _imports(reader: str) -> None:
 
 def _graph(shards: list[str], payload: bool) -> Iterator[tuple[str, str, int]]:
     import uio_pipes as uio
-    from uio_pipes.core.lane import Lane, Ledger
+    from uio_pipes.core.lane import Lane
+    from uio_pipes.core.ledger import Ledger
 
     node = uio.from_shard_list(shards).build(Lane(Ledger()))
     node.reset(None)

@@ -132,7 +132,8 @@ def _epoch(corpus: Corpus, every: int) -> tuple[float, float]:
 def _alone(corpus: Corpus) -> dict[str, float]:
     """Measure the time of one snapshot, and of one batch, in the nodes of a lane."""
     from benchmarks.peers.uio import pipeline
-    from uio_pipes.core.lane import Lane, Ledger
+    from uio_pipes.core.lane import Lane
+    from uio_pipes.core.ledger import Ledger
 
     node = pipeline(corpus.shards("tar") * 2).build(Lane(Ledger()))
     node.reset(None)

@@ -19,6 +19,8 @@ from uio_pipes.sources.lhotse.shar import ListShar, LoadFromShar
 from uio_pipes.sources.lhotse.source import ListCuts
 from uio_pipes.sources.nemo.source import ListNemo
 from uio_pipes.sources.parquet.source import ListParquet, LoadFromParquet
+from uio_pipes.sources.table.source import ListTable
+from uio_pipes.sources.table.streamed import JoinRows
 from uio_pipes.sources.tar_index import ListTarIndex
 from uio_pipes.sources.text import ListJsonl, ListText
 from uio_pipes.sources.touchdataset.source import ListIndexed
@@ -158,6 +160,8 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ListText: lambda corpus: corpus,
     ListParquet: lambda corpus: corpus,
     LoadFromParquet: lambda corpus: corpus,
+    ListTable: lambda corpus: corpus,
+    JoinRows: lambda corpus: corpus,
     LoadFromShar: lambda corpus: corpus,
     ListFiles: lambda corpus: corpus,
     ListShar: lambda corpus: corpus,

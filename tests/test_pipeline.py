@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 
 RAW = uio.from_raw_list("none.list")
 SHARDS = uio.from_shard_list("none.list")

@@ -63,7 +63,7 @@ def test_names_of_fields_are_given_to_each_command(
         assert json.loads(capsys.readouterr().out)["utterances"] == 2
     for wrong in ("txt", "txt=", "=a", "txt=a,"):
         assert uio_command("inspect", str(made), "--fields", wrong) == 2
-        assert "must be names by ours" in capsys.readouterr().err
+        assert "must be names or expressions by ours" in capsys.readouterr().err
 
 
 def test_reports_and_drawings(uio_command: Uio, plain_corpus: Corpus) -> None:

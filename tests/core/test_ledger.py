@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, LeftOut, ListError, TooManyFailures
-from uio_pipes.core.lane import Failures, Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Failures, Ledger
 
 # One ledger by itself
 

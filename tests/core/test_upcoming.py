@@ -7,7 +7,8 @@ import pytest
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core import items as upcoming
 from uio_pipes.core.items import COUNT, Upcoming
-from uio_pipes.core.lane import Lane, Ledger, Mode
+from uio_pipes.core.lane import Lane, Mode
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.io.local import LocalFile, Ref
 
 BAD = 5

@@ -26,7 +26,8 @@ from processes import environment
 import uio_pipes as uio
 import uio_pipes.sources
 import uio_pipes.stages
-from uio_pipes.core.lane import Lane, Ledger, Pulse
+from uio_pipes.core.lane import Lane, Pulse
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.roles import Flow, Op, Source
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage

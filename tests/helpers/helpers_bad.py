@@ -16,7 +16,8 @@ import uio_pipes as uio
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.chain import Chain
-from uio_pipes.core.lane import Failures, Lane, Ledger, Site
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Failures, Ledger
 from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.stage import Node, Stage
 

@@ -17,7 +17,8 @@ from datasets import Audio, Dataset
 from parquet_corpus import rows, write
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.sources.parquet.columns import ParquetFile
 from uio_pipes.sources.parquet.table import RowGroup, RowOrder
 

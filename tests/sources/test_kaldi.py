@@ -16,7 +16,8 @@ from kaldi_data import KaldiCorpus, recordings, write
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, PipelineError, TooManyFailures
-from uio_pipes.core.lane import Failures, Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Failures, Ledger
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import pytest
 from helpers_bad import audio, keys, members, raw_items, raw_list, run, shard, shard_list, tar
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 
 
 def texts(

@@ -67,7 +67,7 @@ def test_shards_of_noise_serve_every_lane_alike(tmp_path: Path, lanes: int) -> N
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_estimate_of_memory_includes_the_cache_once_for_all_lanes(tmp_path: Path, noises: str, lanes: int) -> None:
-    from uio_pipes.core.lane import Failures
+    from uio_pipes.core.ledger import Failures
     from uio_pipes.run.lane_runner import LaneStream, RunSpec
     from uio_pipes.run.state import LaneState
 

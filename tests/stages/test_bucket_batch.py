@@ -16,7 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane, Ledger, Site
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
 

@@ -8,7 +8,8 @@ import pytest
 from helpers_bad import Given, audio, code_points, keys, raw_items, run, shard
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane, Ledger, Site
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.stages.utterances.filter import Filter
 
 

@@ -11,7 +11,8 @@ from contract import Case, check_cuts, record
 from helpers_bad import keys, raw_items, run, shard
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 
 
 def thirds(sample: uio.Sample) -> Iterator[dict[str, Any]]:

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.lane import Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.io.local import LocalFile
 from uio_pipes.stages.utterances.segment_runs import SegmentRun, merged, pieces, random_piece
 

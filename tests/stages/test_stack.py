@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.prep.example_speech import Tones
 
 

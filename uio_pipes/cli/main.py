@@ -11,11 +11,13 @@ import typer
 from uio_pipes import __version__
 from uio_pipes.cli.begin import example, start
 from uio_pipes.cli.common import run
+from uio_pipes.cli.corpora import corpora
 from uio_pipes.cli.look import index, inspect, verify
+from uio_pipes.cli.pack import convert, pack
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch
 from uio_pipes.cli.state import app as state
-from uio_pipes.cli.write import cmvn, convert, dictionary, pack, spm
+from uio_pipes.cli.write import cmvn, dictionary, spm
 
 app = typer.Typer(
     name="uio",
@@ -43,7 +45,7 @@ def _start(
 
 
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "Begin": {"start": start, "example": example},
+    "Begin": {"start": start, "corpora": corpora, "example": example},
     "Look at data": {"inspect": inspect, "verify": verify},
     "Prepare data": {
         "pack": pack, "convert": convert, "index": index, "dict": dictionary, "spm": spm, "cmvn": cmvn,

@@ -220,6 +220,13 @@ def reopening() -> Iterator[None]:
         raise StateError(f"{rule}. Restore it, {OR_RESTART}") from error
 
 
+def check_stamp(url: str, old: str, new: str) -> None:
+    """Compare the stamp of a file with that in a state. Raises: StateError."""
+    if new != old:
+        rule = f"{url} changed since the state was saved: {old} then, {new} now"
+        raise StateError(f"{rule}. Restore the shard, {OR_RESTART}")
+
+
 def changed(stage: str, what: str) -> str:
     """Return the message of the error for a state of ``stage`` that does not fit its data."""
     rule = f"the data that {stage} reads changed since the state was saved ({what})"

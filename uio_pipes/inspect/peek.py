@@ -21,7 +21,8 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import counted
 from uio_pipes.core.items import File, Item
-from uio_pipes.core.lane import Failures, Lane, Ledger, Site
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Failures, Ledger
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Node

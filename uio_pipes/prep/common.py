@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from uio_pipes.base.errors import NOTES, DataError
-from uio_pipes.core.lane import Ledger
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.naming import finding
 from uio_pipes.formats.tar.index import ShardIndex

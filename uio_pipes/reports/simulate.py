@@ -14,7 +14,8 @@ import numpy as np
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import counted
 from uio_pipes.core.capabilities import Branch, MakesBatches, branches_of
-from uio_pipes.core.lane import Tally, add_tallies, lanes_of, worker_of
+from uio_pipes.core.lane import lanes_of, worker_of
+from uio_pipes.core.ledger import Tally, add_tallies
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.reports.simulation import BatchColumn, Bucket, SimulatedRank, SimulatedStretch, Simulation, padding_of
 from uio_pipes.run.epoch_end import UNEVEN

@@ -20,7 +20,8 @@ from uio_pipes.base.errors import StateError
 from uio_pipes.base.hashing import unpack
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import counted
-from uio_pipes.core.lane import Lane, Ledger, Site, lanes_of, worker_of
+from uio_pipes.core.lane import Lane, Site, lanes_of, worker_of
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.statistics import Stats
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta

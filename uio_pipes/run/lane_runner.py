@@ -19,7 +19,8 @@ import torch
 
 from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Failures, Lane, Ledger, Tally
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Failures, Ledger, Tally
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings

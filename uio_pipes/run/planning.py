@@ -22,7 +22,8 @@ from uio_pipes.base.errors import DataError, PipelineError, UioError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Failures, Lane, Ledger, Mode, Site, Tally
+from uio_pipes.core.lane import Lane, Mode, Site
+from uio_pipes.core.ledger import Failures, Ledger, Tally
 from uio_pipes.core.realize import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.roles import Flow, Op, Wrapped
 from uio_pipes.core.sample import Sample

@@ -18,7 +18,7 @@ from uio_pipes.base.checks import is_weight
 from uio_pipes.base.errors import StateError
 from uio_pipes.base.json_text import parse_json, whole
 from uio_pipes.base.urls import redact
-from uio_pipes.core.lane import Ledger
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.schedule import are_settings as are_settings
 
 MixRecord = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from uio_pipes.base.errors import StateError
-from uio_pipes.core.lane import Ledger
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.run.state import LaneState, Meta, lane_age, lane_name, lanes_in, read_meta, without_modules
 
 

@@ -14,11 +14,12 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.core.items import Loaded, Record
-from uio_pipes.core.lane import Lane, Ledger
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.roles import Source
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
-from uio_pipes.formats.lists.table import Parts, Table
+from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import Renames, finding, transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Indexed, against_manifest, identity, open_sidecars
 from uio_pipes.formats.tar.fields import as_fields, check_members
@@ -168,7 +169,7 @@ def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: s
 
     Raises: ListError.
     """
-    table = Table(paths, access)
+    table = ItemTable(paths, access)
     shards = open_sidecars([table[i] for i in range(len(table))], access, folder)
     for number, shard in enumerate(shards):
         expected, errors = table.expected(number), shard.index.errors

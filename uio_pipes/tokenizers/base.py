@@ -95,7 +95,7 @@ _CASES: tuple[tuple[str, Callable[[str], str]], ...] = (("lower", str.lower), ("
 
 @dataclass
 class UnknownShare:
-    """Labels, and unknown labels among them: those of a lane, and then of all lanes (see ``core.ledger.Tally``).
+    """Labels, and unknown labels among them: those of a lane, and then of all lanes (see ``core.lane.Tally``).
 
     ``examples``: a few texts with unknown tokens; ``in_them``: the unknown labels in them as they are, in lower, and in
     upper case.

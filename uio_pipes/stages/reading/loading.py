@@ -18,7 +18,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
-from uio_pipes.formats.lists.table import Table, parse
+from uio_pipes.formats.lists.table import ItemTable, parse
 from uio_pipes.formats.naming import names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.lookahead import Whole
@@ -36,14 +36,14 @@ class ListFiles(ReadsFiles, Source):
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
 
-    def table(self) -> Table:
+    def table(self) -> ItemTable:
         """Read the lists. Raises: ListError naming list and line."""
-        return Table(self.paths, self.access)
+        return ItemTable(self.paths, self.access)
 
     def files(self, listed: list[FileList]) -> list[FileList]:
         return [FileList(self.table, self.access)]
 
-    def item(self, table: Table, number: int, origin: Origin) -> Item:
+    def item(self, table: ItemTable, number: int, origin: Origin) -> Item:
         return Item(table[number], table.place(number), origin, self.access, table.expected(number))
 
 

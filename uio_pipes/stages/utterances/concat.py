@@ -17,7 +17,8 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.chain import Chain
-from uio_pipes.core.lane import Lane, Ledger, Site
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.realize import compute
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Origin, Sample

@@ -13,7 +13,8 @@ from uio_pipes.base.checks import is_number, require, require_range
 from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import Connects, FollowsSteps, Upstream
-from uio_pipes.core.lane import Lane, Ledger, Site
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.realize import Length, check_measure, exactly
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample

@@ -1,0 +1,217 @@
+"""The counts of a lane, and what happens to failures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from uio_pipes.base.errors import NOTES, DataError, LeftOut, NothingRead, PipelineError, TooManyFailures, UioError
+from uio_pipes.base.urls import counted
+
+LACKING = frozenset(["missing_key", "missing_audio", "missing_text"])  # a field may have another name in all of them
+FIRST = 10  # utterances: if all of them lack it, so do the others
+
+
+class Tally(Protocol):
+    """What is counted over an epoch, for a warning: each lane's part goes to the trainer with its next batch."""
+
+    def add(self, other: Any) -> None:
+        """Count what ``other``, of the same kind, has counted, too."""
+
+    def verdict(self, last: bool) -> str | None:
+        """Return the warning if it is due, once. ``last``: no more is counted in this epoch."""
+
+
+def add_tallies(known: dict[str, Tally], more: Mapping[str, Tally]) -> None:
+    """Count what ``more`` has counted, too, by the places of stages."""
+    for place, tally in more.items():
+        if (there := known.setdefault(place, tally)) is not tally:
+            there.add(tally)
+
+
+class Report(str):
+    """One failure as a line for people; ``error`` and the ``stage`` where it happened, for programs."""
+
+    __slots__ = ("error", "stage")
+
+    error: DataError
+    stage: str
+
+    @classmethod
+    def of(cls, error: DataError, stage: str) -> Report:
+        report = cls(f"{stage}: {error}")
+        report.error, report.stage = error, stage
+        return report
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What happens to utterances and shards that fail: ``uio.Loader(…, failures=uio.Failures(max_failures=100))``.
+
+    Args:
+        on_error: "skip" failed utterances and shards (each is counted, reported and left out), or "raise". Default:
+            "skip".
+        max_failures: failures in an epoch of one rank above which the run stops. Default: 10,000.
+        max_consecutive_failures: failures in a row, within one stage of one lane, above which the run stops. Default:
+            100.
+        quarantine: path of a file to which each failure is appended once, as a JSON object, for
+            ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
+            Default: None.
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+    """
+
+    on_error: Literal["skip", "raise"] = "skip"
+    max_failures: int = 10_000
+    max_consecutive_failures: int = 100
+    quarantine: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("skip", "raise"):
+            raise PipelineError(f"on_error must be 'skip' or 'raise', not {self.on_error!r}")
+        for name in ("max_failures", "max_consecutive_failures"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise PipelineError(f"{name} must be a whole number, not {value!r}; 0 stops at the first failure")
+
+    @classmethod
+    def of(cls, given: object) -> Failures:
+        """Return what a loader was given as ``failures``. Raises: PipelineError if it is none of what it can be."""
+        if isinstance(given, Failures):
+            return given
+        if given == "skip" or given == "raise":
+            return cls(given)
+        raise PipelineError(f"failures must be 'skip', 'raise' or uio.Failures(…), not {given!r}")
+
+
+@dataclass
+class Ledger:
+    """Counts of one lane. They are part of its snapshot. While it is ``quiet``, nothing is counted or raised."""
+
+    policy: Failures = field(default_factory=Failures)
+    quiet: bool = False
+    batches: int = 0
+    utterances: int = 0
+    frames: int = 0
+    padded: int = 0
+    failures: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    streaks: dict[str, int] = field(default_factory=dict)
+    reports: list[str] = field(default_factory=list)
+    tokens: int = 0
+    padded_tokens: int = 0
+    sources: dict[str, int] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=dict)  # by the places of stages
+    worked: set[str] = field(default_factory=set)  # stages in which an utterance did not fail, since this run began
+
+    SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
+    SAVED_IF_ANY = ("tokens", "padded_tokens", "sources")  # states of earlier versions have none
+
+    def silent(self) -> Ledger:
+        """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
+        return Ledger(self.policy, quiet=True)
+
+    def count(self, reason: str, number: int = 1) -> None:
+        """Count one utterance, or so many, as left out under ``reason``."""
+        if not self.quiet and number:
+            self.skipped[reason] = self.skipped.get(reason, 0) + number
+
+    def came_from(self, source: str) -> None:
+        """Count one utterance as made for a batch, from a source of a mix (its path)."""
+        if source and not self.quiet:
+            self.sources[source] = self.sources.get(source, 0) + 1
+
+    def delivered(
+        self,
+        frames: list[int],
+        tokens: Sequence[int] = (),
+        padded: int | None = None,
+        padded_tokens: int | None = None,
+    ) -> None:
+        """Count one batch of utterances of so many frames and tokens; no batch if all failed.
+
+        ``padded``, ``padded_tokens``: the frames and tokens of the batch, if they are not padded to the longest.
+        """
+        if self.quiet or not frames:
+            return
+        self.batches += 1
+        self.utterances += len(frames)
+        self.frames += sum(frames)
+        self.padded += max(frames) * len(frames) if padded is None else padded
+        self.tokens += sum(tokens)
+        self.padded_tokens += max(tokens, default=0) * len(tokens) if padded_tokens is None else padded_tokens
+
+    def fine(self, stage: str) -> None:
+        """End the streak of failures of ``stage``, which succeeded."""
+        if not self.quiet:
+            self.worked.add(stage)
+            if self.streaks:
+                self.streaks.pop(stage, None)
+
+    def handle(self, error: UioError, stage: str) -> None:
+        """Handle a ``DataError`` by :meth:`fail`; raise any other error, since it concerns the whole run."""
+        if not isinstance(error, DataError):
+            raise error
+        self.fail(error, stage)
+
+    def fail(self, error: DataError, stage: str) -> None:
+        """Handle ``error`` as ``Failures`` says.
+
+        Raises:
+            DataError: the error itself, under ``failures="raise"``.
+            TooManyFailures: a budget is used up, or the first utterances all lack a field.
+        """
+        if self.quiet:
+            return
+        self.count(error.reason)
+        if isinstance(error, LeftOut):
+            return
+        if error.reason in NOTES:
+            report = Report.of(error, stage)
+            self.reports.append(report if error.key else str(report))  # without a key it cannot be quarantined
+            return
+        self.failures += 1
+        self.streaks[stage] = self.streaks.get(stage, 0) + 1
+        self.reports.append(Report.of(error, stage))
+        if self.policy.on_error == "raise":
+            raise error
+        if error.reason in LACKING and self._from_the_first(stage):
+            raise NothingRead(
+                f"the first {FIRST} utterances of a lane all fail as {error.reason}, so the others are not tried; the "
+                f"last one: {error}"
+            ) from error
+        if self.streaks[stage] > self.policy.max_consecutive_failures:
+            raise TooManyFailures(
+                f"{self.streaks[stage]} failures in a row in {stage}, more than max_consecutive_failures="
+                f"{self.policy.max_consecutive_failures}; the last one: {error}. Repair it, or allow more with "
+                "Loader(failures=uio.Failures(max_consecutive_failures=…))"
+            ) from error
+        check_budget(self.failures, self.policy, str(error))
+
+    def _from_the_first(self, stage: str) -> bool:
+        """Return whether the first utterances, and only these, have failed in ``stage``, and none has passed it."""
+        alone = self.failures == self.streaks[stage] == FIRST
+        return alone and stage not in self.worked and not self.utterances
+
+    def save(self) -> dict[str, Any]:
+        """Return a copy of the counts."""
+        saved = {k: getattr(self, k) for k in (*self.SAVED, *self.SAVED_IF_ANY)}
+        return {k: dict(v) if isinstance(v, dict) else v for k, v in saved.items() if v or k in self.SAVED}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Restore counts that :meth:`save` returned."""
+        for name in (*self.SAVED, *self.SAVED_IF_ANY):
+            value = saved[name] if name in self.SAVED else saved.get(name, type(getattr(self, name))())
+            setattr(self, name, dict(value) if isinstance(value, dict) else value)
+
+
+def check_budget(failures: int, policy: Failures, last: str) -> None:
+    """Raises: TooManyFailures if ``failures`` is above the total budget."""
+    if failures > policy.max_failures:
+        raise TooManyFailures(
+            f"{counted(failures, 'failure')} in this epoch, more than max_failures={policy.max_failures}; the last "
+            f"one: {last}. Repair the data, or allow more with Loader(failures=uio.Failures(max_failures=…))"
+        )
