@@ -29,7 +29,7 @@ WITH_EXAMPLES = [page for page, found in BLOCKS.items() if any(b.language in RUN
 PROMISED = {  # what pages say that will be printed
     "train": " h of audio; ",
     "resume": "\n0\n48\n",
-    "decode": "\n48\n",
+    "decode": "\nU000 [",
 }
 BIN = str(Path(sys.executable).parent)
 ROOT = Path(__file__).parents[1]
