@@ -32,7 +32,7 @@ from uio_pipes.core.roles import Op
 from uio_pipes.core.stage import Stage
 
 STAGES = all_stages()
-THINNED = {"snapshot_every": 3}
+OPTIONS: tuple[dict[str, Any], ...] = {}, {"lanes": 3, "snapshot_every": 3}  # others: test_generated_graphs.py
 FINGERPRINTS = Path(__file__).parent / "golden" / "fingerprints.json"
 
 
@@ -266,7 +266,7 @@ def test_what_is_chained_is_one_kind_of_node(name: str, pipelines: list[uio.Pipe
     assert kinds.count(Deferred) == sum(isinstance(stage, Op) for stage in stages)
 
 
-@pytest.mark.parametrize("options", [{}, THINNED, {"lanes": 3}, {"lanes": 3, **THINNED}], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", STOPPED)
 def test_rest_is_identical_after_every_cut(name: str, options: dict[str, Any], pipelines: list[uio.Pipeline]) -> None:
     recorded = recording(name, options, pipelines)
@@ -313,7 +313,7 @@ def test_node_contract(name: str, lane: tuple[int, int], pipelines: list[uio.Pip
     check_node(graph(name, pipelines), *lane)
 
 
-@pytest.mark.parametrize("options", [{}, {"lanes": 3, **THINNED}], ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_rest_is_identical_in_a_fresh_process(
     options: dict[str, Any], pipelines: list[uio.Pipeline], tmp_path: Path
 ) -> None:

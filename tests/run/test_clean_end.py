@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from contract import digest, keys_of
 from corpus import Corpus
-from processes import environment
+from processes import children, environment
 
 import uio_pipes as uio
 
@@ -26,18 +26,6 @@ LIMIT = 20  # seconds after which what has not gone is a leak; nothing waits tha
 
 
 # What a process owns
-
-
-def children() -> set[int]:
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == os.getpid() and fields[0] != "Z":
-            found.add(int(stat.parent.name))
-    return found
 
 
 def descriptors() -> set[tuple[str, str]]:
