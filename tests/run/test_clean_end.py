@@ -371,6 +371,9 @@ def test_a_trainer_ends_while_a_worker_is_busy(how: str, told: str) -> None:
 INTERRUPTED = """
 import os, signal, sys, test_clean_end as here
 signal.signal(signal.SIGINT, signal.default_int_handler)  # CI may run in the background, where it is ignored
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+# Python drops what is raised in a destructor. Who has pressed Ctrl-C in vain presses it again.
+sys.unraisablehook = lambda dropped: signal.setitimer(signal.ITIMER_REAL, 0.1)
 from pathlib import Path
 from corpus import Corpus
 loader = here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())), num_workers=int(sys.argv[2]))
