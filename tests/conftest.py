@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import archive_files
 import conversation_data
 import corpus
 import cuts_corpus
@@ -249,6 +250,34 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
 
 
 @pytest.fixture(scope="session")
+def table(raw_corpus: Corpus) -> uio.Pipeline:
+    """A table that names files, with segments of some; one row is left out on purpose, and one is damaged."""
+    raw = [json.loads(line) for line in raw_corpus.list.read_text().splitlines()]
+    rows: list[dict[str, object]] = [{"audio": each["wav"], "text": each["txt"], "about": each["key"]} for each in raw]
+    cut = [{**row, "from": 0.05 * n, "to": 0.05 * n + 0.2} for n, row in enumerate(rows[:4])]
+    names = {"key": "{about}{from or ''}", "wav": "audio", "txt": "text", "start": "from", "end": "to"}
+    given = [*rows, *cut, {"audio": "", "text": "", "about": "bad"}]
+    return uio.from_table(given, fields=names, drop={"about": raw[1]["key"]}, shuffle=True)
+
+
+@pytest.fixture(scope="session")
+def archived(tmp_path_factory: pytest.TempPathFactory) -> uio.Pipeline:
+    """Tars, compressed and plain, which are read in their order: members of no, one and several rows."""
+    folder = tmp_path_factory.mktemp("archived")
+    rows: list[tuple[object, ...]] = [("id", "shard", "path", "text", "begin", "end")]
+    for shard, (suffix, count) in enumerate((("tar.gz", 5), ("tar.gz", 3), ("tar", 4), ("tar.gz", 6))):
+        members = [(f"./{shard}/{number}.wav", archive_files.tone(7 * shard + number, 1.0)) for number in range(count)]
+        archive_files.write_archive(folder / f"audio-{shard}.{suffix}", members)
+        segments = [(number, 0.3 * part) for number in range(1, count + 1) for part in range(1 + number % 3)]
+        rows += [
+            (f"{shard}-{n}-{b}", f"{shard}.{suffix}", f"{shard}/{n}.wav", f"文{n}", b, b + 0.3) for n, b in segments
+        ]
+    table = archive_files.write_table(folder / "table.tsv", rows)
+    names = {"key": "id", "wav": "path", "txt": "text", "start": "begin", "end": "end"}
+    return uio.from_table(table, fields=names, archives="audio-{shard}", stream=True, shuffle=True)
+
+
+@pytest.fixture(scope="session")
 def pipelines(
     tar: uio.Pipeline,
     raw_corpus: Corpus,
@@ -261,6 +290,8 @@ def pipelines(
     conversations: uio.Pipeline,
     texts: list[uio.Pipeline],
     parquet: uio.Pipeline,
+    table: uio.Pipeline,
+    archived: uio.Pipeline,
 ) -> list[uio.Pipeline]:
     """Pipelines that a stage's example may be built on: one for each source that delivers utterances."""
     return [
@@ -275,4 +306,6 @@ def pipelines(
         conversations,
         *texts,
         parquet,
+        table,
+        archived,
     ]

@@ -2,23 +2,29 @@
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
 from uio_pipes.core.ledger import Failures
-from uio_pipes.core.lengths import Lengths
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Lengths
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.schedule import by_step
+from uio_pipes.core.stage import Node
 from uio_pipes.core.statistics import Stats
 from uio_pipes.dsp.fbank_module import FbankModule
+from uio_pipes.formats.tables.description import Table
 from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
 from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
+from uio_pipes.run.evaluation import EvaluationLoader
+from uio_pipes.run.hf_trainer import HFTrainerMixin
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.ordered import OrderedResults
 from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
 from uio_pipes.run.trainers import Gathered, LightningLoader, gather_state, to_device
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
+from uio_pipes.sources.corpora.card import Corpus, Layout
+from uio_pipes.sources.corpora.source import from_corpus
 from uio_pipes.sources.iterable import from_iterable
 from uio_pipes.sources.kaldi.source import from_kaldi
 from uio_pipes.sources.lhotse.shar import from_lhotse_shar
@@ -27,6 +33,7 @@ from uio_pipes.sources.lists import from_raw_list, from_shard_list, list_files
 from uio_pipes.sources.mixing import interleave, mix
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
+from uio_pipes.sources.table.source import from_table
 from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed
@@ -43,17 +50,22 @@ from uio_pipes.wenet import wenet_dataset
 __all__ = [
     "BudgetFit",
     "CharTokenizer",
+    "Corpus",
     "DataError",
+    "EvaluationLoader",
     "Failures",
     "FbankModule",
     "Gathered",
+    "HFTrainerMixin",
     "HuggingFaceTokenizer",
     "JiebaSegmenter",
+    "Layout",
     "Lengths",
     "LightningLoader",
     "ListError",
     "Loader",
     "Node",
+    "OrderedResults",
     "Origin",
     "Pipeline",
     "PipelineDataset",
@@ -64,6 +76,7 @@ __all__ = [
     "SentencePieceTokenizer",
     "StateError",
     "Stats",
+    "Table",
     "TiktokenTokenizer",
     "Tokenizer",
     "TooManyFailures",
@@ -72,6 +85,7 @@ __all__ = [
     "fit_budget",
     "from_config",
     "from_conversations",
+    "from_corpus",
     "from_indexed",
     "from_iterable",
     "from_jsonl",
@@ -82,6 +96,7 @@ __all__ = [
     "from_parquet",
     "from_raw_list",
     "from_shard_list",
+    "from_table",
     "from_tar_index",
     "from_text",
     "gather_state",

@@ -364,3 +364,94 @@ def test_verify_and_index_look_at_what_the_names_say(audio: str, tmp_path: Path)
         assert open_sidecar(str(path)).info(0) == (len(wav_bytes(0)) // 2 - 22, 8000, 1)  # of the audio
         (batch,) = uio.Loader(source.decode_audio().fbank().batch(COUNT).pad())
         assert len(batch["feats"]) == COUNT
+
+
+def expressed(name: str, root: Path) -> uio.Pipeline:
+    """Three utterances whose names, times and constants are expressions over what the data have."""
+    for i in range(3):
+        (root / f"spk{i}-{i}.wav").write_bytes(wav_bytes(i))
+    paths = [str(root / f"spk{i}-{i}.wav") for i in range(3)]
+    inner = [{"said": [f" t{i} "], "ms": 1000 * (i + 1), "id": f"{i}.x"} for i in range(3)]
+    fields = {"txt": "info.said.0 | strip", "age": "info.ms | ms", "lang": "'en'", "key": "{info.id | stem}"}
+    speaker = {"speaker": r"PATH | stem | m/(.*)-/"}
+    if name in ("seekable", "stream", "index"):
+        path = with_json(root, [json.dumps(one).encode() for one in inner])
+        index_lists([str(path)])
+        names = {"txt": "json:said.0 | strip", "age": "json:ms | ms", "lang": "'en'", "speaker": "spk{key | [:1]}"}
+        return READERS[name](path, {**names, "key": "json:id | stem"})
+    if name == "from_parquet":
+        rows = [{"audio": wav_bytes(i), "info": inner[i], "path": paths[i]} for i in range(3)]
+        return uio.from_parquet(
+            parquet_corpus.write(root / "a.parquet", rows),
+            fields={**fields, "wav": "audio", "speaker": speaker["speaker"].replace("PATH", "path")},
+        )
+    if name == "from_lhotse_cuts":
+        cuts = [cut_of(root, i) for i in range(3)]
+        for i, cut in enumerate(cuts):
+            cut["id"] = f"{i}.x"
+            cut["supervisions"][0].update(custom={"said": [f" t{i} "], "ms": 1000 * (i + 1)}, speaker=f"spk{i}")
+        names = {"txt": "custom.said.0 | strip", "age": "custom.ms | ms", "lang": "'en'", "key": "id | stem"}
+        return uio.from_lhotse_cuts(write_cuts(root / "cuts.jsonl", cuts), fields=names)
+    lines = [{"audio_filepath": paths[i], "wav": paths[i], "info": inner[i]} for i in range(3)]
+    speaker = {"speaker": speaker["speaker"].replace("PATH", "audio_filepath")}
+    if name == "from_iterable":
+        return uio.from_iterable([{**line, "wav": wav_bytes(0)} for line in lines], fields={**fields, **speaker})
+    (root / "list.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return getattr(uio, name)(root / "list.json", fields={**fields, **speaker})  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["from_raw_list", "from_nemo", "from_iterable", "from_parquet", "from_lhotse_cuts", "seekable", "stream", "index"],
+)
+def test_expressions_make_fields(name: str, tmp_path: Path) -> None:
+    graph = expressed(name, tmp_path)
+    assert [(s["key"], s["txt"], s["age"], s["lang"], s["speaker"]) for s in uio.Loader(graph)] == [
+        (str(i), f"t{i}", i + 1.0, "en", f"spk{i}") for i in range(3)
+    ]
+    with pytest.raises(uio.PipelineError, match=r"fields: 'a \| no' is no expression: there is no filter 'no'"):
+        START_OF[name]({"speaker": "a | no"})
+
+
+START_OF: dict[str, Callable[[dict[str, str]], Any]] = {
+    "from_raw_list": STARTS["raw"], "from_nemo": STARTS["nemo"], "from_iterable": STARTS["iterable"],
+    "from_parquet": STARTS["parquet"], "from_lhotse_cuts": STARTS["cuts"],
+    "seekable": lambda fields: uio.from_shard_list("a.tar", fields=fields),
+    "stream": lambda fields: uio.from_shard_list("a.tar.gz", fields=fields),
+    "index": lambda fields: uio.from_tar_index("a.tar", fields=fields),
+}  # fmt: skip
+
+
+def test_expressions_over_kaldis_tables_and_metadata(tmp_path: Path) -> None:
+    given = kaldi(tmp_path)
+    graph = uio.from_kaldi(given["scp"], fields={"who": "{speaker}-{key | [:1]}", "lang": "'en'"})
+    assert [(s["key"], s["who"], s["lang"]) for s in uio.Loader(graph)] == [
+        (str(i), f"s{i}-{i}", "en") for i in range(COUNT)
+    ]
+    with pytest.raises(uio.PipelineError, match="fields must name fields that there are"):
+        uio.from_kaldi(given["scp"], fields={"who": "spk | [:1]"})
+    given = touch(tmp_path)
+    fields = {**given["fields"], "speaker": "who | upper", "lang": "'en'"}
+    assert [(s["speaker"], s["lang"]) for s in uio.Loader(uio.from_indexed(given["dirs"], fields=fields))] == [
+        (f"S{i}", "en") for i in range(COUNT)
+    ]
+
+
+@pytest.mark.parametrize("name", ["from_raw_list", "from_parquet"])
+def test_a_value_that_an_expression_does_not_fit_is_counted(name: str, tmp_path: Path) -> None:
+    rows = [{"key": str(i), "wav": wav_bytes(0), "txt": "a", "t": "1000" if i else "soon"} for i in range(3)]
+    if name == "from_parquet":
+        graph = uio.from_parquet(parquet_corpus.write(tmp_path / "a.parquet", rows), fields={"age": "t | ms"})
+    else:
+        (tmp_path / "a.wav").write_bytes(wav_bytes(0))
+        graph = uio.from_raw_list([{**row, "wav": str(tmp_path / "a.wav")} for row in rows], fields={"age": "t | ms"})
+    loader = uio.Loader(graph)
+    assert [s["age"] for s in loader] == [1.0, 1.0]
+    assert loader.stats().skipped == {"bad_value": 1}
+
+
+def test_a_column_that_an_expression_asks_for_must_be_there(tmp_path: Path) -> None:
+    rows = [{"key": "a", "wav": wav_bytes(0), "txt": "a"}]
+    graph = uio.from_parquet(parquet_corpus.write(tmp_path / "a.parquet", rows), fields={"age": "{key}-{no.x}"})
+    with pytest.raises(uio.ListError, match="has no column 'no' for age, only key, wav, txt: correct fields="):
+        list(uio.Loader(graph))

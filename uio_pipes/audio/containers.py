@@ -131,7 +131,8 @@ def wav_header(head: bytes, size: int) -> Wav | None:
 
 
 def check_length(head: bytes, size: int) -> None:
-    """Raise DataError ``truncated_audio`` if a file of ``size`` bytes is shorter than its header says."""
+    """Raise DataError ``truncated_audio`` if a file of ``size`` bytes is shorter than its header says, or ``bad_audio``
+    for one that no decoder here knows."""
     wav_header(head, size)
     told = _told(head)
     if told > size:
@@ -153,9 +154,11 @@ def _told(head: bytes) -> int:
         return int(_U64(head, 16)[0])
     if magic == b"NIST" and head[8:15].strip().isdigit():
         fields = {name: int(number) for name, number in _NIST.findall(head[: int(head[8:15])])}
-        if b"shorten" not in head[: int(head[8:15])]:  # its samples are compressed
-            frame = fields.get(b"sample_n_bytes", 0) * fields.get(b"channel_count", 1)
-            return int(head[8:15]) + fields.get(b"sample_count", 0) * frame
+        if b"shorten" in head[: int(head[8:15])]:
+            message = "the NIST sphere is compressed by shorten: unpack it (sph2pipe -f wav FILE OUT)"
+            raise DataError("bad_audio", message)
+        frame = fields.get(b"sample_n_bytes", 0) * fields.get(b"channel_count", 1)
+        return int(head[8:15]) + fields.get(b"sample_count", 0) * frame
     return 0
 
 

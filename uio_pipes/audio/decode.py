@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Hashable
+from functools import cache, lru_cache
 from pathlib import Path
 from struct import Struct
 from types import ModuleType
@@ -25,6 +25,7 @@ from uio_pipes.audio.bounds import check_channel, check_claims, check_finite, ch
 from uio_pipes.audio.codecs import CODED, decode_coded
 from uio_pipes.audio.containers import HEAD, Wav, check_length, sniff, wav_header
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
+from uio_pipes.audio.whole import whole
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import AudioInfo, open_data, regular
 
@@ -99,8 +100,9 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
             known = audio.format not in ("MP3", "MPEG") and audio.frames < _UNKNOWN
             return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
     except (soundfile.SoundFileError, TypeError) as error:
-        whole = data if isinstance(data, bytes) else Path(data).read_bytes()
-        raise _bad(error, _Ogg.of(whole, form)) from error
+        content = data if isinstance(data, bytes) else Path(data).read_bytes()
+        check_length(content[:HEAD], len(content))
+        raise _bad(error, _Ogg.of(content, form)) from error
 
 
 def decode(
@@ -126,16 +128,26 @@ def decode(
     if form in CODED:
         return _by_ffmpeg(data, form, channel, start, end)
     check_length(data[:HEAD], len(data))
-    return _by_library(io.BytesIO(with_length(data)), channel, start, end, _Ogg.of(data, form))
+    data = with_length(data) if start is None and end is None else _of_segments(data)
+    return _by_library(io.BytesIO(data), channel, start, end, _Ogg.of(data, form))
+
+
+_of_segments = lru_cache(maxsize=2)(with_length)  # of a recording whose bytes are held: all its frames are passed once
 
 
 def decode_at(
-    read: Callable[[int, int], bytes], size: int, channel: int | None, start: float | None, end: float | None
+    read: Callable[[int, int], bytes],
+    size: int,
+    key: Hashable,
+    channel: int | None,
+    start: float | None,
+    end: float | None,
 ) -> tuple[torch.Tensor, int]:
-    """Decode ``size`` bytes of which ``read(offset, count)`` returns any; of 16-bit PCM wav only the range is read."""
+    """Decode a segment of ``size`` bytes of which ``read(offset, count)`` returns any: of 16-bit PCM wav only the range
+    is read, of others all, once for neighbouring segments of the recording ``key``."""
     wav = wav_header(read(0, HEAD), size)
     if wav is None or not wav.is_pcm16:
-        return decode(read(0, size), channel, start, end)
+        return decode(whole(key, size, lambda: read(0, size)), channel, start, end)
     return _pcm16(wav, channel, start, end, read)
 
 
@@ -165,8 +177,11 @@ def decode_file(
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
         check_length(head, size)
         ogg = _Ogg(read, size) if form == "ogg" else None
-        if form == "mp3":
+        if form == "mp3" and start is None and end is None:
             return _by_library(io.BytesIO(with_length(read(0, size))), channel, start, end)
+        if form == "mp3":
+            data = whole((path, size, os.fstat(file.fileno()).st_mtime_ns), size, lambda: read(0, size))
+            return _by_library(io.BytesIO(_of_segments(data)), channel, start, end)
         file.seek(0)
         return _by_library(file.fileno(), channel, start, end, ogg)
 

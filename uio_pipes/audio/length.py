@@ -15,10 +15,11 @@ import torch
 from uio_pipes.audio.bounds import check_claims
 from uio_pipes.audio.containers import HEAD
 from uio_pipes.audio.decode import probe, probe_file
-from uio_pipes.audio.recording import Recording
+from uio_pipes.audio.recording import Channels, Recording
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Ref
+from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import is_local, open_binary, open_file
 
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
@@ -27,6 +28,13 @@ SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what i
 
 
 OTHERWISE = 'an array that is no features needs another name: in shards fields={"embedding": "npy"}, for numpy.load'
+
+
+SHORT = 0.05  # seconds
+
+
+class DeclaredSeconds(float):
+    """A duration that a table declares, of a whole recording: it may be up to 50 ms too short, and is planned so."""
 
 
 class Plan(NamedTuple):
@@ -141,6 +149,8 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
 
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
     """Read the header; None if only decoding shows the length. ``fields`` takes the bytes of remote files and pipes."""
+    if isinstance(wav, Nearby):
+        wav = wav.local
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:
@@ -150,6 +160,9 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
             return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
         with open_binary(wav) as remote:
             wav = fields["wav"] = remote.read()
+    if isinstance(wav, Channels) and wav.info is None and not isinstance(wav.stored, Piped):
+        info = audio_info(wav.stored, {})
+        wav.info = None if info is None else info._replace(channels=len(wav.channels))
     if isinstance(wav, Recording) or (isinstance(wav, Ref) and wav.info is not None):
         return wav.info
     if isinstance(wav, Piped):
@@ -167,7 +180,10 @@ def _empty() -> DataError:
 
 
 def _ticks(duration: Any) -> int:
-    """Convert seconds to ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93."""
+    """Convert seconds to ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93; what a table
+    declares, for 50 ms more."""
+    if isinstance(duration, DeclaredSeconds):
+        return _ticks(float(duration)) + ceil(SHORT * TICKS)
     if type(duration) is float and 0 <= duration < 10**7:
         whole, _, digits = repr(duration).partition(".")
         if digits.isdecimal():  # without an exponent

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from uio_pipes.audio.bounds import check_channel
 from uio_pipes.audio.decode import decode, decode_at, decode_file
+from uio_pipes.audio.whole import MOST, whole
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Payload, RandomFile, Ref
+from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import is_local, open_binary, open_file
 
 if TYPE_CHECKING:
@@ -139,13 +141,26 @@ def decoded(
         return audio.decode(channel, start, end)
     if isinstance(audio, Piped):
         audio = audio.read()
+    elif isinstance(audio, Nearby):
+        audio = audio.local
     path = is_local(audio) if isinstance(audio, str) else None
     if path is not None:
         LocalFile(path).size  # noqa: B018  a missing file has its own error
         return decode_file(path, channel, start, end)
     if isinstance(audio, Ref) and (start is not None or end is not None):
-        return decode_at(audio.read_at, audio.size, channel, start, end)
+        return _segment(audio, channel, start, end)
     if isinstance(audio, str):
         with open_binary(audio) as file:
             return decode(file.read(), channel, start, end)
     return decode(audio.read() if isinstance(audio, Ref) else bytes(audio), channel, start, end)
+
+
+def _segment(audio: Ref, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
+    """Decode a segment. ``early`` tells whether parts can be read: what is compressed in its archive is read whole."""
+    size, key = audio.size, (audio.file.path, audio.offset, audio.size)
+    in_parts = audio.early or size > MOST
+
+    def read(offset: int, count: int) -> bytes:
+        return audio.read_at(offset, count) if in_parts else whole(key, size, audio.read)[offset : offset + count]
+
+    return decode_at(read, size, key, channel, start, end)

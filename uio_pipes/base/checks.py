@@ -58,6 +58,13 @@ def require_paths(stage: str, rule: str, given: Any, remedy: str = "name a file"
     return tuple(map(os.fspath, paths))
 
 
+def require_root(stage: str, given: Any) -> str | None:
+    """Return the folder or URL at which relative paths start, or None. Raises: PipelineError."""
+    ok = given is None or (isinstance(given, (str, os.PathLike)) and bool(os.fspath(given)))
+    require(ok, stage, "root must be a folder", given, "leave it out for the default")
+    return None if given is None else os.fspath(given)
+
+
 def check_names(stage: str, name: str, value: object) -> None:
     """Raises: PipelineError unless ``value``, of the argument ``name``, lists names of fields, each once."""
     ok = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(n, str) and n for n in value)

@@ -16,7 +16,7 @@ from uio_pipes.base.urls import redact
 
 SCREEN = 2_000  # characters of the longest message
 # Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.
-NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream", "unlisted_member"])
+NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member"])
 
 
 def _told(text: str) -> str:
@@ -44,6 +44,9 @@ class ListError(UioError):
 
 class StateError(UioError):
     """A saved state does not fit; the message names the field, the old and the new value and the remedy."""
+
+
+DAMAGED = "the state is damaged: use an older checkpoint"  # the end of a StateError
 
 
 class TooManyFailures(UioError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
@@ -24,7 +25,9 @@ BINS = 12  # most bars of the histogram
 def inspect(
     paths: Annotated[
         list[str],
-        typer.Argument(help="Lists, shards, indexes, manifests, Parquet files, texts, YAML mixes, folders, URLs."),
+        typer.Argument(
+            help="Lists, shards, indexes, manifests, texts, YAML mixes, folders, URLs; NAME:FOLDER of a corpus."
+        ),
     ],
     limit: Annotated[
         int | None, typer.Option(min=1, help="Look at no more than this number of utterances of each.")
@@ -35,18 +38,21 @@ def inspect(
     allow_pipes: AllowPipes = False,
     as_json: Json = False,
 ) -> None:
-    """Show what data contain: counts, hours, durations, characters, sample rates, failures, a few samples."""
+    """See what is in data: hours, durations, characters, failures."""
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
-    from uio_pipes.prep.recognize import recognize
+    from uio_pipes.prep.common import progress_bar
+    from uio_pipes.prep.recognize import recognize_parts
     from uio_pipes.reports import inspect as look
 
     names = field_names(fields)
-    sources = [recognize(path, allow_pipes, names) for path in paths]  # an unknown one is an error before any is read
+    sources = [one for path in paths for one in recognize_parts(path, allow_pipes, names)]  # all before any is read
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
-        seen = look.inspect(source.pipeline, limit=limit, jobs=jobs)
+        with progress_bar() as bar:
+            task = bar.add_task("inspecting", total=sum(source.pipeline._count(1) or ()) or None)
+            seen = look.inspect(source.pipeline, limit=limit, jobs=jobs, told=partial(bar.advance, task))
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
         parts.append({"path": source.path, "kind": source.kind, **counts})
         total.add(seen)
@@ -147,7 +153,10 @@ def verify(
     jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
-    """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
+    """Find what is damaged in data, before a training does.
+
+    Structure, manifests, indexes, headers, texts and keys are checked. The exit code is 1 if anything is bad.
+    """
     from uio_pipes.prep.checks import WantedChecks
 
     check_reading(grouping, text)
@@ -232,16 +241,27 @@ def index(
     manifest: Annotated[
         bool, typer.Option("--manifest", help="Write the manifest of each list, even if it has one.")
     ] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Index archives that a table describes, tar.gz too, member by member.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Index again what has an index that fits.")] = False,
     jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
-    """Index tar shards by a small file for each; nothing is repacked. Lists without a manifest get one.
+    """Give shards random access and known lengths, without repacking.
 
-    TouchDatasets get checksums of their records, in a small file beside each .bin.
+    Each shard gets a small file beside it, and each list without a manifest gets one. TouchDatasets get checksums of
+    their records, in a small file beside each .bin. With --members, archives that uio.from_table reads can be read in
+    any order afterwards: tar.gz (by indexed_gzip), tar.zst, remote tars.
     """
     from uio_pipes.prep.index import index_lists
+    from uio_pipes.prep.member_index import index_archives
 
+    if members:
+        if into or manifest:
+            raise typer.BadParameter("stands alone: the index is beside the archive", param_hint="--members")
+        _indexed(index_archives(paths, jobs=jobs, force=force, follow=_follow), json)
+        return
     check_reading(grouping, text)
     keep_inputs(paths, [into])
     report = index_lists(
@@ -254,6 +274,10 @@ def index(
         manifests="all" if manifest else "missing",
         follow=_follow,
     )
+    _indexed(report, json)
+
+
+def _indexed(report: Any, json: bool) -> None:
     if json:
         print_json(report.as_dict())
     else:

@@ -16,13 +16,13 @@ from zlib import crc32
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.base.errors import DataError, PipelineError, StateError
+from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
 from uio_pipes.base.hashing import pack, unpack
+from uio_pipes.base.json_text import FLAG, OBJECT, TEXT, whole
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.lengths import Length, Pair, measure_of
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Length, Pair, measure_of
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, whole
+from uio_pipes.core.stage import Node
 
 SAMPLE_BYTES = 1500  # memory of a sample without its payload
 MARK_EVERY = 64  # samples between two snapshots of the source
@@ -218,6 +218,13 @@ def reopening() -> Iterator[None]:
     except DataError as error:
         rule = f"the shard that was being read when the state was saved cannot be read now: {error}"
         raise StateError(f"{rule}. Restore it, {OR_RESTART}") from error
+
+
+def check_stamp(url: str, old: str, new: str) -> None:
+    """Compare the stamp of a file with that in a state. Raises: StateError."""
+    if new != old:
+        rule = f"{url} changed since the state was saved: {old} then, {new} now"
+        raise StateError(f"{rule}. Restore the shard, {OR_RESTART}")
 
 
 def changed(stage: str, what: str) -> str:

@@ -4,7 +4,7 @@
 ``sentence``                   the field of that name, whatever characters it has; ``custom.texts.0``: what dots lead to
 ``'en'``                       a constant
 ``wav/{key | [:7]}/{key}.wav`` text with expressions in braces
-``a or b``                     the first of them that is there and not empty
+``a or b``                     the first of them that is there and not empty, or else the last one
 ``… | [:7]``, ``… | [0]``      a slice of a text or a list, or one item
 ``… | stem``                   of a path the name without its suffix; ``name`` with it; ``folder`` what comes before
 ``… | ms``, ``… | cs``         a time in 1/1000 or 1/100 s as seconds; ``… | / 16000`` any other unit
@@ -19,22 +19,20 @@ What is not there stays out: the value is then None, whatever follows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, PipelineError
 
-Value = Callable[[Mapping[str, Any]], Any]
-T = TypeVar("T")
-
+_Made = Callable[[Mapping[str, Any]], Any]
 _OR = re.compile(r"\s+or\s+")
-_QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+_QUOTED = re.compile(r"\s*(?:'([^']*)'|\"([^\"]*)\")(?=\s*(?:\||$)|\s+or\s)")
 _PATTERN = r"((?:\\.|[^/\\])*)/"
 _FILTER = re.compile(
     r"\s*\|\s*(?:"
     rf"m/{_PATTERN}|s/{_PATTERN}{_PATTERN}|"
-    r"\[(-?\d*)(:?)(-?\d*)\]|/\s*(\d+(?:\.\d+)?)|([a-z]+))\s*"
+    r"\[(-?\d*)(:?)(-?\d*)\]|/\s*(\d+(?:\.\d+)?)|([a-z]+))(?=\s|\||$)"
 )
 _EXAMPLE = "as in 'path | stem', 'duration | ms', '{speaker}-{id}' or \"'en'\""
 
@@ -45,7 +43,7 @@ class Expression(NamedTuple):
     text: str
     names: tuple[str, ...]
     plain: bool
-    value: Value
+    value: _Made
 
     def __call__(self, record: Mapping[str, Any]) -> Any:
         """Return its value for a record, None if that has not got it. Raises: DataError ``bad_value``."""
@@ -55,12 +53,7 @@ class Expression(NamedTuple):
 @lru_cache(maxsize=1024)
 def compiled(text: str) -> Expression:
     """Compile an expression. Raises: PipelineError."""
-    alternatives = [_piped(each, text) for each in _split(text, _OR)]
-    if len(alternatives) == 1:
-        return alternatives[0]._replace(text=text)
-    values = [each.value for each in alternatives]
-    names = tuple(dict.fromkeys(name for each in alternatives for name in each.names))
-    return Expression(text, names, False, lambda record: _first(value(record) for value in values))
+    return _Parser(text).parsed()
 
 
 def lookup(record: Mapping[str, Any], name: str) -> Any:
@@ -71,125 +64,141 @@ def lookup(record: Mapping[str, Any], name: str) -> Any:
     for part in name.split("."):
         if isinstance(value, Mapping):
             value = value.get(part)
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+        elif isinstance(value, (list, tuple)) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
         else:
             return None
     return value
 
 
-def _split(text: str, at: re.Pattern[str]) -> list[str]:
-    """Split a text where ``at`` matches outside of quotes, braces and regular expressions."""
-    pieces, begin, position = [], 0, 0
-    while position < len(text):
-        if (skipped := _closed(text, position)) > position:
-            position = skipped
-        elif found := at.match(text, position):
-            pieces.append(text[begin : found.start()])
-            begin = position = found.end()
-        else:
-            position += 1
-    return [*pieces, text[begin:]]
+class _Parser:
+    """Reads an expression from left to right: alternatives, of which each is a value with filters after it."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def parsed(self) -> Expression:
+        alternatives = [self._piped()]
+        while self._took(_OR):
+            alternatives.append(self._piped())
+        if rest := self.text[self.at :].strip():
+            raise self._wrong(f"{rest!r} is no filter, only {', '.join(_WORDS)}, [:7], / 16000, m/…/ and s/…/…/ are")
+        if len(alternatives) == 1:
+            return alternatives[0]._replace(text=self.text)
+        values = [each.value for each in alternatives]
+        return Expression(self.text, _names(alternatives), False, lambda record: _first(v(record) for v in values))
+
+    def _piped(self) -> Expression:
+        made = self._value()
+        while found := self._took(_FILTER):
+            made = made._replace(plain=False, value=_then(made.value, self._filter(found), self.text))
+        return made
+
+    def _value(self) -> Expression:
+        if quoted := self._took(_QUOTED):
+            constant = quoted[1] if quoted[1] is not None else quoted[2]
+            return Expression(constant, (), False, lambda record: constant)
+        begin, parts = self.at, list[str | Expression]()
+        while self.at < len(self.text) and self.text[self.at] != "|" and not _OR.match(self.text, self.at):
+            if self.text[self.at] == "{":
+                parts += [self.text[begin : self.at], compiled(self._braced())]
+                begin = self.at
+            else:
+                self.at += 1
+        rest = self.text[begin : self.at]
+        if parts:
+            return _template([str(parts[0]).lstrip(), *parts[1:], rest.rstrip()])
+        if not (name := rest.strip()):
+            raise self._wrong("a name is missing")
+        return Expression(name, (name,), True, lambda record: lookup(record, name))
+
+    def _braced(self) -> str:
+        """Return what is in the braces that open here, and go on after them."""
+        depth, begin = 0, self.at + 1
+        for end in range(self.at, len(self.text)):
+            depth += (self.text[end] == "{") - (self.text[end] == "}")
+            if not depth:
+                self.at = end + 1
+                return self.text[begin:end]
+        raise self._wrong("a brace is not closed")
+
+    def _took(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        if found := pattern.match(self.text, self.at):
+            self.at = found.end()
+        return found
+
+    def _filter(self, found: re.Match[str]) -> Callable[[Any], Any]:
+        match, pattern, by, first, colon, last, unit, word = found.groups()
+        if match is not None:
+            wanted = self._regex(match)
+            return lambda value: (hit[1] if wanted.groups else hit[0]) if (hit := wanted.search(str(value))) else None
+        if pattern is not None:
+            replaced, by = self._regex(pattern), by.replace(r"\/", "/")
+            try:
+                replaced.sub(by, "")
+            except (re.error, IndexError) as error:
+                raise self._wrong(f"{by!r} cannot stand for what {pattern!r} matches: {error}") from error
+            return lambda value: replaced.sub(by, str(value))
+        if unit is not None:
+            if not (divisor := float(unit)):
+                raise self._wrong("nothing can be divided by 0")
+            return lambda value: _divided(value, divisor)
+        if word is not None:
+            if word not in _WORDS:
+                raise self._wrong(f"there is no filter {word!r}, only {', '.join(_WORDS)}")
+            return _WORDS[word]
+        if colon:
+            part = slice(int(first) if first else None, int(last) if last else None)
+            return lambda value: value[part]
+        if not first:
+            raise self._wrong("the brackets are empty")
+        at = int(first)
+        return lambda value: value[at] if -len(value) <= at < len(value) else None
+
+    def _regex(self, pattern: str) -> re.Pattern[str]:
+        try:
+            return re.compile(pattern.replace(r"\/", "/"))
+        except re.error as error:
+            raise self._wrong(f"{pattern!r} is no regular expression: {error}") from error
+
+    def _wrong(self, what: str) -> PipelineError:
+        return PipelineError(f"fields: {self.text!r} is no expression: {what}; write it {_EXAMPLE}")
 
 
-def _closed(text: str, at: int) -> int:
-    """Return the end of what is quoted, in braces, or a filter at ``at``; ``at`` itself if there is nothing such."""
-    if text[at] == "{":
-        depth = 0
-        for end in range(at, len(text)):
-            depth += (text[end] == "{") - (text[end] == "}")
-            if depth == 0:
-                return end + 1
-        raise _wrong(text, "a brace is not closed")
-    found = _QUOTED.match(text, at) or _FILTER.match(text, at)
-    return found.end() if found else at
+def _names(expressions: Iterable[Expression | str]) -> tuple[str, ...]:
+    found = (name for each in expressions if isinstance(each, Expression) for name in each.names)
+    return tuple(dict.fromkeys(found))
 
 
-def _piped(text: str, whole: str) -> Expression:
-    """Compile a value with its filters."""
-    at = 0
-    while at < len(text) and text[at] != "|":
-        at = max(at + 1, _closed(text, at)) if text[at] in "{'\"" else at + 1
-    source = _head(text[:at].strip(), whole)
-    value = source.value
-    while at < len(text):
-        found = _FILTER.match(text, at)
-        if not found:
-            raise _wrong(whole, f"{text[at:].strip()!r} is no filter")
-        value, at = _then(value, _filter(found, whole), text), found.end()
-    return source if value is source.value else source._replace(plain=False, value=value)
-
-
-def _head(head: str, whole: str) -> Expression:
-    if quoted := _QUOTED.fullmatch(head):
-        constant = quoted[1] if quoted[1] is not None else quoted[2]
-        return Expression(head, (), False, lambda record: constant)
-    if "{" in head:
-        return _template(head)
-    if not head:
-        raise _wrong(whole, "a name is missing")
-    return Expression(head, (head,), True, lambda record: lookup(record, head))
-
-
-def _template(text: str) -> Expression:
-    parts: list[str | Expression] = []
-    position = begin = 0
-    while (position := text.find("{", position)) >= 0:
-        end = _closed(text, position)
-        parts += [text[begin:position], compiled(text[position + 1 : end - 1].strip())]
-        begin = position = end
-    parts.append(text[begin:])
-
+def _template(parts: list[str | Expression]) -> Expression:
     def filled(record: Mapping[str, Any]) -> str | None:
         made = [part if isinstance(part, str) else part.value(record) for part in parts]
         return None if None in made else "".join(map(str, made))
 
-    names = tuple(dict.fromkeys(name for part in parts if not isinstance(part, str) for name in part.names))
-    return Expression(text, names, False, filled)
+    return Expression("", _names(parts), False, filled)
 
 
-def _then(value: Value, apply: Callable[[Any], Any], text: str) -> Value:
+def _then(value: _Made, apply: Callable[[Any], Any], text: str) -> _Made:
     def piped(record: Mapping[str, Any]) -> Any:
         found = value(record)
         try:
             return None if found is None else apply(found)
-        except (TypeError, ValueError, AttributeError, IndexError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
             raise DataError("bad_value", f"{text!r} cannot be made of {found!r:.80}: {error}") from error
 
     return piped
 
 
-def _first(values: Any) -> Any:
-    return next((value for value in values if value is not None and value != ""), None)
+def _first(values: Iterable[Any]) -> Any:
+    value = None
+    for value in values:
+        if value is not None and value != "":
+            break
+    return value
 
 
-def _filter(found: re.Match[str], whole: str) -> Callable[[Any], Any]:
-    match, pattern, by, first, colon, last, unit, word = found.groups()
-    if match is not None:
-        wanted = _regex(match, whole)
-        return lambda value: (hit[1] if wanted.groups else hit[0]) if (hit := wanted.search(str(value))) else None
-    if pattern is not None:
-        replaced = _regex(pattern, whole)
-        return lambda value: replaced.sub(by, str(value))
-    if unit is not None:
-        return lambda value: float(value) / float(unit)
-    if word is not None:
-        if word not in _WORDS:
-            raise _wrong(whole, f"there is no filter {word!r}, only {', '.join(_WORDS)}")
-        return _WORDS[word]
-    if colon:
-        part = slice(int(first) if first else None, int(last) if last else None)
-        return lambda value: value[part]
-    if not first:
-        raise _wrong(whole, "the brackets are empty")
-    return lambda value: value[int(first)]
-
-
-def _regex(pattern: str, whole: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern.replace(r"\/", "/"))
-    except re.error as error:
-        raise _wrong(whole, f"{pattern!r} is no regular expression: {error}") from error
+def _divided(value: Any, by: float) -> float | None:
+    return None if value == "" else float(value) / by
 
 
 def _stem(path: str) -> str:
@@ -198,8 +207,8 @@ def _stem(path: str) -> str:
 
 
 _WORDS: dict[str, Callable[[Any], Any]] = {
-    "ms": lambda value: float(value) / 1000,
-    "cs": lambda value: float(value) / 100,
+    "ms": lambda value: _divided(value, 1000),
+    "cs": lambda value: _divided(value, 100),
     "stem": lambda value: _stem(str(value)),
     "name": lambda value: str(value).rpartition("/")[2],
     "folder": lambda value: str(value).rpartition("/")[0],
@@ -207,7 +216,3 @@ _WORDS: dict[str, Callable[[Any], Any]] = {
     "lower": lambda value: str(value).lower(),
     "upper": lambda value: str(value).upper(),
 }
-
-
-def _wrong(text: str, what: str) -> PipelineError:
-    return PipelineError(f"fields: {text!r} is no expression: {what}; write it {_EXAMPLE}")

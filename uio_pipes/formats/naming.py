@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_whole, require
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.formats.expressions import Expression, compiled
 
 
 def finding(reason: str, message: str, url: str, key: str = "", offset: int | None = None) -> DataError:
@@ -44,8 +46,8 @@ Renames = FieldNames | Mapping[str, str] | None
 
 
 def names_of(stage: str, fields: Mapping[str, str] | None, members: bool = False) -> FieldNames:
-    """Check ``fields``, names by the names that they have in the data; ``members``: these are suffixes of members of
-    shards. Raises: PipelineError."""
+    """Check ``fields``, names by the names or :mod:`expressions <uio_pipes.formats.expressions>` that they have in the
+    data; ``members``: these are suffixes of members of shards. Raises: PipelineError."""
     ok = fields is None or (
         isinstance(fields, Mapping) and all(isinstance(n, str) and n for pair in fields.items() for n in pair)
     )
@@ -56,14 +58,25 @@ def names_of(stage: str, fields: Mapping[str, str] | None, members: bool = False
     for theirs in () if members or fields is None else fields.values():
         rule, inside = "json:NAME is a field of KEY.json in a shard, and these data have no such members", theirs[5:]
         require(not theirs.startswith("json:"), stage, rule, theirs, f"name the field itself, {inside!r}")
+    for theirs in () if fields is None else fields.values():
+        reads(stage, theirs)
     return () if fields is None else tuple(fields.items())
+
+
+def reads(stage: str, theirs: str) -> tuple[str, ...]:
+    """Return the names of the fields that an expression reads. Raises: PipelineError if it is none."""
+    try:
+        return compiled(theirs).names
+    except PipelineError as error:
+        raise PipelineError(f"{stage}: {error}") from error
 
 
 def check_given(stage: str, fields: Mapping[str, str] | None, there: Collection[str]) -> None:
     """Raises: PipelineError if ``fields`` names a field that these data, which have those of ``there``, cannot have."""
     for theirs in (fields or {}).values():
         rule = f"fields must name fields that there are ({', '.join(there)})"
-        require(theirs in there, stage, rule, theirs, "ours come first: {ours: theirs}")
+        for name in reads(stage, theirs):
+            require(name in there, stage, rule, name, "ours come first: {ours: theirs}")
 
 
 def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt") -> str:
@@ -77,14 +90,44 @@ def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt"
     return named or (usual if text is None else text)
 
 
-def renamed(fields: Mapping[str, Any], names: Renames) -> dict[str, Any]:
-    """Return ``fields`` under our names. One that is not there stays out, even if another has our name; others keep
-    their names."""
+def renamed(fields: Mapping[str, Any], names: Renames, record: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return ``fields`` under our names, or with what expressions make of them, or of all that a ``record`` has. One
+    that is not there stays out, even if another has our name; others keep their names, and so do those that expressions
+    read.
+
+    Raises: DataError ``bad_value``.
+    """
     if not names:
         return dict(fields)
-    pairs = pairs_of(names)
-    taken = {name for pair in pairs for name in pair}
-    return {**{n: v for n, v in fields.items() if n not in taken}, **{o: fields[t] for o, t in pairs if t in fields}}
+    wanted = _wanted(pairs_of(names))
+    found = {name: value for name, value in fields.items() if name not in wanted.taken}
+    for ours, theirs in wanted.pairs:
+        if theirs in fields:
+            found[ours] = fields[theirs]
+    for ours, made in wanted.made:
+        if made.text not in fields and (value := made.value(fields if record is None else record)) is not None:
+            found[ours] = value
+    return found
+
+
+class _Wanted(NamedTuple):
+    """Names of fields: those ``taken`` from the others, all ``pairs``, and of these the expressions."""
+
+    taken: frozenset[str]
+    pairs: FieldNames
+    made: tuple[tuple[str, Expression], ...]
+
+
+def has_expressions(names: Renames) -> bool:
+    """Return whether some of the names are expressions, or lead into nested fields."""
+    return bool(names) and bool(_wanted(pairs_of(names)).made)
+
+
+@lru_cache(maxsize=256)
+def _wanted(pairs: FieldNames) -> _Wanted:
+    expressions = [(ours, compiled(theirs)) for ours, theirs in pairs]
+    made = tuple((ours, each) for ours, each in expressions if not each.plain or "." in each.text)
+    return _Wanted(frozenset(name for pair in pairs for name in pair), pairs, made)
 
 
 def pairs_of(names: Renames) -> FieldNames:
@@ -98,13 +141,3 @@ def check_text(fields: Mapping[str, Any], names: Renames, place: str = "") -> No
     if asked is not None and fields.get("txt") is None:
         message = f"there is no {asked}, which `fields` names for txt, only {', '.join(fields)}"
         raise DataError("missing_text", message, url=place, member=str(fields.get("key", "")))
-
-
-def nested(fields: Mapping[str, Any], name: str) -> Any:
-    """Return the field ``name``, or else what its dots lead to, as in "info.texts.whisper"; None if it is not there."""
-    if (value := fields.get(name)) is not None or "." not in name:
-        return value
-    value = fields
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value

@@ -38,7 +38,8 @@ class Decompressor(Protocol):
 DecompressStep = Callable[[Any, bytes], tuple[bytes, bytes, bool]]
 
 
-def _zlib_step(frame: Any, data: bytes) -> tuple[bytes, bytes, bool]:
+def zlib_step(frame: Any, data: bytes) -> tuple[bytes, bytes, bool]:
+    """Feed ``data`` to zlib's decompressor: the step of gzip."""
     piece = frame.decompress(data, PIECE)
     rest = b"" if frame.eof else frame.unconsumed_tail
     return piece, rest, not frame.eof and (bool(rest) or len(piece) >= PIECE)
@@ -106,7 +107,7 @@ class Format(NamedTuple):
 
 _SKIPPABLE = tuple(bytes([byte]) + b"\x2a\x4d\x18" for byte in range(0x50, 0x60))  # pzstd writes such frames
 _FORMATS = (
-    Format("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31), _zlib_step),
+    Format("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31), zlib_step),
     Format("zstd", (_ZSTD, *_SKIPPABLE), (".zst",), _ZstdFrame, _ZstdFrame.step, lambda frame: bool(frame.checks)),
     Format("bzip2", (b"BZh",), (".bz2",), bz2.BZ2Decompressor, _library_step),
     Format(
@@ -154,10 +155,11 @@ class Decompressed(Iterator[bytes]):
     Attributes:
         sound: bytes that came from frames that ended well.
         unchecked: whether a frame had no checksum of its content.
+        frame: where the frame begins that is being read, in the file and in the content.
     """
 
     def __init__(self, raw: Callable[[int], bytes], form: Format, url: str) -> None:
-        self.sound, self.unchecked = 0, False
+        self.sound, self.unchecked, self.frame = 0, False, (0, 0)
         self._raw, self._form, self._url = raw, form, url
         self._fed = self._made = 0
         self._data = b""  # compressed data not yet used
@@ -183,6 +185,7 @@ class Decompressed(Iterator[bytes]):
         if not self._form.begins(self._data):
             raise self._corrupt(f"{self._data[:8]!r} follows the end of a frame")
         frame, held, size = self._form.decompressor(), list[bytes](), 0
+        self.frame = self._fed - len(self._data), self._made
         while not frame.eof:
             for piece in self._step(frame):
                 held.append(piece)

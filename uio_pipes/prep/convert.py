@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from uio_pipes.audio.length import audio_info
 from uio_pipes.audio.recording import Recording
@@ -22,27 +22,27 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import window
 from uio_pipes.base.urls import counted
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.node import Node
 from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Node
 from uio_pipes.formats.naming import TEXTLESS
-from uio_pipes.io.local import AudioInfo, Ref
+from uio_pipes.io.local import Ref, open_data
 from uio_pipes.io.lookahead import Whole
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.nearby import Nearby
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common import Noting, follow
 from uio_pipes.prep.pack import WHOLE
 from uio_pipes.prep.reading.data_list import count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.cutting import FileForm, frames_of, to_int16
+from uio_pipes.prep.writing.cuts import CutsPart, Referred, recording_of
+from uio_pipes.prep.writing.cutting import FileForm, Form, to_int16, whole_file
 from uio_pipes.prep.writing.files import Folder, write_to
 from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures, write_shard_list
-from uio_pipes.prep.writing.shards import Converted, Part, RawPart, TarPart, open_part
+from uio_pipes.prep.writing.shards import Converted, Kept, Part, RawPart, TarPart, open_part
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.sources.lhotse.stored import StoredArray
 from uio_pipes.sources.lhotse.transforms import samples_in
-from uio_pipes.sources.nemo.table import Nearby
 
 To = Literal["indexed", "shards", "raw", "cuts"]
 _NAMES = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar", "raw": "wav-{:05d}", "cuts": "cuts-{:05d}"}
@@ -76,7 +76,7 @@ def convert(
     to: To = "indexed",
     per_part: int = 5000,
     resample: int | None = None,
-    form: FileForm = "wav",
+    form: Form = "wav",
     compress: bool = False,
     list_path: str | None = None,
     fields: Mapping[str, str] | None = None,
@@ -88,8 +88,8 @@ def convert(
 
     Mono, 16 bits, the first channel; but cuts refer to audio that is a file of its own, and only other audio is
     written (all of it with ``resample``). ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: of
-    audio files in shards, raw lists and cuts. ``compress``: shards, with zstd and checksums. ``list_path``: the list
-    written at the end, by default :func:`list_name` in OUT.
+    audio files in shards, raw lists and cuts; "as-is", in shards: whole files unchanged. ``compress``: shards, with
+    zstd and checksums. ``list_path``: the list written at the end, by default :func:`list_name` in OUT.
     ``fields``: names that fields have in the data, by ours. ``needs_text``: False if utterances may have no transcript;
     those of cuts may have none anyway. ``jobs``: threads that decode.
     ``allow_pipes``: run the commands in a Kaldi folder's ``wav.scp``.
@@ -109,7 +109,9 @@ def convert(
         settings |= ({"fields": fields} if fields else {}) | ({} if needs_text else {"text": ""})
         name = _NAMES[to] + (".zst" if compress and to == "shards" else "")
         journal.take_over({"source": fingerprint, **settings, **({"name": name} if name != _NAMES[to] else {})})
-        work = _Work(pipeline, folder, journal, to, per_part, form, name, needs_text)
+        as_is = form == "as-is" and to == "shards"
+        file_form: FileForm = "flac" if form == "flac" else "wav"
+        work = _Work(pipeline, folder, journal, to, per_part, file_form, name, needs_text, as_is)
         with one_thread():
             work.run(resample, jobs, _total(known))
         return work.finish(target, source)
@@ -132,12 +134,13 @@ def _total(source: Recognized) -> int | None:
 class _Work:
     def __init__(
         self, pipeline: Pipeline, folder: Folder, journal: Journal, to: To, per_part: int, form: FileForm, name: str,
-        needs_text: bool,
+        needs_text: bool, as_is: bool,
     ) -> None:  # fmt: skip
+        self.as_is = as_is
         self.pipeline, self.folder, self.journal, self.needs_text = pipeline, folder, journal, needs_text
         self.to, self.per_part, self.form, self.name = to, per_part, form, name
         self.ledger = Noting()
-        self.make: Callable[[Sample], Converted | Referred | DataError] = partial(_decode, needs_text=needs_text)
+        self.make: Callable[[Sample], Converted | Kept | Referred | DataError] = partial(_decode, needs_text=needs_text)
         self.dropped: set[str] = set()
         self.names: list[str] = []
 
@@ -149,6 +152,8 @@ class _Work:
             self.make = _refer if resample is None else partial(_decode, needs_text=False)
         elif self.to == "shards":
             self.make = partial(_decode, needs_text=self.needs_text, keeps=TarPart.keeps)
+            if self.as_is:
+                self.make = partial(_keep, needs_text=self.needs_text, sample_rate=resample)
         node = graph._nodes(Lane(self.ledger, needs_text=self.needs_text))
         node.reset(None)
         with ThreadPoolExecutor(jobs) as pool:
@@ -234,8 +239,6 @@ def _samples(node: Node, count: int) -> Iterator[Sample]:
 # One utterance from one form to the other
 
 _OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
-_OF_SPEECH = ("speaker", "language", "gender")
-_NOT_CUSTOM = frozenset(["key", "wav", "txt", "sample_rate", "supervisions", *_OF_SPEECH])
 _IN_SHAR = "shar"
 _DATA = (Recording, StoredArray)  # which no form has a place for, except as the utterance's own audio
 
@@ -256,6 +259,22 @@ def _decode(sample: Sample, *, needs_text: bool = True, keeps: frozenset[str] | 
         return Converted(metadata, to_int16(sample["wav"][0].numpy()), dropped)
     except Exception as error:
         return _failure_of(sample, error)
+
+
+def _keep(sample: Sample, *, needs_text: bool, sample_rate: int | None) -> Converted | Kept | DataError:
+    """Return an utterance with its audio file as it is, or decoded where it is no whole file; or its failure."""
+    wav, decode = sample.fields.get("wav"), partial(_decode, needs_text=needs_text, keeps=TarPart.keeps)
+    if isinstance(wav, Recording) or not isinstance(wav, (str, bytes, Ref)) or {"start", "end"} & sample.fields.keys():
+        return decode(sample)
+    try:
+        audio = whole_file(wav.read() if isinstance(wav, Ref) else open_data(wav).read(), sample.url, sample_rate)
+        if audio is None:
+            return decode(sample)
+        sample.read([name for name in sample.fields.keys() & TarPart.keeps if name != "wav"])
+        metadata, dropped = _metadata_of(sample, sample.url, 0, needs_text)
+    except Exception as error:
+        return _failure_of(sample, error)
+    return Kept(metadata, audio, dropped)
 
 
 def _failure_of(sample: Sample, error: Exception) -> DataError:
@@ -286,21 +305,6 @@ def _metadata_of(sample: Sample, where: str, sample_rate: int, needs_text: bool)
     return known, dropped
 
 
-class Referred(NamedTuple):
-    """An utterance whose audio stays where it is: from ``first`` on, ``samples`` of the recording of a manifest."""
-
-    metadata: dict[str, Any]
-    dropped: list[str]
-    recording: dict[str, Any]
-    channels: list[int]
-    first: int
-    samples: int
-
-    @property
-    def frames(self) -> int:
-        return frames_of(self.samples, int(self.recording["sampling_rate"]))
-
-
 def _refer(sample: Sample) -> Converted | Referred | DataError:
     """Return an utterance with a reference to its audio file, or decoded if it has none; or its failure."""
     try:
@@ -309,7 +313,7 @@ def _refer(sample: Sample) -> Converted | Referred | DataError:
             own = all(source["type"] != _IN_SHAR for source in wav.manifest["sources"])
             found = (dict(wav.manifest), wav.channels, wav.info) if own else None
         elif isinstance(wav, (str, Whole, Nearby)):
-            found = _of_file(wav, audio_info(wav, dict(fields)))
+            found = recording_of(wav, audio_info(wav, dict(fields)))
         else:
             found = None
         if found is None:
@@ -322,60 +326,3 @@ def _refer(sample: Sample) -> Converted | Referred | DataError:
     except Exception as error:
         return _failure_of(sample, error)
     return Referred(metadata, dropped, recording, channels, first, last - first)
-
-
-def _of_file(wav: str | Ref, info: AudioInfo | None) -> tuple[dict[str, Any], list[int], AudioInfo] | None:
-    """Return the manifest of an audio file; None if only decoding shows its length."""
-    if info is None:
-        return None
-    path = wav.file.path if isinstance(wav, Ref) else wav
-    return _manifest(is_local(path) or path, is_local(path) is not None, info), [0], info
-
-
-def _manifest(path: str, local: bool, info: AudioInfo) -> dict[str, Any]:
-    """Return the manifest of a recording, as Lhotse writes it."""
-    channels = list(range(info.channels))
-    return {
-        "id": path,
-        "sources": [{"type": "file" if local else "url", "channels": channels, "source": path}],
-        "sampling_rate": info.sample_rate,
-        "num_samples": info.samples,
-        "duration": info.samples / info.sample_rate,
-        "channel_ids": channels,
-    }
-
-
-def _cut_of(one: Referred) -> dict[str, Any]:
-    """Return the cut of an utterance, as Lhotse writes it: without supervisions if nobody knows what is said, or by
-    whom."""
-    known, recording = one.metadata, one.recording
-    rate = recording["sampling_rate"]
-    duration = one.samples / rate
-    channel: Any = one.channels[0] if len(one.channels) == 1 else one.channels
-    spoken = {"text": known["txt"]} if "txt" in known else {}
-    spoken |= {name: known[name] for name in _OF_SPEECH if isinstance(known.get(name), str)}
-    whole = {"recording_id": recording["id"], "start": 0.0, "duration": duration, "channel": channel}
-    said = known.get("supervisions") or ([{"id": known["key"], **whole, **spoken}] if spoken else [])
-    theirs = {name for one in said for name in one.get("custom") or ()}
-    custom = {name: value for name, value in known.items() if name not in _NOT_CUSTOM | theirs}
-    return {
-        "id": known["key"],
-        "start": one.first / rate,
-        "duration": duration,
-        "channel": channel,
-        "supervisions": said,
-        "recording": recording,
-        **({"custom": custom} if custom else {}),
-        "type": "MonoCut" if len(one.channels) == 1 else "MultiCut",
-    }
-
-
-class CutsPart(RawPart):
-    """A folder of audio files, as far as they are not elsewhere, and the lines of the manifest of cuts."""
-
-    def store(self, one: Converted | Referred) -> None:
-        if isinstance(one, Converted):
-            info = AudioInfo(len(one.samples), int(one.metadata["sample_rate"]), 1)
-            recording = _manifest(self.write_audio(one), self.out.path is not None, info)
-            one = Referred(one.metadata, one.dropped, recording, [0], 0, info.samples)
-        self.write_line(_cut_of(one))

@@ -15,7 +15,7 @@ from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.formats.naming import finding
 from uio_pipes.formats.tar.checks import identity
-from uio_pipes.formats.tar.fields import payloads_under, text_of, under_our_names
+from uio_pipes.formats.tar.fields import member_of, payloads_under, text_of, under_our_names
 from uio_pipes.formats.tar.index import FRAME_RATE, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
 from uio_pipes.formats.tar.members import BLOCK
 from uio_pipes.formats.tar.reader import (
@@ -100,7 +100,7 @@ class Scanning:
         self._before = identity(url, access)
         self._file = _Counted(open_binary(url, access))
         source: Any = _Placing(self._file, url)  # type: ignore[arg-type]
-        self._reader = TarReader(url, source, grouping, text=text.partition(":")[0], payloads=payloads_under(names))
+        self._reader = TarReader(url, source, grouping, text=member_of(text), payloads=payloads_under(names))
         self._columns = _Columns()
         self.errors: list[DataError] = []
         self.bad: list[DataError] = []

@@ -13,10 +13,10 @@ from uio_pipes.base.processes import as_done
 from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
-from uio_pipes.formats.lists.table import Table
+from uio_pipes.formats.lists.table import ItemTable, found_by
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checks import Checked, Share, WantedChecks, verify_lines, verify_records, verify_shard
-from uio_pipes.prep.duplicates import duplicates, listed_twice
+from uio_pipes.prep.common import duplicates, listed_twice
 from uio_pipes.prep.index import PRELOAD
 from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize
@@ -68,10 +68,11 @@ def verify(
     given = tuple(path for path in paths if path not in records)
     known = [_known(path, allow_pipes, wanted) for path in records]
     folders = [_share(one, wanted) for one in known]
-    table = Table(given, access) if given else None
+    table = ItemTable(given, access) if given else None
     entries = list(table.entries()) if table else []
     shards, lines, indexed = _sorted(entries, only, wanted)
     manifests = {name: read_manifest(name, access) or {} for name in table.lists} if table else {}
+    manifests = {name: {found_by(url, name): e for url, e in found.items()} for name, found in manifests.items()}
     told = {url: entry for manifest in reversed(manifests.values()) for url, entry in manifest.items()}  # the first one
     tasks: list[Task] = [((at, 1), (verify_shard, url, told.get(url), wanted, access)) for at, url in shards.items()]
     tasks += _of_lines(lines, wanted, access)
@@ -192,7 +193,7 @@ def confirm(
     """Check only the shards and lists that the entries name; but if one is of a duplicate key, also the headers of all
     others, since its twin may be anywhere. Raises: ListError."""
     homes = frozenset(home(entry.get("url", "")) for entry in entries)
-    listed = list(Table(tuple(paths), access).entries())
+    listed = list(ItemTable(tuple(paths), access).entries())
     if any(names_folder(item) for item, _ in listed):
         raise ListError(
             "shards and raw lists can be looked at again by --confirm; verify TouchDatasets anew, as a whole"

@@ -19,7 +19,7 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.roles import Source
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
-from uio_pipes.formats.lists.table import Parts, Table
+from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import Renames, finding, transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Indexed, against_manifest, identity, open_sidecars
 from uio_pipes.formats.tar.fields import as_fields, check_members
@@ -30,7 +30,7 @@ from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
-from uio_pipes.stages.reading.listing import ListFiles
+from uio_pipes.stages.reading.loading import ListFiles
 
 TICKS = 16_000  # lengths are compared in samples at this rate
 
@@ -169,7 +169,7 @@ def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: s
 
     Raises: ListError.
     """
-    table = Table(paths, access)
+    table = ItemTable(paths, access)
     shards = open_sidecars([table[i] for i in range(len(table))], access, folder)
     for number, shard in enumerate(shards):
         expected, errors = table.expected(number), shard.index.errors

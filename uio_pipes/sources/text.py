@@ -18,7 +18,7 @@ from uio_pipes.base.urls import AnyPath, counted, name_of, redact
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, verbatim
 from uio_pipes.formats.lists.lines import Block, Lines
-from uio_pipes.formats.lists.table import JsonRecords, Table, key_of
+from uio_pipes.formats.lists.table import ItemTable, JsonRecords, key_of
 from uio_pipes.formats.naming import FieldNames, names_of, transcript
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
@@ -65,7 +65,7 @@ class TextLines(Lines):
         return np.ones(len(starts), np.bool_)
 
 
-class TextFiles(Table):
+class TextFiles(ItemTable):
     """The lines of one or several texts, in their order."""
 
     direct: ClassVar[tuple[str, ...]] = ()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.formats.lists import lines as module
 from uio_pipes.formats.lists.lines import Lines
-from uio_pipes.formats.lists.table import Table
+from uio_pipes.formats.lists.table import ItemTable
 
 PIECES = [
     "a",
@@ -72,9 +72,9 @@ def test_the_digest_is_that_of_the_items_however_they_are_written(tmp_path: Path
     plain, spaced = tmp_path / "plain.list", tmp_path / "spaced.list"
     plain.write_text("".join(f"/data/{i}.tar\n" for i in range(50)))
     spaced.write_text("# head\n" + "".join(f"  /data/{i}.tar \r\n\n" for i in range(50)))
-    assert Table((str(plain),)).digest == Table((str(spaced),)).digest
-    assert Table((str(plain),)).digest != Table((str(plain), str(plain))).digest
-    assert Table(tuple(f"/data/{i}.tar" for i in range(50))).digest == Table((str(plain),)).digest
+    assert ItemTable((str(plain),)).digest == ItemTable((str(spaced),)).digest
+    assert ItemTable((str(plain),)).digest != ItemTable((str(plain), str(plain))).digest
+    assert ItemTable(tuple(f"/data/{i}.tar" for i in range(50))).digest == ItemTable((str(plain),)).digest
 
 
 @pytest.mark.usefixtures("small")

@@ -10,14 +10,14 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.lists.table import Table
+from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.tar.members import Member, TarMembers
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, split_name
 from uio_pipes.io.local import Payload
 from uio_pipes.io.stream import open_source
 
 
-class ClipTable(Table):
+class ClipTable(ItemTable):
     """Lists of audio files or shards of them; audio files themselves may be named too."""
 
     direct = (*ARCHIVES, *(f".{s}" for s in AUDIO_SUFFIXES), *(f".{s.upper()}" for s in AUDIO_SUFFIXES))
@@ -33,7 +33,7 @@ class ClipPlace(NamedTuple):
     end: float | None = None
 
 
-def parse(table: Table, number: int) -> ClipPlace | str:
+def parse(table: ItemTable, number: int) -> ClipPlace | str:
     """Parse a line: return the name of a shard, or the place of an audio file.
 
     An audio file is named alone, after a key (as in Kaldi), or as ``wav`` of a JSON object.

@@ -31,14 +31,14 @@ def opened(name: str, what: str, in_memory: int, access: Access | None = None) -
             return b"", file
         with file:
             pieces = Decompressed(file.read, form, name) if form else iter(lambda: file.read(CHUNK), b"")
-            return _kept(pieces, in_memory)
+            return kept(pieces, in_memory)
     except (DataError, OSError) as error:
         message = error.message if isinstance(error, DataError) else error.strerror
         raise ListError(f"cannot read {what} {name}: {message}") from error
 
 
-def _kept(pieces: Iterator[bytes], in_memory: int) -> tuple[bytes, BinaryIO | None]:
-    """Return all ``pieces`` in memory, or if they are more, in a temporary file without a name."""
+def kept(pieces: Iterator[bytes], in_memory: int) -> tuple[bytes, BinaryIO | None]:
+    """Return all ``pieces`` in memory, or if they are more bytes than that, in a temporary file without a name."""
     held = bytearray()
     for piece in pieces:
         held += piece

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
 
@@ -38,29 +39,62 @@ class Rows(Protocol):
         """Yield all rows in their order, faster than one by one."""
 
 
+class ChainedRows:
+    """The rows of several tables, one after the other."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self._parts = parts
+        self._firsts = [0, *accumulate(map(len, parts))]
+        self.files = [file for part in parts for file in part.files]
+        self.digest = "+".join(part.digest for part in parts)
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    def row(self, number: int) -> Row:
+        part, within = self._find(number)
+        return part.row(within)
+
+    def place(self, number: int) -> str:
+        part, within = self._find(number)
+        return part.place(within)
+
+    def file(self, number: int) -> str:
+        part, within = self._find(number)
+        return part.file(within)
+
+    def scan(self) -> Iterator[Row | DataError]:
+        return chain.from_iterable(part.scan() for part in self._parts)
+
+    def _find(self, number: int) -> tuple[Rows, int]:
+        at = bisect_right(self._firsts, number) - 1
+        return self._parts[at], number - self._firsts[at]
+
+
 class RowIndex:
     """The numbers of rows by a value of theirs: 8 bytes a row, of which the lower bits are the row's number and the
     others a hash of the value. So a number that is found must be compared with its row."""
 
     def __init__(self, values: Iterator[str | None], count: int) -> None:
         """``values``: of all rows in their order, None for a row that is not to be found. ``count``: how many."""
-        self._mask = np.uint64((1 << max(1, count.bit_length())) - 1)
+        self._mask = (1 << max(1, count.bit_length())) - 1
         hashes = np.fromiter(((hash(v) & _ALL if v is not None else _ALL) for v in values), np.uint64, count)
-        hashes &= ~self._mask
+        hashes &= ~np.uint64(self._mask)
         hashes |= np.arange(count, dtype=np.uint64)
         hashes.sort()
-        self._packed = hashes
+        self._packed = hashes.data  # of which bisect makes numbers faster than numpy finds one
 
     def __len__(self) -> int:
         return len(self._packed)
 
-    def find(self, value: str) -> npt.NDArray[np.uint64]:
+    def find(self, value: str) -> list[int]:
         """Return the numbers of the rows that may have this value, in their order."""
-        first = np.uint64(hash(value) & _ALL) & ~self._mask
-        begin, end = np.searchsorted(self._packed, (first, first | self._mask), side="left")
-        if end < len(self._packed) and self._packed[end] == first | self._mask:
-            end += 1
-        return self._packed[begin:end] & self._mask
+        first, found = hash(value) & _ALL & ~self._mask, list[int]()
+        at = bisect_left(self._packed, first)
+        while at < len(self._packed) and (one := self._packed[at]) <= first | self._mask:
+            found.append(one & self._mask)
+            at += 1
+        return found
 
 
 _ALL = (1 << 64) - 1
@@ -104,7 +138,7 @@ class JoinedRows:
     def _joined(self, row: Row) -> Row:
         value = self._by(row)
         for number in () if value is None else self._index.find(value):
-            other = self.other.row(int(number))
+            other = self.other.row(number)
             if self._to(other) == value:
                 return {**other, **row}
         return row

@@ -3,27 +3,29 @@ place of every sixteenth is kept."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, opened
+from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, kept, opened
+from uio_pipes.formats.tables.cutting import Cutter, RowBounds
 from uio_pipes.formats.tables.rows import Row
 from uio_pipes.io.access import Access
 
 IN_MEMORY = 1 << 22  # bytes: longer tables stay on disk
-_QUOTED_LINES = 100  # that a quoted value may go over
+_UTF_8 = ("utf-8", "utf-8-sig", "ascii")
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class TextForm(NamedTuple):
@@ -31,8 +33,8 @@ class TextForm(NamedTuple):
 
     Attributes:
         separator: text between values; None for any number of blanks and tabs, "" if a line is one value.
-        header: True if the first line of a file has the names of the columns, or these names. The last one of given
-            names has the rest of the line if values are separated by None or by one blank.
+        header: True if the first line of a file has the names of the columns, False if they are numbers, or the names.
+            The last one of given names has the rest of the line if values are separated by None.
         quoted: whether values may be in double quotes, as in CSV.
         escape: character before one that is meant literally. "" if there is none.
         comment: what lines to ignore begin with. "" if there are none.
@@ -51,18 +53,35 @@ class TextForm(NamedTuple):
     @property
     def takes_rest(self) -> bool:
         """True if the last column has the rest of the line."""
-        return self.separator in (None, " ") and not isinstance(self.header, bool)
+        return self.separator is None and isinstance(self.header, tuple)
+
+    def cells(self, text: str, count: int) -> list[str]:
+        """Return the values of a line of ``count`` columns; 0 for any number of them. Raises: csv.Error."""
+        if (self.quoted and '"' in text) or (self.escape and self.escape in text):
+            quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
+            options: Any = {"delimiter": self.separator or ",", "quoting": quoting, "escapechar": self.escape or None}
+            return next(csv.reader([text], **options), [])
+        if self.separator == "":
+            return [text.strip()]
+        if self.takes_rest and count:
+            cells = text.split(None, count - 1)
+            cells[-1] = cells[-1].rstrip()
+            return [*cells, *[""] * (count - len(cells))]
+        return text.split(self.separator)
+
+
+ReadTable = tuple[str, bytes, BinaryIO | None]  # name, content, or a file that holds it
 
 
 class TextRows:
     """The rows of text tables, one after the other; see :class:`~uio_pipes.formats.tables.rows.Rows`.
 
-    ``files``: paths, URLs, or pairs of a name and the bytes of a table that is in an archive.
+    ``files``: paths, URLs, or what has been read already: a name with the content in memory, or b"" and a file.
 
     Raises: ListError if a table is missing, is no text, has no header, or has no rows; or a row has more than 4 MiB.
     """
 
-    def __init__(self, files: Sequence[str | tuple[str, bytes]], form: TextForm, access: Access | None = None) -> None:
+    def __init__(self, files: Sequence[str | ReadTable], form: TextForm, access: Access | None = None) -> None:
         self.form = form
         self._parts = [_Part(each, form, access) for each in files]
         self.files = [part.name for part in self._parts]
@@ -79,7 +98,7 @@ class TextRows:
 
     def row(self, number: int) -> Row:
         part, within = self._find(number)
-        found = _block(part, within // STEP)[within % STEP]
+        found = part.parse(_block(part, within // STEP)[within % STEP][1])
         if isinstance(found, DataError):
             raise found.at(part.place(within))
         return found
@@ -93,108 +112,134 @@ class TextRows:
 
     def scan(self) -> Iterator[Row | DataError]:
         for part in self._parts:
-            for block in range(part.blocks):
-                yield from part.parsed(block)
+            yield from map(part.parse, part.lines())
 
     def _find(self, number: int) -> tuple[_Part, int]:
         if not 0 <= number < len(self):
             raise IndexError(number)
-        at = bisect_right(self._firsts, number) - 1
+        at = bisect_right(self._firsts, number) - 1 if len(self._parts) > 1 else 0
         return self._parts[at], number - self._firsts[at]
 
 
 @lru_cache(maxsize=256)
-def _block(part: _Part, number: int) -> list[Row | DataError]:
-    return part.parsed(number)
+def _block(part: _Part, number: int) -> list[tuple[int, bytes]]:
+    return part.block(number)
 
 
 class _Part:
     """The rows of one file, sixteen of them a block."""
 
-    def __init__(self, file: str | tuple[str, bytes], form: TextForm, access: Access | None) -> None:
+    def __init__(self, file: str | ReadTable, form: TextForm, access: Access | None) -> None:
         self.form = form
+        self._cutter = Cutter(form.separator or ",", form.quoted and not form.json, form.escape, form.comment)
         self._file: BinaryIO | None = None
         if isinstance(file, tuple):
-            self.name, self._data = file
+            self.name, self._data, self._file = file
         else:
             self.name = file
             self._data, self._file = opened(file, "the table", IN_MEMORY, access)
         self._stat = self._status()
-        self._skipped = 0  # bytes before the first row: a byte order mark and the header
-        self.columns = self._header()
+        self._to_utf_8()
+        self._skipped, self._first_line = self._before_header(), 1
+        self.columns = () if form.json else self._header()
+        self.parse: Callable[[bytes], Row | DataError] = self._parser()
         self._scan()
 
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def blocks(self) -> int:
-        """How many blocks of sixteen rows there are."""
-        return len(self._offsets)
-
     def place(self, number: int) -> str:
         """Return the line of a row, for messages."""
-        block = number // STEP
-        ends = [len(line) for line in self._lines(self._raw(block))[: number % STEP]]
-        return f"{redact(self.name)}, line {int(self._numbers[block]) + len(ends)}"
+        block, within = divmod(number, STEP)
+        line = int(self._numbers[block]) + self.block(block)[within][0]
+        return f"{redact(self.name)}, line {line}"
 
-    def parsed(self, block: int) -> list[Row | DataError]:
-        """Return the rows of a block, or the errors of those that cannot be used."""
-        return [self._row(line) for line in self._lines(self._raw(block))]
+    def block(self, number: int) -> list[tuple[int, bytes]]:
+        """Return sixteen rows as they are written, each with its line, counted from that of the first one."""
+        begin = int(self._offsets[number])
+        end = int(self._offsets[number + 1]) if number + 1 < len(self._offsets) else self._end
+        return self._cutter.rows(self._some(begin, end - begin))
 
-    # Lines
+    def lines(self) -> Iterator[bytes]:
+        """Yield all rows as they are written."""
+        for _, chunk, found in self._chunks():
+            for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
+                yield chunk[start:end]
 
-    def _lines(self, raw: bytes) -> list[bytes]:
-        """Cut bytes into the lines that are rows; a quoted value may hold line ends."""
-        lines = raw.split(b"\n")
-        if self.form.quoted and raw.count(b'"'):
-            lines = _whole_lines(lines, self._separator)
-        comment = self.form.comment.encode()
-        return [line for line in lines if line.strip() and not (comment and line.startswith(comment))]
+    # Values
 
-    @property
-    def _separator(self) -> bytes:
-        return (self.form.separator or ",").encode(self.form.encoding)
+    def _parser(self) -> Callable[[bytes], Row | DataError]:
+        """Return what makes a row of a line."""
+        form, columns, count = self.form, self.columns, len(self.columns)
+        cells_of = _object if form.json else form.cells
 
-    def _row(self, line: bytes) -> Row | DataError:
+        def parse(line: bytes) -> Row | DataError:
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                return DataError("bad_text", f"it is not {form.encoding} ({error.reason} at byte {error.start})")
+            if text.endswith("\r"):
+                text = text[:-1]
+            try:
+                cells: Any = cells_of(text, count)
+            except (csv.Error, ValueError) as error:
+                return DataError("bad_row", f"{error}: {text[:80]!r}")
+            if form.json:
+                return cells  # type: ignore[no-any-return]
+            if len(cells) == count:
+                return dict(zip(columns, cells, strict=True))
+            why = f"it has {len(cells)} values, and there are {count} columns ({', '.join(columns)})"
+            return DataError("bad_row", f"{why}: {text[:80]!r}; correct the row, or say how the table is written")
+
+        return parse
+
+    def _header(self) -> tuple[str, ...]:
+        """Return the names of the columns; rows begin after them. Raises: ListError."""
+        if isinstance(self.form.header, tuple):
+            return self.form.header
+        at, line = next(((number, row) for number, row in self._first_rows()), (0, b""))
         try:
-            text = line.decode(self.form.encoding).rstrip("\r")
-        except UnicodeDecodeError as error:
-            return DataError("bad_text", f"it is not {self.form.encoding} ({error.reason} at byte {error.start})")
-        if self.form.json:
-            return _object(text)
-        cells = self._cells(text)
-        if len(cells) == len(self.columns):
-            return dict(zip(self.columns, cells, strict=True))
-        why = f"it has {len(cells)} values, and there are {len(self.columns)} columns ({', '.join(self.columns)})"
-        return DataError("bad_row", f"{why}: {text[:80]!r}; correct the row, or say how the table is written")
+            names = self.form.cells(line.decode().removesuffix("\r"), 0)
+        except (UnicodeDecodeError, csv.Error) as error:
+            remedy = "say how the table is written, by encoding=, quoted=, …"
+            raise ListError(f"{redact(self.name)}: its first row cannot be read ({error}): {remedy}") from error
+        if not line:
+            raise ListError(f"{redact(self.name)} is empty: it has no header")
+        if not self.form.header:
+            return tuple(str(number + 1) for number in range(len(names)))
+        after = self._some(self._skipped, LONGEST).split(b"\n")[: at + line.count(b"\n") + 1]
+        self._skipped += sum(len(each) + 1 for each in after)
+        self._first_line += len(after)
+        return tuple(name.strip() for name in names)
 
-    def _cells(self, text: str) -> list[str]:
-        form = self.form
-        if (form.quoted and '"' in text) or (form.escape and form.escape in text):
-            return self._csv(text)
-        if form.separator == "":
-            return [text.strip()]
-        if form.takes_rest:
-            cells = text.strip().split(form.separator, len(self.columns) - 1)
-            return [*cells, *[""] * (len(self.columns) - len(cells))]
-        return text.split(form.separator)
-
-    def _csv(self, text: str) -> list[str]:
-        quoting = csv.QUOTE_MINIMAL if self.form.quoted else csv.QUOTE_NONE
-        options: Any = {"delimiter": self.form.separator or ",", "quoting": quoting, "doublequote": True}
-        try:
-            lines = text.splitlines(keepends=True)
-            return next(csv.reader(lines, escapechar=self.form.escape or None, **options), [])
-        except csv.Error:
-            return []
+    def _first_rows(self) -> list[tuple[int, bytes]]:
+        return self._cutter.rows(self._some(self._skipped, LONGEST))[:1]
 
     # Reading
 
-    def _raw(self, block: int) -> bytes:
-        begin = int(self._offsets[block])
-        end = int(self._offsets[block + 1]) if block + 1 < len(self._offsets) else self._end
-        return self._some(begin, end - begin)
+    def _to_utf_8(self) -> None:
+        """Write the table in UTF-8 if it is in another encoding. Raises: ListError."""
+        encoding = codecs.lookup(self.form.encoding).name
+        if self._some(0, 2) in _WIDE:
+            encoding = "utf-16"
+        if encoding in _UTF_8:
+            return
+        decoder = codecs.getincrementaldecoder(encoding)("replace" if encoding[:6] in ("utf-16", "utf-32") else _KEPT)
+        pieces = iter(self._pieces())
+        self._data, self._file = kept(
+            (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in pieces), IN_MEMORY
+        )
+        self._stat = self._status()
+
+    def _pieces(self) -> Iterator[bytes]:
+        at = 0
+        while piece := self._some(at, CHUNK):
+            yield piece
+            at += len(piece)
+        yield b""
+
+    def _before_header(self) -> int:
+        return len(codecs.BOM_UTF8) if self._some(0, 3) == codecs.BOM_UTF8 else 0
 
     def _some(self, offset: int, size: int) -> bytes:
         if self._file is None:
@@ -209,166 +254,48 @@ class _Part:
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
 
-    def _header(self) -> tuple[str, ...]:
-        """Return the names of the columns; rows begin after them."""
-        at = 3 if self._some(0, 3) == b"\xef\xbb\xbf" else 0
-        self._skipped, self._first_line = at, 1
-        if self.form.json or not isinstance(self.form.header, bool):
-            return () if self.form.json else tuple(self.form.header)  # type: ignore[arg-type]
-        if not self.form.header:
-            raise ListError(f"{redact(self.name)}: the names of its columns are not given: header=(…)")
-        while True:
-            start = self._some(at, LONGEST)
-            line, ended, _ = start.partition(b"\n")
-            at += len(line) + len(ended)
-            self._first_line += 1
-            comment = self.form.comment.encode()
-            if not ended or (line.strip() and not (comment and line.startswith(comment))):
-                break
-        self._skipped = at
-        try:
-            names = self._cells_of_header(line.decode(self.form.encoding).rstrip("\r"))
-        except UnicodeDecodeError as error:
-            raise ListError(f"{redact(self.name)} is not {self.form.encoding}: name its encoding=") from error
-        if not line.strip():
-            raise ListError(f"{redact(self.name)} is empty: it has no header")
-        return tuple(name.strip() for name in names)
-
-    def _cells_of_header(self, text: str) -> list[str]:
-        return self._csv(text) if self.form.quoted else text.split(self.form.separator or None)
-
     def _scan(self) -> None:
         """Note the place of every sixteenth row, and hash the whole file."""
-        offsets, numbers = list[_Places](), list[_Places]()
+        offsets, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         self._count, self._end, line = 0, self._skipped, self._first_line
         hashed = blake2b(repr(self.columns).encode(), digest_size=16)
-        for offset, chunk in self._chunks():
-            hashed.update(chunk)
+        for offset, chunk, found in self._chunks():
+            hashed.update(memoryview(chunk)[: found.size])
             if b"\0" in chunk:
                 raise ListError(f"{redact(self.name)} is no text table (a NUL in it): name its encoding, or its format")
-            starts, ends = _row_bounds(chunk, self.form.quoted, self._separator)
-            rows = np.flatnonzero(self._are_rows(chunk, starts, ends))
-            first = rows[-self._count % STEP :: STEP]
-            offsets.append(offset + starts[first])
-            numbers.append(line + first)
-            self._count += len(rows)
-            self._end = offset + len(chunk)
-            line += len(starts)
-        self._offsets = np.concatenate(offsets or [np.zeros(0, np.int64)])
-        self._numbers = np.concatenate(numbers or [np.zeros(0, np.int64)]).astype(np.uint32)
+            first = slice(-self._count % STEP, None, STEP)
+            offsets.append(offset + found.starts[first])
+            numbers.append(line + found.numbers[first])
+            self._count += len(found.starts)
+            self._end = offset + found.size
+            line += found.lines
+        self._offsets = np.concatenate(offsets)
+        self._numbers = np.concatenate(numbers).astype(np.uint32)
         self.hash = hashed.digest()
 
-    def _are_rows(self, chunk: bytes, starts: _Places, ends: _Places) -> npt.NDArray[np.bool_]:
-        codes = np.frombuffer(chunk, np.uint8)
-        comment = self.form.comment.encode()
-        first = codes[starts]
-        are: npt.NDArray[np.bool_] = first > 32
-        if comment:
-            are &= first != comment[0]
-        for number in np.flatnonzero(~are & (first != 10)):
-            line = chunk[starts[number] : ends[number]]
-            are[number] = bool(line.strip()) and not (comment and line.startswith(comment))
-        return are
-
-    def _chunks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the rows in pieces of whole ones, each with its offset."""
+    def _chunks(self) -> Iterator[tuple[int, bytes, RowBounds]]:
+        """Yield the table in pieces, each with its offset and the whole rows in it. Raises: ListError."""
         at, size = self._skipped, CHUNK
         while chunk := self._some(at, size):
             last = len(chunk) < size
-            cut = len(chunk) if last else chunk.rfind(b"\n") + 1
-            if not last and self.form.quoted:
-                cut = _before_open_quote(chunk[:cut], self._separator)
-            if not cut:
+            if last and not chunk.endswith(b"\n"):
+                chunk += b"\n"
+            cut = chunk.rfind(b"\n") + 1
+            found = self._cutter.bounds(chunk[:cut], last) if cut else None
+            if found is None or not found.size:
                 if size > LONGEST:
                     raise ListError(f"{redact(self.name)}: a row of more than {LONGEST} bytes begins at byte {at}")
                 size = 2 * LONGEST
                 continue
-            yield at, chunk[:cut] if chunk[cut - 1 : cut] == b"\n" else chunk[:cut] + b"\n"
-            at, size = at + cut, CHUNK
+            yield at, chunk, found
+            at, size = at + found.size, CHUNK
 
 
-_Places = npt.NDArray[np.int64]
+_KEPT = "surrogateescape"  # bytes that are no text stay what they are: they cost their row
 
 
-def _object(text: str) -> Row | DataError:
-    try:
-        found = parse_json(text)
-    except ValueError as error:
-        return DataError("bad_row", f"damaged JSON: {error}")
-    if isinstance(found, dict):
-        return found
-    return DataError("bad_row", f"not a JSON object: {text[:80]!r}")
-
-
-# Quotes
-
-
-def _row_bounds(chunk: bytes, quoted: bool, separator: bytes) -> tuple[_Places, _Places]:
-    """Return where the rows of ``chunk`` begin and end."""
-    codes = np.frombuffer(chunk, np.uint8)
-    ends = np.flatnonzero(codes == 10)
-    starts = np.concatenate(([0], ends[:-1] + 1))
-    if not quoted:
-        return starts, ends
-    counts = np.add.reduceat(codes == 34, starts) if len(starts) else np.zeros(0)
-    inner = np.zeros(len(ends), bool)  # ends that are within a quoted value
-    at = -1
-    for number in np.flatnonzero(counts % 2):
-        if number > at:
-            lines = [chunk[starts[i] : ends[i]] for i in range(number, min(number + _QUOTED_LINES, len(ends)))]
-            at = number + _open_for(lines, separator)
-            inner[number:at] = True
-    keep = ~inner
-    begins = np.concatenate(([True], keep[:-1]))
-    return starts[begins], ends[keep]
-
-
-def _open_for(lines: list[bytes], separator: bytes) -> int:
-    """Return how many of ``lines`` after the first one belong to it; 0 if its quote is never closed."""
-    text = b""
-    for number, line in enumerate(lines):
-        text += line
-        if not _is_open(text, separator):
-            return number
-        text += b"\n"
-    return 0
-
-
-def _whole_lines(lines: list[bytes], separator: bytes) -> list[bytes]:
-    """Join lines that a quoted value goes over."""
-    out, at = list[bytes](), 0
-    while at < len(lines):
-        more = _open_for(lines[at : at + _QUOTED_LINES], separator) if lines[at].count(b'"') % 2 else 0
-        out.append(b"\n".join(lines[at : at + more + 1]))
-        at += more + 1
-    return out
-
-
-def _is_open(text: bytes, separator: bytes) -> bool:
-    """Return whether a quoted value in ``text`` is not closed. Only a quote at the beginning of a value opens one."""
-    at = 0
-    while True:
-        if text[at : at + 1] == b'"':
-            at += 1
-            while (close := text.find(b'"', at)) >= 0 and text[close + 1 : close + 2] == b'"':
-                at = close + 2
-            if close < 0:
-                return True
-            at = close + 1
-        following = text.find(separator, at)
-        if following < 0:
-            return False
-        at = following + len(separator)
-
-
-def _before_open_quote(chunk: bytes, separator: bytes) -> int:
-    """Return where to cut a chunk so that no row goes over its end."""
-    lines = chunk.split(b"\n")[-_QUOTED_LINES - 1 : -1]
-    at = len(chunk) - sum(len(line) + 1 for line in lines)
-    for number, line in enumerate(lines):
-        if line.count(b'"') % 2 and at and _is_open(b"\n".join(lines[number:]), separator):
-            closed = _open_for(lines[number:], separator)
-            if not closed:
-                return at
-        at += len(line) + 1
-    return len(chunk)
+def _object(text: str, count: int) -> Row:
+    found = parse_json(text)
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    return found

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
+from uio_pipes.formats.expressions import compiled, lookup
 from uio_pipes.formats.lists.table import check_segment, numbers_as_text
-from uio_pipes.formats.naming import Renames, nested, pairs_of, renamed
+from uio_pipes.formats.naming import FieldNames, Renames, pairs_of, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload, TextRef
 
@@ -31,25 +33,45 @@ def under_our_names(members: dict[str, Payload], names: Renames) -> dict[str, Pa
     """Return members under our names for their suffixes; if ``wav`` is named, no other member is the audio."""
     if not names:
         return members
-    found = renamed(members, names)
+    suffixes, made = _by_kind(pairs_of(names))
+    found = renamed(members, suffixes)
+    for ours, _ in made:
+        found.pop(ours, None)
     if "wav" in found:
         return {"wav": found["wav"], **found}
-    return {n: v for n, v in found.items() if n not in AUDIO_SUFFIXES} if "wav" in dict(names) else found
+    return {n: v for n, v in found.items() if n not in AUDIO_SUFFIXES} if "wav" in dict(suffixes) else found
+
+
+@lru_cache(maxsize=256)
+def _by_kind(pairs: FieldNames) -> tuple[FieldNames, FieldNames]:
+    """Return the pairs that name members, and those that make something of them: ``json:speaker``, ``key | [:7]``."""
+    of_members = [compiled(theirs).plain and ":" not in theirs for _, theirs in pairs]
+    suffixes = tuple(pair for pair, is_one in zip(pairs, of_members, strict=True) if is_one)
+    return suffixes, tuple(pair for pair, is_one in zip(pairs, of_members, strict=True) if not is_one)
 
 
 def check_members(stage: str, names: Mapping[str, str] | None, grouping: str = "") -> None:
     """Raises: PipelineError if ``names`` has a member, or a field ``SUFFIX:NAME`` of its JSON, that cannot be there."""
     for ours, theirs in (names or {}).items():
-        suffix, within, name = theirs.partition(":")
-        ok = bool(suffix) and bool(name) == bool(within) and suffix == suffix.lower()
-        rule = "fields must name suffixes (far.flac), or fields of a member's JSON (json:speaker)"
-        require(ok, stage, rule, theirs, "suffixes are in lower case")
-        rule, remedy = "no suffix has a dot if names are cut at the last one", 'try grouping="webdataset"'
-        require(grouping != "wenet" or "." not in suffix, stage, rule, theirs, remedy)
+        expression = compiled(theirs)
+        for read in expression.names:
+            suffix, within, name = read.partition(":")
+            ok = bool(suffix) and bool(name) == bool(within) and suffix == suffix.lower()
+            rule = "fields must name suffixes (far.flac), or fields of a member's JSON (json:speaker)"
+            require(ok, stage, rule, theirs, "suffixes are in lower case")
+            rule, remedy = "no suffix has a dot if names are cut at the last one", 'try grouping="webdataset"'
+            require(grouping != "wenet" or "." not in suffix, stage, rule, theirs, remedy)
+        itself = expression.plain and ":" not in theirs
         rule, remedy = f"{ours} must be a member itself", "audio and features are not in a member's JSON"
-        require(not within or ours not in ("wav", "feat"), stage, rule, theirs, remedy)
+        require(itself or ours not in ("wav", "feat"), stage, rule, theirs, remedy)
         rule, remedy = "a key is the name of its members", 'a field of their JSON can be one: {"key": "json:id"}'
-        require(bool(within) or ours != "key", stage, rule, theirs, remedy)
+        require(not itself or ours != "key", stage, rule, theirs, remedy)
+
+
+def member_of(text: str) -> str:
+    """Return the suffix of the member that holds the transcript ``text``; "" if none does, as of a constant."""
+    read = compiled(text).names if text else ()
+    return next((name.partition(":")[0] for name in read if name != "key"), "")
 
 
 def as_fields(utterance: TarUtterance, url: str, txt: str | None, names: Renames = None) -> dict[str, Any]:
@@ -72,18 +94,44 @@ def as_fields(utterance: TarUtterance, url: str, txt: str | None, names: Renames
         elif suffix != "txt":
             is_text = suffix.rpartition(".")[2] in TEXT_SUFFIXES
             fields[suffix] = TextRef(payload, f"{key}.{suffix}") if is_text else payload
-    inside = [(ours, theirs) for ours, theirs in pairs_of(names) if ":" in theirs and (ours != "txt" or txt is None)]
-    return fields | _from_json(utterance, url, inside) if inside else fields
+    made = _by_kind(pairs_of(names))[1] if names else ()
+    return (
+        fields | _made(utterance, url, [pair for pair in made if pair[0] != "txt" or txt is None]) if made else fields
+    )
 
 
-def _from_json(utterance: TarUtterance, url: str, names: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return fields of the members' JSON objects; those that are not there, or null, stay out."""
-    objects, found = dict[str, Any](), dict[str, Any]()
+class _Texts(Mapping[str, Any]):
+    """What expressions read of an utterance: ``key``, a member's text by its suffix, and ``SUFFIX:NAME``, a field of
+    its JSON."""
+
+    def __init__(self, utterance: TarUtterance, url: str) -> None:
+        self._utterance, self._url = utterance, url
+        self._objects: dict[str, dict[str, Any]] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        suffix, within, inner = name.partition(":")
+        if suffix not in self._utterance.fields:
+            if name == "key":
+                return self._utterance.key
+            raise KeyError(name)
+        if not within:
+            return _decoded(self._utterance, suffix, self._url).strip()
+        if suffix not in self._objects:
+            self._objects[suffix] = _object(self._utterance, suffix, self._url)
+        return lookup(self._objects[suffix], inner)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._utterance.fields)
+
+    def __len__(self) -> int:
+        return len(self._utterance.fields)
+
+
+def _made(utterance: TarUtterance, url: str, names: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return what expressions make of the members; what is not there, or null, stays out."""
+    texts, found = _Texts(utterance, url), dict[str, Any]()
     for ours, theirs in names:
-        suffix, _, name = theirs.partition(":")
-        if suffix not in objects:
-            objects[suffix] = _object(utterance, suffix, url) if suffix in utterance.fields else {}
-        if (value := nested(objects[suffix], name)) is not None:
+        if (value := compiled(theirs)(texts)) is not None:
             found[ours] = value.strip() if ours == "txt" and isinstance(value, str) else value
     numbers_as_text(found, "key", "txt")
     if not isinstance(found.get("txt", ""), str):
@@ -94,19 +142,19 @@ def _from_json(utterance: TarUtterance, url: str, names: list[tuple[str, str]]) 
 
 
 def text_of(utterance: TarUtterance, url: str, text: str = "txt") -> str:
-    """Return the transcript, stripped: the member ``text``, or for ``SUFFIX:NAME`` a field of the member's JSON; "" if
-    there is no such member.
+    """Return the transcript, stripped: the member ``text``, or what an expression makes of members; "" if there is no
+    such member.
 
-    Raises: DataError ``bad_text`` or ``missing_text``.
+    Raises: DataError ``bad_text``, ``bad_value`` or ``missing_text``.
     """
-    suffix, _, name = text.partition(":")
-    if suffix not in utterance.fields:  # the reader refuses an utterance that needs one
+    if text in utterance.fields:
+        return _decoded(utterance, text, url).strip()
+    suffix = member_of(text)
+    if not text or (suffix and suffix not in utterance.fields):  # the reader refuses an utterance that needs one
         return ""
-    if not name:
-        return _decoded(utterance, suffix, url).strip()
-    found = nested(_object(utterance, suffix, url), name)
+    found = compiled(text)(_Texts(utterance, url))
     if not isinstance(found, str):
-        raise _bad(utterance, suffix, url, "missing_text", f"the JSON has no text {name!r}")
+        raise _bad(utterance, suffix, url, "missing_text", f"the JSON has no text {text.partition(':')[2] or text!r}")
     return found.strip()
 
 

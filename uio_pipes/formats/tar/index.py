@@ -46,6 +46,17 @@ def unframed(data: bytes, magic: bytes, version: int) -> tuple[Any, int]:
     return parse_json(data[_FIXED.size : at]), at
 
 
+def frame_size(head: bytes) -> int:
+    """Return the bytes that such a file takes, if its header has those of its body as ``body``, by the first ones.
+
+    Raises: ValueError.
+    """
+    if len(head) < _FIXED.size:
+        raise ValueError("it does not begin like one")
+    at = _FIXED.size + int(_FIXED.unpack_from(head)[2])
+    return at + int(parse_json(head[_FIXED.size : at])["body"])
+
+
 MAGIC, VERSION = b"UIOTARIX", 1
 _DTYPES = {"u1", "u2", "u4", "u8"}
 _TEXTS = ("keys", "txts")
@@ -156,7 +167,7 @@ class ShardIndex:
 
 def dumps(index: ShardIndex) -> bytes:
     """Return the bytes of an index."""
-    columns = {name: _smallest(index.columns[name]) for name in (*PER_UTTERANCE, *PER_MEMBER)}
+    columns = {name: smallest(index.columns[name]) for name in (*PER_UTTERANCE, *PER_MEMBER)}
     body = b"".join([index.keys, index.txts, *(column.tobytes() for column in columns.values())])
     header = {
         "shard": vars(index.shard),
@@ -172,7 +183,8 @@ def dumps(index: ShardIndex) -> bytes:
     return framed(MAGIC, VERSION, header, body)
 
 
-def _smallest(values: IndexColumn) -> IndexColumn:
+def smallest(values: IndexColumn) -> IndexColumn:
+    """Return the numbers in the smallest type that holds them."""
     most = int(values.max()) if len(values) else 0
     code = next(code for code in sorted(_DTYPES) if most < 1 << 8 * int(code[1]))
     return values.astype(f"<{code}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, ListError
 from uio_pipes.formats.lists.manifest import ShardEntry
-from uio_pipes.formats.lists.table import Table, parse_object
+from uio_pipes.formats.lists.table import ItemTable, parse_object
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
 from uio_pipes.formats.tar.fields import text_of
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, suspects, unchecked
@@ -34,7 +34,7 @@ from uio_pipes.sources.touchdataset.folder import folders, names_folder
 
 def shard_texts(url: str) -> Iterator[str | DataError]:
     """Yield the texts of the shards in a list, and the failures that ``load_from_tar`` counts. Raises: ListError."""
-    table = Table((url,), PLAIN)
+    table = ItemTable((url,), PLAIN)
     for number in range(len(table)):
         shard, place, expected = table[number], table.place(number), table.expected(number)
         no_raw_line(shard, place)

@@ -174,6 +174,15 @@ def _exists(path: str) -> bool:
         return False
 
 
+def whole_file(data: bytes, place: str, sample_rate: int | None) -> Audio | None:
+    """Return the content of an audio file as it is; None if it must be decoded: it has another rate than
+    ``sample_rate``, or is no audio file. Raises: DataError if it is damaged."""
+    try:
+        return _as_it_is(data, place, sample_rate)
+    except (soundfile.SoundFileError, OSError, ValueError) as error:
+        raise DataError("bad_audio", _told(error)) from error
+
+
 def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     """None if it must be resampled. Raises: DataError for a header that is not one of a sound audio file."""
     form, suffix = sniff(data), sniff_codec(data) or _suffix(wav)

@@ -56,6 +56,14 @@ class Converted(NamedTuple):
         return encode(self.samples, self.metadata["sample_rate"], form)
 
 
+class Kept(NamedTuple):
+    """An utterance whose audio file is kept as it is. ``metadata``, ``dropped``: as of :class:`Converted`."""
+
+    metadata: dict[str, Any]
+    audio: Audio
+    dropped: list[str]
+
+
 class Part:
     """A shard or a folder under way: counts its utterances, and those that failed. Used as a context: it is moved to
     its place, and ``done``, when the block ends without an error; if nothing is in it, it is removed."""
@@ -153,11 +161,12 @@ class TarPart(PackedPart):
         temporary = self.stack.enter_context(out.staged(name, mark))
         self._file: BinaryIO = self.stack.enter_context(temporary.open("wb", 1 << 20))
 
-    def add(self, one: Converted) -> None:  # counted as what is cut
+    def add(self, one: Converted | Kept) -> None:  # counted as what is cut
         known = one.metadata
         self.dropped.update(one.dropped, known.keys() - self.keeps)
         utterance = Utterance(known["key"], known["wav"], known.get("txt"), speaker=str(known.get("speaker", "")))
-        self.add_cut(utterance, Audio(one.encoded(self.form), self.form, one.frames))
+        kept = one.audio if isinstance(one, Kept) else Audio(one.encoded(self.form), self.form, one.frames)
+        self.add_cut(utterance, kept)
 
     def store_cut(self, utterance: Utterance, audio: Audio) -> None:
         if utterance.txt is not None:

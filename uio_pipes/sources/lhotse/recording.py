@@ -12,6 +12,7 @@ from uio_pipes.audio.containers import sniff_codec
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.recording import InFile, decoded
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, Ref
@@ -49,6 +50,17 @@ def check_readable(manifest: Mapping[str, Any], allow_pipes: bool) -> None:
         if not isinstance(source, str):
             raise DataError("bad_cut", f"the recording's source is {source!r:.80}, no path or URL: write it again")
     check_transforms(manifest)
+
+
+def rooted(manifest: Mapping[str, Any], root: str) -> Mapping[str, Any]:
+    """Return a manifest whose relative paths start at ``root``."""
+    sources = [
+        {**one, "source": inside(root, one["source"])}
+        if one["type"] == "file" and not one["source"].startswith(("/", "~")) and "://" not in one["source"]
+        else one
+        for one in manifest["sources"]
+    ]
+    return {**manifest, "sources": sources}
 
 
 def opened(kind: str, source: str, access: Access) -> RecordingSource:

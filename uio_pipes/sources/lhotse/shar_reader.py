@@ -331,7 +331,7 @@ def as_fields(cut: dict[str, Any], values: dict[str, Value], wanted: WantedField
     Raises: DataError ``unsupported_cut``, ``bad_cut``, ``bad_segment``, ``missing_audio`` or ``bad_features``.
     """
     try:
-        return placed(wanted.named(_fields(cut, values)))
+        return placed(wanted.named(_fields(cut, values), cut))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         message = f"the cut or one of its manifests cannot be read ({type(error).__name__}: {error}): write it again"
         raise DataError("bad_cut", message) from error

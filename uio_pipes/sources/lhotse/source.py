@@ -3,22 +3,23 @@ that are made of cuts."""
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.checks import require, require_paths, require_root
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, added, verbatim
 from uio_pipes.formats.lists.table import LATEST, JsonRecords, parse_object
-from uio_pipes.formats.naming import FieldNames, check_text, names_of, renamed
+from uio_pipes.formats.naming import FieldNames, check_text, has_expressions, names_of, renamed
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, window_of
+from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, rooted, window_of
 from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, loader
 
 Cut = Mapping[str, Any]
@@ -128,13 +129,15 @@ class WantedFields:
         self.names: FieldNames = tuple(
             (ours, _LHOTSE.get(theirs, theirs)) for ours, theirs in pairs if theirs is not None
         )
+        self._made = has_expressions(self.names)
         self.left_out = frozenset(_LHOTSE.get(ours, ours) for ours, theirs in pairs if theirs is None)
 
-    def named(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields under our names. Raises: DataError ``missing_audio`` or ``missing_text``."""
+    def named(self, fields: dict[str, Any], cut: Cut) -> dict[str, Any]:
+        """Return the fields under our names. Expressions also see the manifest of the ``cut``, and that of its
+        supervision if it has one. Raises: DataError ``missing_audio``, ``missing_text`` or ``bad_value``."""
         if self.left_out:
             fields = {name: value for name, value in fields.items() if name not in self.left_out}
-        found = renamed(fields, self.names)
+        found = renamed(fields, self.names, _record(fields, cut) if self._made else None)
         check_text(found, self.names)
         if "wav" not in found and "feat" not in found:
             asked = [_THEIRS.get(theirs, theirs) for ours, theirs in self.names if ours in ("wav", "feat")]
@@ -142,6 +145,14 @@ class WantedFields:
             there = ", ".join(_THEIRS.get(name, name) for name in fields)
             raise DataError("missing_audio", f"the cut has {what}; it has {there}")
         return found
+
+
+def _record(fields: dict[str, Any], cut: Cut) -> Mapping[str, Any]:
+    """Return all that expressions may read: fields, those of the cut's manifest, and those of its only supervision."""
+    supervisions = cut.get("supervisions") or []
+    said = dict(supervisions[0]) if len(supervisions) == 1 else {}
+    custom = {**(said.get("custom") or {}), **(cut.get("custom") or {})}
+    return ChainMap({"custom": custom}, fields, dict(cut), said)
 
 
 _CUTS = 'cuts have {"id", "start", "duration", "recording", "supervisions", "type"} a line'
@@ -153,9 +164,16 @@ class CutTable(JsonRecords):
     Raises: ListError if a manifest is missing, damaged, empty, or does not hold cuts.
     """
 
-    def __init__(self, entries: tuple[str, ...], access: Access, pairs: Pairs = (), allow_pipes: bool = False) -> None:
+    def __init__(
+        self,
+        entries: tuple[str, ...],
+        access: Access,
+        pairs: Pairs = (),
+        allow_pipes: bool = False,
+        root: str | None = None,
+    ) -> None:
         super().__init__(entries, access)
-        self._wanted, self._pipes = WantedFields(pairs), allow_pipes
+        self._wanted, self._pipes, self._root = WantedFields(pairs), allow_pipes, root
         _refuse_others(self.lines[0], self.place(0))
 
     def fields(self, number: int) -> dict[str, Any]:
@@ -163,7 +181,7 @@ class CutTable(JsonRecords):
         line, cut = self.lines[number], dict[str, Any]()
         try:
             cut = parse_object(line, "")
-            return placed(self._wanted.named(self._fields(cut)))
+            return placed(self._wanted.named(self._fields(cut), cut))
         except ListError as error:
             raise self._at(number, cut, "bad_line", f"not a JSON object: {line[:80]!r}") from error
         except DataError as error:
@@ -186,8 +204,13 @@ class CutTable(JsonRecords):
         return fields
 
     def _recorded(self, manifest: Mapping[str, Any], channels: Any, start: float, duration: float | None) -> Recorded:
-        check_readable(manifest, self._pipes)
+        manifest = self._readable(manifest)
         return Recorded(manifest, channels, self.access, window_of(manifest, start, duration))
+
+    def _readable(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the manifest of a recording with the places of its files. Raises: DataError."""
+        check_readable(manifest, self._pipes)
+        return manifest if self._root is None else rooted(manifest, self._root)
 
     def _custom(
         self, cut: dict[str, Any], start: float, duration: float | None, name: str, manifest: Mapping[str, Any]
@@ -198,8 +221,7 @@ class CutTable(JsonRecords):
         if is_recording(manifest):
             channels = cut["custom"].get(f"{name}_channel_selector")
             if cut["custom"].get(f"{name}_unaligned"):
-                check_readable(manifest, self._pipes)
-                return Unaligned(manifest, channels, self.access)
+                return Unaligned(self._readable(manifest), channels, self.access)
             return self._recorded(manifest, channels, start, duration)
         if "array" in manifest:
             return TimedArray(loader(manifest["array"], self.access), manifest, (start, end_of(start, duration)))
@@ -235,11 +257,12 @@ class ListCuts(Source):
     shuffle: bool = False
     fields: Pairs = field(default=(), metadata=verbatim("fields"))
     allow_pipes: bool = added(False)
+    root: str | None = field(default=None, metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
 
     def table(self) -> CutTable:
         """Read the manifests. Raises: ListError."""
-        return CutTable(self.paths, self.access, self.fields, self.allow_pipes)
+        return CutTable(self.paths, self.access, self.fields, self.allow_pipes, self.root)
 
 
 def from_lhotse_cuts(
@@ -248,6 +271,7 @@ def from_lhotse_cuts(
     shuffle: bool = False,
     fields: Mapping[str, str | None] | None = None,
     allow_pipes: bool = False,
+    root: AnyPath | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache: AnyPath | None = None,
     cache_size: int | str = CACHE_SIZE,
@@ -262,12 +286,14 @@ def from_lhotse_cuts(
 
     Args:
         paths: manifest(s) of cuts (``cuts.jsonl``, ``cuts.jsonl.gz``, …), globs, braces, URLs. Relative paths in them
-            start at the working directory, as in Lhotse.
+            start at ``root``.
         shuffle: whether to deal the cuts in another order in each epoch. Default: False.
         fields: names that the fields have in the cuts, by ours: ``{"wav": "target_recording"}``; None leaves a field
             out, and it is not read: ``{"feat": None}``. Default: None, all of them under their own names.
         allow_pipes: whether to run the commands that recordings may have in place of paths; they run without a shell.
             Default: False.
+        root: folder or URL at which relative paths of recordings start. Default: None, the working directory, as in
+            Lhotse.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote files. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
@@ -279,5 +305,5 @@ def from_lhotse_cuts(
     name = "from_lhotse_cuts"
     given = require_paths(name, "paths must be manifests of cuts", paths, "try 'cuts.jsonl.gz'")
     access = Access.of(name, storage_options, cache, cache_size)
-    listed = ListCuts(given, shuffle, pairs_of(name, fields), allow_pipes, access)
+    listed = ListCuts(given, shuffle, pairs_of(name, fields), allow_pipes, require_root(name, root), access)
     return Pipeline((listed,)).sharding_filter().load_records()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.checks import require, require_paths, require_root
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, verbatim
@@ -28,10 +28,11 @@ class ListNemo(Source):
     shuffle: bool = False
     names: FieldNames = field(default=(), metadata=verbatim("names"))
     access: Access = field(default=PLAIN, repr=False)
+    root: str | None = field(default=None, metadata=NO_IDENTITY)
 
     def table(self) -> Manifests:
         """Look through the manifests. Raises: ListError."""
-        return NemoTable(self.manifests, self.tars, self.access, self.names)
+        return NemoTable(self.manifests, self.tars, self.access, self.names, self.root)
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         return None if self.table().skips else super().count(counts, path)
@@ -45,6 +46,7 @@ def from_nemo(
     tarred_audio: ManifestPaths | None = None,
     *,
     fields: Mapping[str, str] | None = None,
+    root: AnyPath | None = None,
     shuffle: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     cache: AnyPath | None = None,
@@ -68,9 +70,10 @@ def from_nemo(
             a list; or a list of such lists, one for each data set (NeMo's ``[[…], […]]``).
         tarred_audio: the tars (``audio__OP_0..127_CL_.tar``), given like the manifests. Sharded manifests pair with
             tars by the numbers in their names; rows of a single manifest by ``shard_id``; data sets by their order.
-            Default: None, rows name audio files. A relative path starts at the manifest's folder or, if there is no
-            such file, at the working directory.
+            Default: None, rows name audio files. A relative path starts at ``root``.
         fields: the names that fields have in the rows, by ours: ``{"txt": "text_pc"}``. Default: None, NeMo's names.
+        root: folder or URL at which relative paths of audio start. Default: None, the manifest's folder or, if there is
+            no such file, the working directory.
         shuffle: whether to deal all utterances in another order in each epoch: a random order of all, without a
             buffer. Default: False, the order of the manifests.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
@@ -84,7 +87,7 @@ def from_nemo(
     """
     manifests, tars = data_sets("from_nemo", manifest, tarred_audio)
     access = Access.of("from_nemo", storage_options, cache, cache_size)
-    listing = ListNemo(manifests, tars, shuffle, names_of("from_nemo", fields), access)
+    listing = ListNemo(manifests, tars, shuffle, names_of("from_nemo", fields), access, require_root("from_nemo", root))
     return Pipeline((listing,)).sharding_filter().load_records()
 
 

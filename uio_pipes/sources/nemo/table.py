@@ -15,16 +15,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.urls import folder_of, inside, name_of, redact, unsigned
+from uio_pipes.base.urls import name_of, redact, unsigned
+from uio_pipes.formats.archives.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import JsonRecords, as_seconds, check_segment, expand, numbers_as_text
 from uio_pipes.formats.naming import FieldNames, check_text
 from uio_pipes.formats.tar.checks import AT_ONCE
-from uio_pipes.formats.tar.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import LocalFile, RandomFile, Ref
-from uio_pipes.io.lookahead import reference
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.nearby import Nearby, nearby
 
 ManifestGroup = tuple[str, ...]  # names of one data set
 # NeMo writes {0..7} as _OP_0..7_CL_, (0..7), [0..7] or <0..7>, since braces mean something to a shell and to Hydra.
@@ -135,7 +133,7 @@ def findings(wanted: Iterable[MemberRef]) -> Iterator[DataError]:
         names.setdefault(ref.directory, Counter()).update(map(same_name, ref.names))
     for directory, known in names.items():
         try:
-            members = [name for name, _, _ in directory.members()]
+            members = [place.name for place in directory.members()]
         except DataError:
             continue  # each of its rows fails
         yield from directory.damage
@@ -145,62 +143,22 @@ def findings(wanted: Iterable[MemberRef]) -> Iterator[DataError]:
                 yield DataError("unlisted_member", f"{message} by mistake", url=redact(directory.url), member=name)
 
 
-def audio_file(path: str, manifest: str, access: Access) -> Any:
-    """Return a path, or a reference for what is relative or remote. Nothing is opened or looked for."""
-    if "://" in path:
-        return reference(path, access)
-    if path.startswith("~"):
-        return os.path.expanduser(path)
-    if path.startswith("/"):
-        return path
-    folder = is_local(manifest)
-    if folder is None:
-        return reference(inside(folder_of(manifest), path), access)
-    return Nearby(os.path.dirname(folder), path)
-
-
-class _Named(LocalFile):
-    """A file whose error says how rows name files."""
+class _NamedByRow(Nearby):
+    """A file that a manifest's row names."""
 
     __slots__ = ()
 
-    def _opened(self) -> Any:
-        try:
-            return super()._opened()
-        except DataError as error:
-            if error.reason != "missing_file":
-                raise
-            message = (
-                "no such file, neither from the manifest's folder nor from the working directory: correct the row, "
-                "fetch the file or, if it is in a tar, give tarred_audio=…"
-            )
-            raise DataError("missing_file", message, url=self.path) from error
+    def missing(self, path: str) -> DataError:
+        message = (
+            "no such file, neither from the manifest's folder nor from the working directory: correct the row, "
+            "fetch the file, say by root= where paths start or, if it is in a tar, give tarred_audio=…"
+        )
+        return DataError("missing_file", message, url=path)
 
 
-class Nearby(Ref):
-    """A file that is named relative to ``folder``, or else to the working directory: looked for when it is read."""
-
-    __slots__ = ("_file", "folder", "path")
-
-    def __init__(self, folder: str, path: str) -> None:
-        self.folder, self.path = folder, path
-        self.offset, self.head, self.info, self.crc = 0, b"", None, None
-        self._file: LocalFile | None = None
-
-    @property
-    def file(self) -> RandomFile:  # type: ignore[override]
-        if self._file is None:
-            beside = os.path.join(self.folder, self.path)
-            there = os.path.exists(beside) or not os.path.exists(self.path)
-            self._file = _Named(beside if there else self.path)
-        return self._file
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        return self.file.size
-
-    def __repr__(self) -> str:
-        return f"Nearby({self.folder!r}, {self.path!r})"
+def audio_file(path: str, manifest: str, access: Access) -> Any:
+    """Return a path, or a reference for what is relative or remote. Nothing is opened or looked for."""
+    return nearby(path, manifest, access, _NamedByRow)
 
 
 _AUDIO = ("audio_filepath", "audio_filename", "audio_file")  # NeMo takes each of them
@@ -218,7 +176,9 @@ class Manifests(JsonRecords):
         tars: tuple[ManifestGroup, ...] | None,
         access: Access,
         names: FieldNames = (),
+        root: str | None = None,
     ) -> None:
+        self._root = root
         sets = data_sets(manifests, tars, access)
         super().__init__(tuple(chain.from_iterable(each.manifests for each in sets)), access, names)
         self._tars: dict[str, Tars | None] = {}  # by manifest
@@ -242,7 +202,8 @@ class Manifests(JsonRecords):
 
     def beside(self, path: str, number: int) -> Any:
         """Return the file that a row names, which is not looked for yet."""
-        return audio_file(path, self._manifest(number), self.access)
+        start = self._manifest(number) if self._root is None else f"{self._root}/"
+        return audio_file(path, start, self.access)
 
     def recording(self, row: dict[str, Any], path: str, number: int) -> Any:
         """Return the file or the member that a row names, which is not looked for yet. Raises: DataError."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
+from uio_pipes.formats.expressions import compiled
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Positioned, RandomFile, os_failure
 from uio_pipes.io.opening import is_local, open_file
@@ -49,37 +50,63 @@ class ParquetColumn(NamedTuple):
 
 
 def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[str, ...] | None) -> list[ParquetColumn]:
-    """Return the columns to read. ``fields``: our names with theirs; ``wanted``: other columns, None for all.
+    """Return the columns to read. ``fields``: our names with theirs, or with expressions over them; ``wanted``: other
+    columns, None for all.
 
     Raises: ListError if a column is not there, or cannot be audio.
     """
     names: list[str] = schema.names
-    for own, theirs in fields.items():
-        if theirs not in names:
-            raise ListError(f"{url} has no column {theirs!r} for {own}, only {', '.join(names)}: correct fields=")
+    given, made = by_kind(fields, names)
+    for own, theirs in given.items():
+        _column_read(theirs, names, own, url)
+    read = [_column_read(name, names, own, url) for own, theirs in made.items() for name in compiled(theirs).names]
     for name in wanted or ():
         if name not in names:
             raise ListError(f"{url} has no column {name!r}, only {', '.join(names)}: correct columns=")
     usual = USUAL["wav"]  # which is a stream of its own if it has several recordings in each row
     several = usual in names and _kind(schema.field(usual).type) in ("files", "paths")
-    ours = _with_usual(fields, [name for name in names if not several or name != usual])
+    ours = _with_usual(given, [name for name in names if not several or name != usual], made)
     taken = set(ours.values())
-    others = [n for n in names if n not in taken and n not in ours and not n.startswith(_INTERNAL)]
-    rest = {name: name for name in others if wanted is None or name in wanted or name in _KEPT}
+    gone = {*taken, *ours, *(own for own in made if own not in read)}
+    others = [n for n in names if n not in gone and not n.startswith(_INTERNAL)]
+    rest = {name: name for name in others if wanted is None or name in wanted or name in _KEPT or name in read}
     found = [_column(field, name, schema.field(name).type, url) for field, name in {**ours, **rest}.items()]
     asked = {fields.get("txt"), *(wanted or ())}
     found = [column._replace(needed=column.field == "txt" and column.name in asked) for column in found]
-    if not several and not {"wav", "feat", "txt", "messages"} & {column.field for column in found}:
+    if not several and not {"wav", "feat", "txt", "messages"} & {*made, *(column.field for column in found)}:
         raise ListError(
             f'{url} has no column of audio or text among {", ".join(names)}: name it, fields={{"wav": "COLUMN", …}}'
         )
     return found
 
 
-def _with_usual(fields: Mapping[str, str], names: list[str]) -> dict[str, str]:
+def by_kind(fields: Mapping[str, str], names: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return those of ``fields`` that name columns, and those that are expressions over some, or lead into one.
+
+    ``names``: of all columns.
+    """
+    plain = {own: theirs for own, theirs in fields.items() if theirs in names or _is_name(theirs)}
+    return plain, {own: theirs for own, theirs in fields.items() if own not in plain}
+
+
+def _is_name(theirs: str) -> bool:
+    return compiled(theirs).plain and "." not in theirs
+
+
+def _column_read(name: str, names: list[str], own: str, url: str) -> str:
+    """Return the column that the ``name`` in an expression leads to. Raises: ListError."""
+    column = name if name in names else name.partition(".")[0]
+    if column not in names:
+        raise ListError(f"{url} has no column {column!r} for {own}, only {', '.join(names)}: correct fields=")
+    return column
+
+
+def _with_usual(given: dict[str, str], names: list[str], made: Collection[str]) -> dict[str, str]:
     """Return our names with theirs, also those of the columns that have Hugging Face's usual names."""
-    given = dict(fields)
+    given = dict(given)
     for ours, usual in USUAL.items():
+        if ours in made:
+            continue
         if ours not in given and ours not in names and usual in names and usual not in given.values():
             given[ours] = usual
     return given

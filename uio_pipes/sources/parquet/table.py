@@ -18,14 +18,22 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru, Permutation, mix64
 from uio_pipes.base.urls import name_of
 from uio_pipes.formats.lists.lines import Lines
-from uio_pipes.formats.lists.table import Parts, Table, check_segment
-from uio_pipes.formats.naming import audio_of, check_rate
+from uio_pipes.formats.lists.table import ItemTable, Parts, check_segment
+from uio_pipes.formats.naming import FieldNames, audio_of, check_rate, renamed
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.lookahead import reference
 from uio_pipes.io.opening import open_file
-from uio_pipes.sources.parquet.columns import LAZY, PAYLOADS, ParquetColumn, ParquetFile, check_same, columns_of
+from uio_pipes.sources.parquet.columns import (
+    LAZY,
+    PAYLOADS,
+    ParquetColumn,
+    ParquetFile,
+    by_kind,
+    check_same,
+    columns_of,
+)
 
 LIGHT = ""  # the small columns, which are read together
 
@@ -34,10 +42,11 @@ class RowGroup:
     """Row group ``number`` of a file. Its small columns are read together, each large one when it is touched.
 
     What has been read stays as long as the group does. It is Arrow's memory: no row is an object of Python's.
+    ``made``: fields that are expressions over columns.
     """
 
-    def __init__(self, file: ParquetFile, number: int, columns: list[ParquetColumn]) -> None:
-        self.file, self.number = file, number
+    def __init__(self, file: ParquetFile, number: int, columns: list[ParquetColumn], made: FieldNames = ()) -> None:
+        self.file, self.number, self.made = file, number, made
         self.first = sum(file.rows[:number])
         self.columns = columns
         self._jobs: dict[str, Job[tuple[Any, str]]] = {}
@@ -103,7 +112,10 @@ class RowGroup:
                 fields |= audio_of(value) if column.kind == "decoded" else {column.field: value}
             elif column.kind in LAZY or column.field in PAYLOADS:
                 fields[column.field] = Cell(self, column, row)
-        return fields
+        if not self.made:
+            return fields
+        values = {column.name: fields[column.field] for column in self.columns if column.field in fields}
+        return {name: v for name, v in fields.items() if name not in dict(self.made)} | renamed({}, self.made, values)
 
     def _plain(self, column: ParquetColumn, row: int) -> Any:
         scalar = self.value(column, row)
@@ -246,7 +258,7 @@ class _Names(Lines):
         return ListError(f"{self.name} is not UTF-8 text (line {line}); the name of a Parquet file ends in .parquet")
 
 
-class _Files(Table):
+class _Files(ItemTable):
     direct: ClassVar[tuple[str, ...]] = SUFFIXES
     form: ClassVar[type[Lines]] = _Names
 
@@ -271,6 +283,7 @@ class ParquetTable(Parts):
         for file, own in zip(self.files, columns, strict=True):
             check_same(columns[0], own, file.name, self.files[0].name)
         self._columns = columns[0]
+        self._made = tuple(by_kind(names, self.files[0].schema.names)[1].items())
         self._groups = [(at, i) for at, file in enumerate(self.files) for i in range(len(file.rows))]
         self.rows = [self.files[at].rows[i] for at, i in self._groups]
         super().__init__(self.rows)
@@ -285,7 +298,7 @@ class ParquetTable(Parts):
         group = self._used.get(at)
         if group is None:
             file, number = self._groups[at]
-            group = self._used[at] = RowGroup(self.files[file], number, self._columns)
+            group = self._used[at] = RowGroup(self.files[file], number, self._columns, self._made)
         return group
 
     def place(self, number: int) -> str:
@@ -314,8 +327,9 @@ def fields_in(group: RowGroup, row: int) -> dict[str, Any]:
             fields[name] = str(fields[name])
     if not fields.get("key"):
         fields["key"] = f"{os.path.splitext(name_of(group.file.name))[0]}-{group.first + row:06d}"
-    if "txt" not in fields and (asked := next((c.name for c in group.columns if c.needed), "")):
-        message = f"the column {asked}, which is asked for as the text, is null there"
+    needed = dict(group.made).get("txt") or next((c.name for c in group.columns if c.needed), "")
+    if needed and "txt" not in fields:
+        message = f"the column {needed}, which is asked for as the text, is null there"
         raise DataError("missing_text", message, url=group.place(row), member=fields["key"])
     wav = fields.get("wav")
     if isinstance(wav, str):

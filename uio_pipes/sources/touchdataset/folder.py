@@ -22,8 +22,9 @@ from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import inside, is_named, redact
-from uio_pipes.formats.lists.table import Table, as_seconds, check_segment, expand, numbers_as_text
-from uio_pipes.formats.naming import TEXTLESS, Renames, nested, renamed
+from uio_pipes.formats.expressions import lookup
+from uio_pipes.formats.lists.table import ItemTable, as_seconds, check_segment, expand, numbers_as_text
+from uio_pipes.formats.naming import TEXTLESS, Renames, renamed
 from uio_pipes.formats.touchdataset import DTYPES, IndexedFile, StoredRecord
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import AudioInfo, RandomFile, Ref
@@ -60,7 +61,7 @@ def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> I
         if names_folder(name) and not os.path.exists(path or ""):
             yield parse_entry(name, repr(name), metainfo)
         elif os.path.isfile(path or "") or (path is None and is_named(name, LISTS)):
-            table = Table((name,), access)
+            table = ItemTable((name,), access)
             yield from (parse_entry(table[i], table.place(i), metainfo) for i in range(len(table)))
         elif path is not None and not os.path.isdir(path):
             raise ListError(f"there is neither a folder nor a data list {name}; a TouchDataset is made by: uio convert")
@@ -250,7 +251,9 @@ class IndexedFolder:
         self.files = list(opened.values())
         self.name = inside(self.path, entry.metainfo or TOKENS)
         self.audio, self.metainfo, self.tokens = (opened.pop(n, None) for n in (AUDIO, entry.metainfo, TOKENS))
-        self.others: dict[str, IndexedFile] = renamed(opened, names)
+        self.others: dict[str, IndexedFile] = {
+            name: file for name, file in renamed(opened, names).items() if isinstance(file, IndexedFile)
+        }
         first, *rest = entry.names
         for name, file in zip(rest, self.files[1:], strict=True):
             if len(file) != len(self):
@@ -351,7 +354,7 @@ def parse_metainfo(
         if default is not None:
             fields.setdefault("key", default)
         known = bool(fields.get("key")) and isinstance(fields["key"], str)
-        if not known or (texts and not any(isinstance(nested(fields, name), str) for name in texts)):
+        if not known or (texts and not any(isinstance(lookup(fields, name), str) for name in texts)):
             reason, what = ("missing_text", " or ".join(texts)) if known else ("missing_key", "key")
             remedy = f"; {TEXTLESS.replace('text', 'texts', 1)}" if known else ""
             message = f"the metadata has no {what}: write it again (uio_pipes.prep.metainfo){remedy}"

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import DataError, StateError
+from uio_pipes.base.errors import DAMAGED, DataError, StateError
+from uio_pipes.base.json_text import FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.base.urls import redact
-from uio_pipes.core.buffer import OR_RESTART, reopening, taken
+from uio_pipes.core.buffer import check_stamp, reopening, taken
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Stage, Trait, names
-from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
+from uio_pipes.core.stage import Node, Stage, Trait, names
 from uio_pipes.formats.naming import transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Checks, against_manifest, listed_in, miscounted
-from uio_pipes.formats.tar.fields import as_fields, check_members, payloads_under, text_of
+from uio_pipes.formats.tar.fields import as_fields, check_members, member_of, payloads_under, text_of
 from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance, suspects, unchecked
 from uio_pipes.io.opening import known_size, stamp
@@ -77,11 +76,12 @@ class LoadFromTar(Flow):
         known = self.grouping in ("wenet", "webdataset")
         require(known, self.name, "grouping must be 'wenet' or 'webdataset'", self.grouping, "choose one")
         rule = "text must be a suffix (txt), a suffix and a field of its JSON (json:text), or None"
-        ok = isinstance(self.text, str | None) and bool(_TEXT.fullmatch(self.transcript))
+        ok = isinstance(self.text, str | None) and (self.text is None or bool(_TEXT.fullmatch(self.text)))
         require(ok, self.name, rule, self.text, "look at it with tar -tf")
         require(self.verify in (None, "crc"), self.name, "verify must be 'crc' or None", self.verify, "leave it out")
         require(self.max_member >= 1, self.name, "max_member must be 1 byte or more", self.max_member, "try 1 << 30")
         check_members(self.name, self.fields, self.grouping)
+        transcript(self.name, self.text, self.fields)
 
     @property
     def traits(self) -> Trait:  # type: ignore[override]
@@ -204,7 +204,7 @@ class _TarNode(Node):
             stream.close()
             raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         stage = self.stage
-        text = stage.transcript.partition(":")[0] if self.needs_text else ""
+        text = member_of(stage.transcript) if self.needs_text else ""
         limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
         return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
 
@@ -260,9 +260,6 @@ class _TarNode(Node):
         assert self.file is not None
         with reopening():
             self.far = begin(self.file, at[0])
-            new = self._stamp(self.file)
-            if new != old:
-                rule = f"{self.file.url} changed since the state was saved: {old} then, {new} now"
-                raise StateError(f"{rule}. Restore the shard, {OR_RESTART}")
+            check_stamp(self.file.url, old, self._stamp(self.file))
             self._open(*at)
         self.stamp = old

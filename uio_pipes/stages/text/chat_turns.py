@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lengths import Lengths
+from uio_pipes.core.realize import Lengths
 from uio_pipes.core.sample import Sample
-from uio_pipes.formats.naming import nested
-from uio_pipes.stages.text.normalize import text_in
+from uio_pipes.formats.expressions import lookup
+from uio_pipes.stages.text.tokenize import text_in
 from uio_pipes.tokenizers.chat_templates import Turn, bad
 
 MESSAGES, AUDIO, TOOLS = "messages", "audio", "tools"  # fields: the turns, their recordings, and functions to call
@@ -83,7 +83,7 @@ def _text(sample: Sample, name: str) -> str:
     text = text_in(sample.fields, name)
     if text is not None:
         return text
-    if (value := nested(sample.fields, name)) is None:
+    if (value := lookup(sample.fields, name)) is None:
         raise DataError("missing_text", f"the utterance has no {name}, which turns= wants")
     remedy = f"if it is audio, put .decode_audio(of={name!r}) before"
     raise DataError("bad_text", f"{name}, of which turns= makes text, is {type(value).__name__} and no text; {remedy}")

@@ -1,0 +1,226 @@
+"""One archive, and its members wherever they can be read in any order: from its index, its directory or its headers."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from functools import cached_property
+from struct import Struct
+from typing import ClassVar, cast
+from zlib import crc32
+from zlib import error as ZlibError
+
+from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.base.urls import is_named, redact
+from uio_pipes.formats.archives.index import MemberIndex, MemberPlace, has_index, read_index
+from uio_pipes.formats.lists.lines import ARCHIVES
+from uio_pipes.formats.tar.checks import identity, open_sidecar
+from uio_pipes.formats.tar.members import TarMembers
+from uio_pipes.io.access import Access
+from uio_pipes.io.compression import fast_zlib
+from uio_pipes.io.local import Positioned, RandomFile, Ref
+from uio_pipes.io.lookahead import reference
+from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.stream import StreamBytes, open_source
+
+_LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and of what follows it
+
+
+_SUFFIXES = (*ARCHIVES, ".zip")
+
+
+def is_zip(url: str) -> bool:
+    return is_named(url.lower(), ".zip")
+
+
+def is_archive(url: str) -> bool:
+    """Return whether the name is that of an archive; a file of another name is its own only member."""
+    return is_named(url.lower(), _SUFFIXES)
+
+
+def is_reachable(url: str) -> bool:
+    """Return whether members can be read in any order, as far as that shows without asking a server."""
+    if not is_archive(url) or is_zip(url):
+        return True
+    plain = is_named(url.lower(), ".tar")
+    return has_index(url) or (plain and is_local(url) is not None)
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a member is what macOS writes beside the real ones."""
+    return name.rpartition("/")[2].startswith("._") or "__MACOSX/" in name
+
+
+class Archive:
+    """The archive at ``url``, or a plain file. Nothing is opened before it is asked for.
+
+    ``damage``: what was found to be damaged when the members were listed.
+    """
+
+    def __init__(self, url: str, access: Access | None = None) -> None:
+        self.url, self._access = url, access
+        self.damage: list[DataError] = []
+
+    def known_size(self) -> int | None:
+        """Return the size of the file in bytes; None if it cannot be read."""
+        try:
+            return identity(self.url, self._access)[0]
+        except DataError:
+            return None
+
+    @cached_property
+    def file(self) -> RandomFile:
+        """The file, or the content of a compressed archive."""
+        return self._index.opened(self.url, self._access) if self._index else open_file(self.url, self._access)
+
+    def members(self) -> Iterator[MemberPlace]:
+        """Yield all regular members; what is damaged is noted in ``damage``.
+
+        Raises: DataError if the archive cannot be read, or only in its order; ListError if its index is stale.
+        """
+        self.damage = []
+        if not is_archive(self.url):
+            return iter([MemberPlace(self.url, 0, -1)])
+        if is_zip(self.url):
+            return self._directory()
+        if self._index is not None:
+            self.damage += self._index.errors
+            return self._index.places()
+        return self._of_shard() or self._headers()
+
+    def reference(self, place: MemberPlace) -> Ref | str:
+        """Return what stands for the bytes of a member: a reference, or the path of a plain local file."""
+        if not is_archive(self.url):
+            return reference(self.url, self._access)
+        if is_zip(self.url):
+            return (ZipMember if place.packed < 0 else DeflatedMember)(self.file, place)
+        return Ref(self.file, place.offset, place.size, crc=place.crc)
+
+    @cached_property
+    def _index(self) -> MemberIndex | None:
+        if is_zip(self.url) or not is_archive(self.url):
+            return None
+        index = read_index(self.url, self._access)
+        if index is not None and not index.seekable:
+            raise self._sequential("and its index has no points to begin at")
+        return index
+
+    def _sequential(self, why: str) -> DataError:
+        message = (
+            f"the archive is compressed, {why}, so that its members can only be read one after the other: read them so "
+            f"(stream=True), index it (uio index --members {redact(self.url)}), or unpack it"
+        )
+        return DataError("compressed_tar", message, url=self.url)
+
+    def _directory(self) -> Iterator[MemberPlace]:
+        """Yield the members of a zip."""
+        try:
+            with zipfile.ZipFile(cast(str, Positioned(self.file.read_upto, self.file.size))) as opened:
+                listed = opened.infolist()
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            message = f"the zip has no sound directory ({error}): it is cut off or damaged, fetch it again"
+            raise DataError("bad_zip", message, url=self.url) from error
+        for info in listed:
+            if not 0 <= info.header_offset < self.file.size:
+                message = f"its directory says that a member begins at byte {info.header_offset}: fetch the zip again"
+                raise DataError("bad_zip", message, url=self.url, member=info.filename)
+            if info.is_dir():
+                continue
+            if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                how = "encrypted" if info.flag_bits & 1 else f"compressed by method {info.compress_type}"
+                message = f"a member is {how}, and only stored and deflated ones are read: pack it again"
+                self.damage.append(DataError("unsupported_member", message, url=self.url, member=info.filename))
+                continue
+            packed = -1 if info.compress_type == zipfile.ZIP_STORED else info.compress_size
+            yield MemberPlace(info.filename, info.header_offset, info.file_size, info.CRC, packed)
+
+    def _of_shard(self) -> Iterator[MemberPlace] | None:
+        """Return the members by a shard's own index, if there is one for a sound and plain tar."""
+        try:
+            index = open_sidecar(self.url, self._access)
+        except ListError:
+            return None
+        if index.errors or index.shard.compression:
+            return None
+        return (
+            MemberPlace(f"{index.key(number)}.{member.suffix}", member.offset, member.size, member.crc)
+            for number in range(len(index))
+            for member in index.members(number)
+        )
+
+    def _headers(self) -> Iterator[MemberPlace]:
+        """Read the headers of a tar; payloads of a local one are skipped."""
+        source = open_source(self.url, self._access)
+        try:
+            if isinstance(source, StreamBytes):
+                raise self._sequential("and it has no index")
+            members = TarMembers(self.url, source, 0, False)
+            while True:
+                try:
+                    member = members.next()
+                except StopIteration:
+                    return
+                except DataError as error:
+                    if source.failure is not None:
+                        raise
+                    self.damage += [] if error.reason in NOTES else [error]
+                    continue
+                if member is not None:
+                    yield MemberPlace(member.name, member.offset, member.size)
+        finally:
+            source.close()
+
+
+class ZipMember(Ref):
+    """A member of a zip that is not compressed. Where its bytes begin shows only in its own header."""
+
+    __slots__ = ("_begin", "place")
+
+    def __init__(self, file: RandomFile, place: MemberPlace) -> None:
+        self.file, self.place, self.size = file, place, place.size
+        self.head, self.info, self.crc = b"", None, place.crc
+        self._begin: int | None = None
+
+    @property
+    def offset(self) -> int:  # type: ignore[override]
+        if self._begin is None:
+            header = self.file.read(self.place.offset, 30)
+            magic, name, extra = _LOCAL_HEADER.unpack(header)
+            if magic != b"PK\3\4":
+                raise self._damaged("its header is not where the directory of the zip says")
+            self._begin = self.place.offset + 30 + name + extra
+        return self._begin
+
+    def _damaged(self, what: str) -> DataError:
+        message = f"the member is damaged, {what}: fetch the file again"
+        return DataError("bad_zip", message, url=self.file.path, member=self.place.name, offset=self.place.offset)
+
+
+class DeflatedMember(ZipMember):
+    """A compressed member of a zip: its beginning is inflated to see a header, all of it to decode the audio."""
+
+    __slots__ = ()
+    early: ClassVar[bool] = False  # its bytes in the file are others
+
+    def read(self) -> bytes:
+        data = self.read_at(0, self.size)
+        if self.crc is not None and crc32(data) != self.crc:
+            raise DataError("bad_crc", "the bytes are not those that were packed: fetch the file again",
+                            url=self.file.path, member=self.place.name, offset=self.place.offset)  # fmt: skip
+        return data
+
+    def read_at(self, start: int, size: int) -> bytes:
+        end = min(start + size, self.size)
+        packed = self.place.packed if end == self.size else min(self.place.packed, end + 4096)
+        inflate = fast_zlib.decompressobj(wbits=-15)
+        try:
+            data: bytes = inflate.decompress(self.file.read(self.offset, packed), end)
+            while len(data) < end and packed < self.place.packed:
+                more = min(packed, self.place.packed - packed)
+                fed = inflate.unconsumed_tail + self.file.read(self.offset + packed, more)
+                data, packed = data + inflate.decompress(fed, end - len(data)), packed + more
+        except (ZlibError, fast_zlib.error) as error:
+            raise self._damaged(str(error)) from error
+        if len(data) < end:
+            raise self._damaged(f"it has {len(data)} bytes instead of {self.size}")
+        return data[start:end]

@@ -1,0 +1,286 @@
+"""Members of many archives by name, or by what an expression makes of it: ``path | stem``.
+
+Per member a few numbers are kept, not its name: names are found by 64-bit hashes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import DataError, LeftOut
+from uio_pipes.base.hashing import Lru
+from uio_pipes.base.urls import counted, redact, suffix_of, unsigned
+from uio_pipes.formats.archives.archive import Archive, is_hidden
+from uio_pipes.formats.archives.index import MemberPlace
+from uio_pipes.formats.expressions import compiled
+from uio_pipes.formats.lists.table import expand
+from uio_pipes.formats.tar.checks import AT_ONCE
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.local import RandomFile, Ref
+
+AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka"}
+Match = Callable[[str], str | None]
+MOST_PLACES = 1 << 26  # members that a process knows the places of
+_BRACES = re.compile(r"\{[^{}|]*(,|\.\.)[^{}|]*\}")  # {a,b} and {0..7}, which are names
+
+
+def same_name(name: str) -> str:
+    """Return a name as names are compared: suffixes in lower case, a leading ``./`` does not count."""
+    stem, dot, suffix = name.removeprefix("./").rpartition(".")
+    return f"{stem}{dot}{suffix.lower()}"
+
+
+def match_of(expression: str) -> Match:
+    """Return what an expression over ``path`` makes of a member's name; None for a member that is not meant."""
+    of = compiled(expression)
+
+    def value(name: str) -> str | None:
+        found = of({"path": name.removeprefix("./")})
+        return None if found is None else same_name(str(found))
+
+    return same_name if expression == "path" else value
+
+
+def is_template(name: str) -> bool:
+    """Return whether a row fills in the name of an archive."""
+    return "{" in _BRACES.sub("", name)
+
+
+def hash_of(value: str) -> int:
+    """Return the hash of a name as :func:`same_name` returns it."""
+    return int.from_bytes(blake2b(value.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little")
+
+
+class MemberPlaces:
+    """The places of the members of ``archives`` by their values. Of equal ones the first counts."""
+
+    def __init__(self, archives: Sequence[Archive], match: Match) -> None:
+        """Raises: DataError if an archive cannot be read; one that is missing is noted as its damage."""
+        self.archives = archives
+        numbers = {name: array(code) for name, code in zip(_COLUMNS, "QIqqqqB", strict=True)}
+        for number, archive in enumerate(archives):
+            for place in _listed(archive):
+                value = None if is_hidden(place.name) else match(place.name)
+                if value is not None:
+                    crc = -1 if place.crc is None else place.crc
+                    is_audio = suffix_of(place.name) in AUDIO
+                    row = (hash_of(value), number, place.offset, place.size, crc, place.packed, is_audio)
+                    for column, cell in zip(numbers.values(), row, strict=True):
+                        column.append(cell)
+        columns = {name: np.frombuffer(column, column.typecode) for name, column in numbers.items()}
+        order = np.argsort(columns["hash"], kind="stable")
+        self._columns = {name: _smallest(column[order]) for name, column in columns.items()}
+
+    def __len__(self) -> int:
+        return len(self._columns["hash"])
+
+    def find(self, value: str) -> Ref | str | None:
+        """Return a reference to the first member with this value, or the path of a plain file; None without one."""
+        hashes, wanted = self._columns["hash"], np.uint64(hash_of(value))
+        at = int(np.searchsorted(hashes, wanted))
+        if at == len(hashes) or hashes[at] != wanted:
+            return None
+        _, number, offset, size, crc, packed, _ = (int(column[at]) for column in self._columns.values())
+        return self.archives[number].reference(MemberPlace(value, offset, size, None if crc < 0 else crc, packed))
+
+    @property
+    def damage(self) -> list[DataError]:
+        """What is damaged in the archives."""
+        return [error for archive in self.archives for error in archive.damage]
+
+    def leftover(self, values: Iterable[int]) -> Counter[str]:
+        """Count audio that nothing asks for (``no_row``), and further members of the same value (``duplicate_member``).
+
+        ``values``: hashes of all values that are asked for.
+        """
+        hashes, audio = self._columns["hash"], self._columns["is_audio"].astype(bool)
+        first = np.ones(len(hashes), bool)
+        first[1:] = hashes[1:] != hashes[:-1]
+        wanted = np.isin(hashes, np.fromiter(values, np.uint64))
+        return Counter(no_row=int((first & audio & ~wanted).sum()), duplicate_member=int((~first & wanted).sum()))
+
+
+_COLUMNS = ("hash", "number", "offset", "size", "crc", "packed", "is_audio")
+
+
+def _smallest(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if column.dtype.kind != "i" or not len(column):
+        return column
+    least, most = np.min_scalar_type(int(column.min())), np.min_scalar_type(int(column.max()))
+    return column.astype(np.promote_types(least, most))
+
+
+def _listed(archive: Archive) -> Iterator[MemberPlace]:
+    try:
+        yield from archive.members()
+    except DataError as error:
+        if error.reason != "missing_file":
+            raise
+        archive.damage.append(error)
+
+
+class Archives:
+    """The archives that ``names`` stand for (paths, globs, URLs), in which rows name members.
+
+    A name may hold expressions in braces, ``"audio/{shard}.tar"``: a row then fills in the name of its own archive.
+
+    Args:
+        names: of archives, or of plain files, which are members themselves by their paths.
+        match: expression over the ``path`` of a member, whose value is compared with that of the row.
+        access: how they are read.
+        absent: reason under which a row without a member is counted; any but "no_audio" is no failure.
+    """
+
+    def __init__(
+        self, names: Sequence[str], match: str = "path", access: Access = PLAIN, absent: str = "no_audio"
+    ) -> None:
+        self._templates = [compiled(name) for name in names if is_template(name)]
+        self._names = [name for name in names if not is_template(name)]
+        self.match, self._match, self._access, self._absent = match_of(match), match, access, absent
+
+    @cached_property
+    def urls(self) -> list[str]:
+        """All archives whose names no row fills in. Raises: ListError if no file matches a glob."""
+        return [url for name in self._names for url in expand(name, self._access)]
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the names and sizes of the archives, and of the expressions for others."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            sizes = list(pool.map(lambda url: Archive(url, self._access).known_size(), self.urls))
+        names = [os.path.basename(unsigned(url)) for url in self.urls]
+        told = repr((names, sizes, [each.text for each in self._templates]))
+        return blake2b(told.encode(), digest_size=16).hexdigest()
+
+    @property
+    def filled_in(self) -> set[str] | None:
+        """The names that archives have from rows; None if no row names its archive."""
+        return {name for each in self._templates for name in each.names} if self._templates else None
+
+    def of(self, row: Mapping[str, Any]) -> str | None:
+        """Return the archive that a row names; None if it names none, and its audio may be in any of ``urls``."""
+        return next((found for each in self._templates if (found := each(row)) is not None), None)
+
+    def places(self, url: str | None = None) -> MemberPlaces:
+        """Return the members of one archive, or of all ``urls``. Raises: DataError if one cannot be read; ListError."""
+        urls = self.urls if url is None else [url]
+        made = lambda: MemberPlaces([Archive(one, self._access) for one in urls], self.match)  # noqa: E731
+        return _places.get((self._match, self.digest, *urls), made, len)
+
+    def reference(self, value: str, url: str | None) -> Ref | str:
+        """Return what stands for the audio of a row, which is in the archive ``url``, or anywhere.
+
+        Raises: DataError ``no_audio`` or, if the archive cannot be read, others; LeftOut.
+        """
+        places = self.places(url)
+        found = places.find(same_name(value))
+        if found is None:
+            raise self.missing(value, [archive.url for archive in places.archives], places.damage)
+        return found
+
+    def missing(self, value: str, urls: Sequence[str], damage: Sequence[DataError] = ()) -> DataError:
+        """Return the error for a row whose audio is in none of the archives."""
+        where = redact(urls[0]) if len(urls) == 1 else f"any of {counted(len(urls), 'archive')}"
+        why = f", where there is damage: {damage[0]}" if damage else ""
+        remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
+        kind = DataError if self._absent == "no_audio" else LeftOut
+        return kind(self._absent, f"there is no member {value!r} in {where}{why}; {remedy}")
+
+
+_places = Lru(MOST_PLACES)  # which workers have from the process that they were forked from
+
+
+class TarDirectory:
+    """The members of the archive at ``url``, by name. Nothing is opened before a member is looked for."""
+
+    def __init__(self, url: str, access: Access | None = None) -> None:
+        self.url, self._archive = url, Archive(url, access)
+
+    @property
+    def damage(self) -> list[DataError]:
+        return self._archive.damage
+
+    @property
+    def file(self) -> RandomFile:
+        return self._archive.file
+
+    def known_size(self) -> int | None:
+        """Return the size of the archive in bytes; None if it cannot be read."""
+        return self._archive.known_size()
+
+    def members(self) -> Iterator[MemberPlace]:
+        """Yield every member. Raises: DataError if the archive cannot be read, or only in its order."""
+        return self._archive.members()
+
+    def find(self, names: tuple[str, ...]) -> Ref:
+        """Return a reference to the first of these members that is there.
+
+        Raises: DataError ``missing_member``, or if the archive cannot be read.
+        """
+        for name in names:
+            if isinstance(found := self._places.find(same_name(name)), Ref):
+                return found
+        if self.damage and self.damage[0].reason == "missing_file":
+            raise self.damage[0]
+        why = f" (it is damaged: {self.damage[0].message})" if self.damage else ""
+        offset = self.damage[0].offset if self.damage else None
+        message = f"the tar has no member {names[0]!r}{why}: pack it again, or leave the row out"
+        raise DataError("missing_member", message, url=self.url, member=names[0], offset=offset)
+
+    @cached_property
+    def _places(self) -> MemberPlaces:
+        return MemberPlaces([self._archive], same_name)
+
+
+class MemberRef(Ref):
+    """A reference to the first of the members ``names`` that there is. It is looked for when it is first needed."""
+
+    __slots__ = ("_found", "directory", "names")
+
+    def __init__(self, directory: TarDirectory, names: tuple[str, ...]) -> None:
+        self.directory, self.names = directory, names
+        self.head, self.info, self.crc = b"", None, None
+        self._found: Ref | None = None
+
+    @property
+    def early(self) -> bool:  # type: ignore[override]
+        return self.found.early
+
+    @property
+    def found(self) -> Ref:
+        if self._found is None:
+            self._found = self.directory.find(self.names)
+        return self._found
+
+    @property
+    def file(self) -> RandomFile:  # type: ignore[override]
+        return self.directory.file
+
+    @property
+    def offset(self) -> int:  # type: ignore[override]
+        return self.found.offset
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.found.size
+
+    def read(self) -> bytes:
+        return self.found.read()
+
+    def read_at(self, start: int, size: int) -> bytes:
+        return self.found.read_at(start, size)
+
+    def __repr__(self) -> str:
+        return f"MemberRef({redact(self.directory.url)!r}, {self.names[0]!r})"

@@ -1,0 +1,116 @@
+"""The members of an archive with their bytes, one after the other; those of archives within it, too."""
+
+from __future__ import annotations
+
+import io
+from typing import NamedTuple, Protocol
+
+from uio_pipes.base.urls import folder_of
+from uio_pipes.formats.archives.archive import Archive, is_archive, is_hidden, is_zip
+from uio_pipes.formats.archives.index import MemberPlace
+from uio_pipes.formats.tar.members import TarMembers
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import Payload
+from uio_pipes.io.opening import CachedFile
+from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.stream import ByteSource, StreamBytes, open_source
+
+MemberStart = tuple[int, ...]  # offset of a header, and within an archive that is a member, that of one of its own
+
+
+class Passed(NamedTuple):
+    """A member that has been reached. ``start``: where its header begins."""
+
+    name: str
+    start: MemberStart
+    payload: Payload | str
+
+
+class ArchiveReader(Protocol):
+    """Reads an archive once."""
+
+    @property
+    def at(self) -> MemberStart:
+        """Where the next member begins."""
+
+    def next(self) -> Passed:
+        """Return the next member. Raises: StopIteration at the end; DataError, and may then be called again, except
+        that a file that cannot be read is not read on."""
+
+    def close(self) -> None: ...
+
+
+def open_reader(url: str, access: Access, far: ReadAhead | CachedFile | None = None) -> ArchiveReader:
+    """Open an archive, or a plain file. ``far``: what reads it, if it is remote. Raises: DataError."""
+    if is_zip(url) or not is_archive(url):
+        return _Listed(Archive(url, access))
+    return _Tar(url, open_source(url, access, far))
+
+
+class _Listed:
+    """A zip, by its directory, or a plain file."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        places = archive.members()
+        self._places: list[MemberPlace] = sorted(places, key=lambda place: place.offset)
+        self._damage = iter(archive.damage)
+        self._given = 0
+
+    @property
+    def at(self) -> MemberStart:
+        return (self._given,)
+
+    def next(self) -> Passed:
+        for error in self._damage:
+            raise error
+        if self._given == len(self._places):
+            raise StopIteration
+        place, self._given = self._places[self._given], self._given + 1
+        return Passed(place.name, (self._given - 1,), self._archive.reference(place))
+
+    def close(self) -> None:
+        """Do nothing: descriptors are shared."""
+
+
+class _Tar:
+    def __init__(self, url: str, source: ByteSource) -> None:
+        self._url, self._source = url, source
+        self._members = TarMembers(url, source, 0, False)
+        self._inner: _Tar | None = None  # an archive that is a member
+        self._outer: tuple[str, int] = ("", 0)  # its folder, and where it begins
+
+    @property
+    def at(self) -> MemberStart:
+        return (self._outer[1], *self._inner.at) if self._inner else (self._members.at,)
+
+    def next(self) -> Passed:
+        while True:
+            if self._inner is not None:
+                try:
+                    return self._of_inner(self._inner.next())
+                except StopIteration:
+                    self._inner = None
+                    continue
+            member = self._members.next()
+            if member is None:
+                if self._members.note is not None:
+                    raise self._members.note
+                continue
+            payload = self._source.payload(member.offset, member.size)
+            if payload is None:
+                raise self._members.cut_short("a payload", member.start, member.offset + member.size)
+            if not is_archive(member.name) or is_zip(member.name) or is_hidden(member.name):
+                return Passed(member.name, (member.start,), payload)
+            data = payload if isinstance(payload, bytes) else payload.read()
+            self._outer = folder_of(member.name), member.start
+            self._inner = _Tar(f"{self._url}/{member.name}", StreamBytes(io.BytesIO(data), member.name))
+
+    def _of_inner(self, member: Passed) -> Passed:
+        """Return a member under the path that it has where the archive within is unpacked at its place."""
+        folder, begin = self._outer
+        name = f"{folder}/{member.name.removeprefix('./')}" if folder else member.name
+        return Passed(name, (begin, *member.start), member.payload)
+
+    def close(self) -> None:
+        self._source.close()

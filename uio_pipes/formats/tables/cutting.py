@@ -1,0 +1,130 @@
+"""Cutting the bytes of a text table into rows, also where a quoted value goes over the end of a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+OVER = 100  # lines that a row may have: a quote that is not closed within them opens nothing
+
+Positions = npt.NDArray[np.int64]
+
+
+class RowBounds(NamedTuple):
+    """Where the rows of a piece of a table begin and end, and in which of its lines, counted from 0.
+
+    ``size``: bytes of the piece up to a row that may go on after it; ``lines``: how many lines these are.
+    """
+
+    starts: Positions
+    ends: Positions
+    numbers: Positions
+    size: int
+    lines: int
+
+
+class Cutter:
+    """Knows rows from blank lines and comments, and the ends of rows from line ends within quotes.
+
+    As for Python's ``csv``, only a quote at the beginning of a value opens one, and two of them within it are one.
+
+    Args:
+        separator: text between values; one character if there are quotes.
+        quoted: whether values may be in double quotes.
+        escape: character before one that is meant literally, or "".
+        comment: what lines begin with that are no rows, or "".
+    """
+
+    def __init__(self, separator: str, quoted: bool, escape: str, comment: str) -> None:
+        self._comment = comment.encode()
+        self._closed = _closed_row(separator, escape) if quoted else None
+
+    def rows(self, piece: bytes) -> list[tuple[int, bytes]]:
+        """Return the rows of a piece of whole rows, each with the number of its line there."""
+        lines = piece.split(b"\n")
+        if self._closed is None or b'"' not in piece:
+            return [(number, line) for number, line in enumerate(lines) if self._is_row(line)]
+        found, number = list[tuple[int, bytes]](), 0
+        while number < len(lines):
+            more, line = 0, lines[number]
+            if self._is_row(line):
+                more = max(0, self._more(lines[number : number + OVER]))
+                found.append((number, b"\n".join(lines[number : number + more + 1]) if more else line))
+            number += more + 1
+        return found
+
+    def bounds(self, piece: bytes, last: bool) -> RowBounds:
+        """Return where the rows of a piece of whole lines are. ``last``: whether nothing comes after it."""
+        codes = np.frombuffer(piece, np.uint8)
+        ends = np.flatnonzero(codes == 10)
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        count = len(ends)
+        heads = np.ones(count, np.bool_)  # lines with which rows begin
+        if self._closed is not None and b'"' in piece:
+            count = self._join(piece, codes, starts, ends, heads, last)
+        size = len(piece) if count == len(ends) else int(starts[count])
+        numbers = np.flatnonzero(heads[:count])
+        tails = np.concatenate((numbers[1:], [count])) - 1
+        are = self._are_rows(piece, codes, starts[numbers], ends[tails])
+        return RowBounds(starts[numbers][are], ends[tails][are], numbers[are], size, count)
+
+    def _join(
+        self, piece: bytes, codes: npt.NDArray[np.uint8], starts: Positions, ends: Positions,
+        heads: npt.NDArray[np.bool_], last: bool,
+    ) -> int:  # fmt: skip
+        """Take from ``heads`` the lines that belong to the row before; return how many lines are whole rows."""
+        at = 0
+        quotes: list[int] = np.flatnonzero(np.add.reduceat(codes == 34, starts, dtype=np.int32)).tolist()
+        for number in quotes:
+            if number < at or not self._is_row(piece[starts[number] : ends[number]]):
+                continue
+            until = min(number + OVER, len(ends))
+            more = self._more([piece[starts[number] : ends[number]]])
+            if more < 0:
+                more = self._more(piece[starts[number] : ends[until - 1]].split(b"\n"))
+            if more < 0 and until == len(ends) and not last:
+                return number
+            at = number + max(0, more) + 1
+            heads[number + 1 : at] = False
+        return len(ends)
+
+    def _more(self, lines: Sequence[bytes]) -> int:
+        """Return how many lines after the first one belong to its row; -1 if its quote is not closed in ``lines``."""
+        assert self._closed is not None
+        row = b""
+        for number, line in enumerate(lines):
+            row = line if number == 0 else row + b"\n" + line
+            if (number == 0 or b'"' in line) and self._closed.fullmatch(row):
+                return number
+        return -1
+
+    def _is_row(self, line: bytes) -> bool:
+        return bool(line.strip()) and not (self._comment and line.startswith(self._comment))
+
+    def _are_rows(
+        self, piece: bytes, codes: npt.NDArray[np.uint8], starts: Positions, ends: Positions
+    ) -> npt.NDArray[np.bool_]:
+        first = codes[starts]
+        are: npt.NDArray[np.bool_] = first > 32
+        if self._comment:
+            are &= first != self._comment[0]
+        for number in np.flatnonzero(~are & (first != 10)).tolist():
+            are[number] = self._is_row(piece[starts[number] : ends[number]])
+        return are
+
+
+def _closed_row(separator: str, escape: str) -> re.Pattern[bytes]:
+    """Return what matches a row in which no quote is open."""
+    between = re.escape(separator.encode())
+    plain, within = rb"[^%s]*" % between, rb'[^"]*(?:""[^"]*)*'
+    if len(separator.encode()) > 1:
+        plain = rb"(?:(?!%s).)*" % between
+    if escape:
+        mark = re.escape(escape.encode())
+        plain, within = rb"(?:%s.|(?!%s)[^%s])*" % (mark, between, mark), rb'(?:%s.|""|[^"%s])*' % (mark, mark)
+    value = rb'(?:"%s"(?!")%s|(?!")%s)' % (within, plain, plain)
+    return re.compile(rb"%s(?:%s%s)*" % (value, between, value), re.DOTALL)

@@ -1,0 +1,272 @@
+"""Rows that are no lines of a file by themselves: JSON, Parquet, annotations, tables in archives, nested rows. They
+are written once as lines of JSON, to a temporary file without a name or to the cache, and are then text tables."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import logging
+import os
+import tempfile
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import redact
+from uio_pipes.formats.lists.lines import CHUNK, LONGEST, kept
+from uio_pipes.formats.tables.annotations import nxt_beside, nxt_rows, stm_rows, textgrid_rows
+from uio_pipes.formats.tables.files import TableFile, files_in, files_of
+from uio_pipes.formats.tables.nested import expanded, rows_of_json
+from uio_pipes.formats.tables.rows import Row, Rows
+from uio_pipes.formats.tables.text import IN_MEMORY, TextForm, TextRows
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import Positioned
+from uio_pipes.io.opening import is_local, open_file, stamp
+
+logger = logging.getLogger("uio_pipes")
+_ERROR = "\0error"  # the field of a row that stands for an error: its reason and message
+_VERSION = 1  # of what is in the cache
+_HELD = 8  # tables that a process keeps open, for itself and the processes that it forks
+
+
+class Spooling(NamedTuple):
+    """What is to be written as lines of JSON.
+
+    Attributes:
+        format: of the files: "json", "parquet", "stm", "textgrid", "nxt", "whole" (a file is a row), or text.
+        names: paths or URLs of files, or with ``within`` patterns of members.
+        within: archives that the files are in.
+        expand: names that lead to the lists whose items are the rows.
+        encoding: of the text.
+        text: how lines are read, if the format is one of lines.
+    """
+
+    format: str
+    names: tuple[str, ...]
+    within: tuple[str, ...] = ()
+    expand: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+    text: TextForm | None = None
+
+
+def spooled(what: Spooling, access: Access) -> Rows:
+    """Return the rows, written as lines of JSON unless this process or the cache has them. Raises: ListError."""
+    key = _key(what, access)
+    if (known := _held.get(key)) is None:
+        known = _held[key] = _in_cache(what, access, key) or _in_temporary_file(what, access)
+        while len(_held) > _HELD:
+            _held.popitem(last=False)
+    return known
+
+
+_held: OrderedDict[str, Rows] = OrderedDict()
+
+
+class SpooledRows:
+    """Rows of ``lines``. ``counts``: of each file the name and the number of its rows."""
+
+    def __init__(self, lines: TextRows, counts: Sequence[tuple[str, int]]) -> None:
+        self._lines, self.files = lines, [name for name, _ in counts]
+        self._firsts = [0, *accumulate(count for _, count in counts)]
+        self.digest = lines.digest
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def row(self, number: int) -> Row:
+        found = _read(self._lines.row(number))
+        if isinstance(found, DataError):
+            raise found.at(self.place(number))
+        return found
+
+    def place(self, number: int) -> str:
+        at = self._file(number)
+        return f"{redact(self.files[at])}, row {number - self._firsts[at] + 1}"
+
+    def file(self, number: int) -> str:
+        return self.files[self._file(number)]
+
+    def scan(self) -> Iterator[Row | DataError]:
+        return (row if isinstance(row, DataError) else _read(row) for row in self._lines.scan())
+
+    def _file(self, number: int) -> int:
+        return bisect_right(self._firsts, number) - 1
+
+
+def _read(row: Row) -> Row | DataError:
+    return DataError(*row[_ERROR]) if _ERROR in row else row
+
+
+# Where lines go
+
+
+def _key(what: Spooling, access: Access) -> str:
+    """Return a hash of all that the rows depend on: the files' names, sizes and times, and how they are read."""
+    files = [(name, _identity(name, access)) for name in what.within or what.names]
+    return blake2b(repr((_VERSION, what, files)).encode(), digest_size=16).hexdigest()
+
+
+def _identity(name: str, access: Access) -> Any:
+    try:
+        if (path := is_local(name)) is None:
+            return stamp(name, access)
+        status = os.stat(path)
+        return os.path.abspath(path), status.st_size, status.st_mtime_ns
+    except (OSError, DataError) as error:
+        raise ListError(f"cannot read the table {redact(name)}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _is_there(name: str, access: Access) -> bool:
+    try:
+        return bool(_identity(name, access))
+    except ListError:
+        return False
+
+
+def _in_temporary_file(what: Spooling, access: Access) -> Rows:
+    with tempfile.TemporaryFile(buffering=0) as file:
+        counts = _write(what, access, file)
+        copy = os.fdopen(os.dup(file.fileno()), "rb", buffering=0)
+    return SpooledRows(TextRows([(_name(what), b"", copy)], TextForm(json=True)), counts)
+
+
+def _in_cache(what: Spooling, access: Access, key: str) -> Rows | None:
+    """Return the rows in ``uio-tables`` of the cache's folder, written by the first process that wants them; None
+    without a cache, or if it cannot be written."""
+    if access.cache is None:
+        return None
+    folder = Path(access.cache) / "uio-tables"
+    lines, counts = folder / f"{key}.jsonl", folder / f"{key}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / f"{key}.lock", "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not counts.exists():
+                part = lines.with_suffix(".part")
+                with open(part, "wb", buffering=0) as file:
+                    found = _write(what, access, file)
+                    os.fsync(file.fileno())
+                os.replace(part, lines)
+                part.write_text(json.dumps(found))
+                os.replace(part, counts)
+        return SpooledRows(TextRows([str(lines)], TextForm(json=True)), json.loads(counts.read_text()))
+    except OSError as error:
+        logger.warning("the cache %s cannot be used for tables (%s): going on without it", folder, error)
+        return None
+
+
+def _name(what: Spooling) -> str:
+    return (what.within or what.names)[0]
+
+
+def _write(what: Spooling, access: Access, file: Any) -> list[tuple[str, int]]:
+    """Write the rows, and return how many each file has. Raises: ListError if there are none."""
+    counts, buffer = list[tuple[str, int]](), bytearray()
+    for name, row in _rows(what, access):
+        if not counts or counts[-1][0] != name:
+            counts.append((name, 0))
+        counts[-1] = (name, counts[-1][1] + 1)
+        buffer += _line(row)
+        if len(buffer) > CHUNK:
+            file.write(buffer)
+            buffer.clear()
+    file.write(buffer)
+    if not counts:
+        of = f": no row has a list {'.'.join(what.expand)}; correct expand=" if what.expand else ""
+        raise ListError(f"there are no rows in {redact(_name(what))}{of}")
+    return counts
+
+
+def _line(row: Row | DataError) -> bytes:
+    if isinstance(row, DataError):
+        row = {_ERROR: [row.reason, row.message]}
+    try:
+        line = json.dumps(row, ensure_ascii=False, default=str).encode() + b"\n"
+    except UnicodeEncodeError as error:
+        return _line(DataError("bad_text", f"a text of the row is no Unicode ({error.reason}): correct it"))
+    if len(line) > LONGEST:
+        return _line(
+            DataError("bad_row", f"the row has {len(line):,} bytes, more than 4 MiB: name the list in it, expand=")
+        )
+    return line
+
+
+# Where rows come from
+
+_NamedRow = tuple[str, Row | DataError]  # the file's name and a row
+
+
+def _rows(what: Spooling, access: Access) -> Iterator[_NamedRow]:
+    names = what.names
+    if what.format == "nxt":
+        beside = dict.fromkeys(other for name in names for other in nxt_beside(name))
+        names = (*names, *(other for other in beside if what.within or _is_there(other, access)))
+    files = files_in(what.within, names, access) if what.within else files_of(names, access)
+    if what.format == "nxt":
+        yield from nxt_rows(files)
+        return
+    for file in files:
+        try:
+            for row in _READERS.get(what.format, _text)(file, what, access):
+                yield file.name, row
+        except (ValueError, DataError) as error:
+            message = error.message if isinstance(error, DataError) else str(error)
+            yield file.name, DataError("bad_table", f"{message}: from here on the file cannot be read; fetch it again")
+
+
+Read = Callable[[TableFile, Spooling, Access], Iterable[Row | DataError]]
+
+
+def _json(file: TableFile, what: Spooling, access: Access) -> Iterator[Row]:
+    return rows_of_json(file.content, what.expand)
+
+
+def _whole(file: TableFile, what: Spooling, access: Access) -> Iterator[Row]:
+    yield {"path": file.name, "text": file.content.read().decode(what.encoding)}
+
+
+def _parquet(file: TableFile, what: Spooling, access: Access) -> Iterator[Row]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise ListError("tables in Parquet need pyarrow: pip install 'uio_pipes[parquet]'") from None
+    if what.within:
+        content: Any = io.BytesIO(file.content.read())
+    else:
+        opened = open_file(file.name, access)
+        content = Positioned(opened.read_upto, opened.size)
+    try:
+        table = pq.ParquetFile(content)
+        light = [f.name for f in table.schema_arrow if "binary" not in str(f.type)]
+        for batch in table.iter_batches(columns=light, use_threads=False):
+            yield from expanded(batch.to_pylist(), what.expand)
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+
+
+def _text(file: TableFile, what: Spooling, access: Access) -> Iterator[Row | DataError]:
+    assert what.text is not None
+    data, copy = kept(iter(lambda: file.content.read(CHUNK), b""), IN_MEMORY)
+    if copy is None and not data.strip():
+        return
+    for row in TextRows([(file.name, data, copy)], what.text).scan():
+        if isinstance(row, DataError):
+            yield row
+        else:
+            yield from expanded([row], what.expand)
+
+
+_READERS: dict[str, Read] = {
+    "json": _json,
+    "parquet": _parquet,
+    "stm": lambda file, what, access: stm_rows(file, what.encoding),
+    "textgrid": lambda file, what, access: textgrid_rows(file, what.encoding),
+    "whole": _whole,
+}

@@ -1,0 +1,198 @@
+"""Corpora of tars with their table elsewhere, or with a JSON for each utterance."""
+
+from __future__ import annotations
+
+from uio_pipes.formats.tables.description import Table
+from uio_pipes.sources.corpora.card import Corpus, Layout
+from uio_pipes.sources.corpora.transcripts import THREE
+from uio_pipes.sources.lists import from_shard_list
+from uio_pipes.sources.table.source import from_table
+
+_LANG = "table | m/data\\/([^\\/]+)\\//"  # from the path of a table
+_GIGA2 = Table("data/{lang}/{part}.tsv", header=("key", "txt"))
+GIGASPEECH2 = Corpus(
+    "gigaspeech2",
+    title="GigaSpeech 2: Thai, Indonesian, Vietnamese from YouTube",
+    hours="30,000 raw, 22,000 refined",
+    download="data/LANG of speechcolab/gigaspeech2 from https://huggingface.co/datasets",
+    parts={
+        "refined": {"part": "train_refined", "split": "train", "tars": "train/*", "archive": "train/{key | m/^\\d+/}"},
+        "raw": {"part": "train_raw", "split": "train", "tars": "train/*", "archive": "train/{key | m/^\\d+/}"},
+        "dev": {"part": "dev", "split": "dev", "tars": "dev", "archive": "dev"},
+        "test": {"part": "test", "split": "test", "tars": "test", "archive": "test"},
+    },
+    train=("refined",),
+    options={"lang": ()},
+    fields={"key": "key", "wav": "key", "txt": "txt", "lang": _LANG},
+    layouts=(
+        Layout("as downloaded", from_table, {
+            "table": _GIGA2, "match": "path | stem",
+            "archives": f"data/{{{_LANG}}}/{{archive}}.tar.gz",
+        }, there="data/{lang}/{tars}.tar.gz"),
+        Layout("extracted", from_table, {
+            "table": _GIGA2, "fields": {"wav": "{split}/{key | s/-[^-]*$// | s/-/\\//}/{key}.wav"},
+        }),
+    ),
+    notes="`raw` has all utterances of the archives, `refined` those that were checked, with other texts: the others "
+    "count as `no_row`.",
+)  # fmt: skip
+
+_FLEURS = Table(
+    "data/{lang}/{part}.tsv",
+    header=("id", "file", "raw", "normalized", "characters", "samples", "gender"),
+    quoted=False,
+)
+FLEURS = Corpus(
+    "fleurs",
+    title="FLEURS: 102 languages, the same sentences, read",
+    hours="1,400",
+    download="data/LANG of google/fleurs from https://huggingface.co/datasets",
+    parts=THREE,
+    train=("train",),
+    options={"lang": ()},
+    fields={
+        "key": "file | stem", "wav": "file", "txt": "normalized", "duration": "samples | / 16000",
+        "lang": _LANG,
+    },
+    columns=("id", "raw", "characters", "gender"),
+    layouts=(
+        Layout("as downloaded", from_table, {
+            "table": _FLEURS, "archives": f"data/{{{_LANG}}}/audio/{{table | stem}}.tar.gz", "match": "path | name",
+        }, there="data/{lang}/audio/{part}.tar.gz"),
+        Layout("extracted", from_table, {"table": _FLEURS, "fields": {"wav": "audio/{part}/{file}"}}),
+    ),
+    notes="Several speakers read each sentence: keys are names of files, `id` is that of the sentence.",
+)  # fmt: skip
+
+_HF = Table("data/{lang}/asr_{part}.tsv")
+_ORIGINAL = Table("annotations/asr/asr_{lang}.tsv.gz", separator="|", quoted=False)
+VOXPOPULI = Corpus(
+    "voxpopuli",
+    title="VoxPopuli: sessions of the European Parliament in 16 languages",
+    hours="1,800 with texts",
+    download="data/LANG of facebook/voxpopuli from https://huggingface.co/datasets, or by the tools of "
+    "https://github.com/facebookresearch/voxpopuli",
+    parts=THREE,
+    train=("train",),
+    options={"lang": ()},
+    fields={"speaker": "speaker_id"},
+    columns=("raw_text or original_text", "gender", "is_gold_transcript", "accent"),
+    layouts=(
+        *(
+            Layout(form, from_table, {
+                "table": _HF, "archives": audio, "match": "path | stem", "keep": {"normalized_text": ".+"},
+                "fields": {
+                    "key": "id", "wav": "id", "txt": "normalized_text", "lang": _LANG,
+                },
+            }, there=audio)
+            for form, audio in (
+                ("as downloaded from Hugging Face", "data/{lang}/{part}/*.tar.gz"),
+                ("from Hugging Face, extracted", "data/{lang}/{part}/*/*.wav"),
+            )
+        ),
+        Layout("original", from_table, {
+            "table": _ORIGINAL, "root": "raw_audios/original", "keep": {"split": "{part}", "normed_text": ".+"},
+            "fields": {
+                "key": "{session_id}-{id_}", "wav": "{session_id | [:4]}/{session_id}_original.ogg",
+                "txt": "normed_text", "intervals": "vad", "lang": "session_id | m/-([a-z]+)$/",
+            },
+        }),
+    ),
+    notes="Utterances without a normalized text count as `not_kept`. In the original form an utterance is what its "
+    "intervals with voice (`vad`) give one after the other, as in the corpus's own tools.",
+)  # fmt: skip
+
+_SIZES = ("tiny", "small", "medium", "large", "all")
+_REAZON = Table("v2-tsv/{part}.tsv", header=("path", "txt"), quoted=False)
+REAZONSPEECH = Corpus(
+    "reazonspeech",
+    title="ReazonSpeech 2: Japanese television",
+    hours="35,000 (all), 8.5 (tiny)",
+    download="v2 and v2-tsv of reazon-research/reazonspeech from https://huggingface.co/datasets: tars 000 for tiny, "
+    "000-00b small, 000-073 medium, 000-242 large, 000-fff all",
+    parts={size: size for size in _SIZES},
+    train=_SIZES[::-1],
+    nested=True,
+    fields={"key": "path | stem", "wav": "path", "txt": "txt", "lang": "'ja'"},
+    layouts=(
+        Layout("as downloaded", from_table, {
+            "table": _REAZON, "archives": "v2/{path | m/^[^\\/]+/}.tar",
+        }, there="v2/*.tar"),
+        Layout("extracted", from_table, {"table": _REAZON, "root": "v2"}),
+    ),
+    notes="Each size is a part of the next one: by default the largest that is there is read.",
+)  # fmt: skip
+
+_YODAS = Table("data/{lang}/text/*.json", expand="text")
+YODAS2 = Corpus(
+    "yodas2",
+    title="YODAS2: YouTube in 149 languages, whole videos at 24 kHz",
+    hours="422,000",
+    download="data/LANG of espnet/yodas2 from https://huggingface.co/datasets (LANG as en000: 000 has captions by "
+    "people, 100 and more automatic ones)",
+    parts={"train": "train"},
+    train=("train",),
+    options={"lang": ()},
+    fields={
+        "key": "key", "wav": "audio_id", "txt": "text", "start": "key | m/-(\\d+)-\\d+$/ | cs",
+        "end": "key | m/-(\\d+)$/ | cs", "lang": _LANG,
+    },
+    layouts=(
+        Layout("as downloaded", from_table, {
+            "table": _YODAS, "archives": f"data/{{{_LANG}}}/audio/{{table | stem}}.tar.gz", "match": "path | stem",
+        }, there="data/{lang}/audio/*.tar.gz"),
+        Layout("extracted", from_table, {
+            "table": _YODAS, "archives": "data/{lang}/audio/**/*.wav", "match": "path | stem",
+        }),
+    ),
+    notes="Times are in 1/100 s, as the keys have them.",
+)  # fmt: skip
+
+_DUPLEX = {
+    "keep": {"labels.txt": ".+"},
+    "fields": {
+        "key": "{table | stem}-{asr_number}-{startInMs}", "wav": "table | stem", "txt": "labels.txt",
+        "speaker": "{table | stem}-{asr_number}", "start": "startInMs | ms", "end": "endInMs | ms",
+        "channel": "asr_number", "lang": "LID",
+    },
+}  # fmt: skip
+DUPLEXCONV = Corpus(
+    "duplexconv",
+    title="DuplexConv: Chinese conversations of 2 to 4 speakers, a channel each, at 48 kHz",
+    hours="6,000",
+    download="the folders Edu, edu and none_Edu of DuplexConv from https://huggingface.co/datasets",
+    parts={"Edu": "Edu", "edu": "edu", "none_Edu": "none_Edu"},
+    train=("Edu", "edu", "none_Edu"),
+    columns=("state", "snr", "mos", "labels"),
+    layouts=(
+        Layout("as downloaded", from_table, {
+            "table": Table("*.json", within="{part}/jsons.tar.gz", expand="asr"), "archives": "{part}/audios/*.tar",
+            "match": "path | stem", **_DUPLEX,
+        }),
+        Layout("extracted", from_table, {
+            "table": Table("{part}/jsons/*.json", expand="asr"), "archives": "{part}/audios/*.wav",
+            "match": "path | stem", **_DUPLEX,
+        }),
+    ),
+    notes="The channel is the number of the speaker's track. Turns without a text (redacted ones, too) count as "
+    "`not_kept`. Names of two folders differ only in case: keep them apart.",
+)  # fmt: skip
+
+EMILIA = Corpus(
+    "emilia",
+    title="Emilia and Emilia-YODAS: six languages from the Internet, at 24 kHz",
+    hours="101,000 and 114,000",
+    download="Emilia/LANG or Emilia-YODAS/LANG of amphion/Emilia-Dataset from https://huggingface.co/datasets",
+    parts={"Emilia": "Emilia", "Emilia-YODAS": "Emilia-YODAS"},
+    train=("Emilia", "Emilia-YODAS"),
+    options={"lang": ()},
+    fields={
+        "txt": "json:text | strip", "speaker": "json:speaker", "lang": "json:language", "duration": "json:duration",
+    },
+    columns=("json:dnsmos", "json:phone_count (Emilia-YODAS)"),
+    layouts=(
+        Layout("as downloaded", from_shard_list, {"paths": "{part}/{lang}/*.tar"}),
+    ),
+)  # fmt: skip
+
+CARDS = (GIGASPEECH2, FLEURS, VOXPOPULI, REAZONSPEECH, YODAS2, DUPLEXCONV, EMILIA)

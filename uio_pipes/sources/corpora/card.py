@@ -1,0 +1,203 @@
+"""``uio.Corpus``: a published corpus as a card, which says in which layouts it lies and how these are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from uio_pipes.base.checks import require
+from uio_pipes.base.urls import inside
+from uio_pipes.formats.tables.description import Table
+from uio_pipes.pipeline import Pipeline
+
+_PLACES = frozenset(["table", "paths", "within", "join", "archives", "root", "manifest"])  # arguments that are paths
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+Chosen = Mapping[str, str]  # what is chosen, by the names of placeholders
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One of the forms that a corpus lies in, and how it is read.
+
+    In every text, ``{part}`` and the names of the corpus's options in braces stand for what is chosen.
+
+    Args:
+        form: its name, as "extracted" or "as downloaded".
+        read: what begins the pipeline, as :func:`from_table` or :func:`from_parquet`.
+        arguments: its arguments; paths start at the corpus's folder. ``fields`` complete those of the corpus.
+        there: a path that is there, too, in this layout and in no other. Default: None, the archive or the table that
+            is read tells.
+    """
+
+    form: str
+    read: Callable[..., Pipeline]
+    arguments: Mapping[str, Any]
+    there: str | None = None
+
+    @property
+    def sought(self) -> tuple[str, ...]:
+        """The paths that are there of a part, with placeholders."""
+        first = _up_to_stars(next(_paths(self.arguments)))
+        return (first,) if self.there is None else (first, self.there)
+
+    @property
+    def places(self) -> list[str]:
+        """All paths that are read, with placeholders."""
+        return list(dict.fromkeys(_paths(self.arguments, within=True)))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A published corpus: its parts, its layouts, and what utterances have.
+
+    Args:
+        name: by which it is read.
+        title: what it is, in a line.
+        hours: how much of it there is, as text.
+        download: what to download, and from where.
+        parts: names of its parts; each is what ``{part}`` stands for in texts of a layout, or values of several
+            placeholders.
+        train: the parts that are read if none is named, as far as they are there.
+        layouts: forms that it lies in; the first one that is there is read.
+        fields: what utterances have, as ``fields`` of the function that reads them. Default: {}, those of layouts.
+        options: further choices, by the names of placeholders: the values that there are, or names of values; the first
+            is the default. An empty list stands for whatever is there, all of which is read if nothing is chosen.
+            Default: {}, none.
+        columns: other columns that ``fields`` may ask for. Default: (), none.
+        notes: what is peculiar, and under which reasons it is counted. Default: "".
+        nested: whether parts for training are parts of one another: only the first one that is there is then read.
+            Default: False.
+
+    Raises:
+        PipelineError: an argument breaks a rule.
+    """
+
+    name: str
+    title: str
+    hours: str
+    download: str
+    parts: Mapping[str, str | Chosen]
+    train: Sequence[str]
+    layouts: Sequence[Layout]
+    fields: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Sequence[str] | Chosen] = field(default_factory=dict)
+    columns: Sequence[str] = ()
+    notes: str = ""
+    nested: bool = False
+
+    def __post_init__(self) -> None:
+        ok = bool(re.fullmatch(r"\w+", self.name))
+        require(ok, "Corpus", "name must be letters, digits and _", self.name, "as in 'my_corpus'")
+        layouts = self.layouts
+        ok = bool(layouts) and all(isinstance(one, Layout) for one in layouts)
+        require(ok, "Corpus", "layouts must be uio.Layout(…), at least one", layouts, "describe how it lies there")
+        known = bool(self.parts) and bool(self.train) and all(part in self.parts for part in self.train)
+        require(known, "Corpus", f"train must be some of the parts ({', '.join(self.parts)})", self.train, "name one")
+        names = {"part", *self.options, *(name for part in self.parts for name in chosen(self, part))}
+        for layout in layouts:
+            unknown = [name for name in _PLACEHOLDER.findall(" ".join(layout.sought)) if name not in names]
+            rule = f"placeholders must be {', '.join(sorted(names))}"
+            require(not unknown, "Corpus", rule, unknown, "name others in `options`")
+
+
+def chosen(corpus: Corpus, part: str) -> Chosen:
+    """Return what placeholders stand for in a part."""
+    value = corpus.parts[part]
+    return {"part": value} if isinstance(value, str) else value
+
+
+def option(corpus: Corpus, name: str, value: str) -> str:
+    """Return what the placeholder of an option stands for."""
+    values = corpus.options[name]
+    return values[value] if isinstance(values, Mapping) else value
+
+
+def filled(
+    layout: Layout, choices: Sequence[Chosen], fields: Mapping[str, str], at: Callable[[str], str], root: str
+) -> dict[str, Any]:
+    """Return the arguments of a layout for what is chosen.
+
+    ``fields``: those of the corpus, which the layout's complete; ``at``: returns the place of a path, or of a glob
+    below ``root``.
+    """
+    arguments = {**layout.arguments, "fields": {**fields, **layout.arguments.get("fields", {})}}
+    places = dict.fromkeys(_PLACES, at) | {"root": lambda path: inside(root, path) if path else root}
+    return {name: _filled(value, choices, places.get(name)) for name, value in arguments.items()}
+
+
+def _paths(value: Any, within: bool = False, place: bool = False) -> Iterator[str]:
+    """Yield the paths in arguments: of a table in an archive that archive first, and only ``within`` it the table."""
+    if isinstance(value, Table):
+        if value.within is not None:
+            yield str(value.within)
+        if value.within is None or within:
+            yield from map(str, value.paths)  # type: ignore[arg-type]
+        for other in value.join if within else ():  # type: ignore[union-attr]
+            yield from _paths(other, within)
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _paths(one, within, name in _PLACES)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _paths(one, within, place)
+    elif isinstance(value, str) and place:
+        yield value
+
+
+def _up_to_stars(path: str) -> str:
+    """Return a path up to the folder above what has only stars, after all placeholders: what is cheap to look for."""
+    parts = path.split("/")
+    chosen = max((number for number, part in enumerate(parts) if _PLACEHOLDER.search(part)), default=0)
+    stars = next((number for number in range(chosen + 1, len(parts)) if "*" in parts[number]), len(parts))
+    return "/".join(parts[:stars])
+
+
+def _filled(value: Any, choices: Sequence[Chosen], at: Callable[[str], str] | None) -> Any:
+    """Return an argument with its placeholders filled: several paths if there are several choices (``at`` is their
+    place), in other texts what matches any of them."""
+    if isinstance(value, Table):
+        made = dict.fromkeys(_table(value, choice, at) for choice in choices)
+        return next(iter(made)) if len(made) == 1 else list(made)
+    if isinstance(value, Mapping):
+        return {name: _filled(one, choices, at) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [one for each in value for one in _listed(_filled(each, choices, at))]
+    if not isinstance(value, str):
+        return value
+    if at is None:
+        return _PLACEHOLDER.sub(lambda found: _any_of(found, choices), value)
+    paths = list(dict.fromkeys(at(fill(value, choice)) for choice in choices))
+    return paths[0] if len(paths) == 1 else paths
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _table(table: Table, choice: Chosen, at: Callable[[str], str] | None) -> Table:
+    changes: dict[str, Any] = {}
+    inside = table.within is not None
+    for one in fields(table):
+        value = getattr(table, one.name)
+        if one.name == "paths" and inside:
+            changes["paths"] = tuple(fill(path, choice) for path in value)
+        elif one.name == "join":
+            changes["join"] = tuple(_table(other, choice, at) for other in value)
+        elif isinstance(value, (str, tuple)):
+            filled = _filled(value, [choice], at if one.name in _PLACES else None)
+            changes[one.name] = tuple(filled) if isinstance(value, tuple) else filled
+    return replace(table, **changes)
+
+
+def fill(text: str, choice: Chosen) -> str:
+    """Return a text with what placeholders of the choice stand for; others stay."""
+    return _PLACEHOLDER.sub(lambda found: choice.get(found[1], found[0]), text)
+
+
+def _any_of(found: re.Match[str], choices: Sequence[Chosen]) -> str:
+    values = list(dict.fromkeys(choice[found[1]] for choice in choices if found[1] in choice))
+    if len(values) < 2:
+        return values[0] if values else found[0]
+    return f"(?:{'|'.join(values)})"

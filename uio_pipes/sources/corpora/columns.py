@@ -1,0 +1,158 @@
+"""Corpora with a TSV that names audio, and those of files that have the same stem."""
+
+from __future__ import annotations
+
+from uio_pipes.formats.tables.description import Table
+from uio_pipes.sources.corpora.card import Corpus, Layout
+from uio_pipes.sources.table.source import from_table
+
+_CV_PARTS = ("train", "dev", "test", "validated", "invalidated", "other")
+_CV_FIELDS = {
+    "key": "path | stem", "txt": "sentence", "speaker": "client_id", "lang": "locale", "duration": "duration[ms] | ms",
+}  # fmt: skip
+COMMONVOICE = Corpus(
+    "commonvoice",
+    title="Common Voice: more than a hundred languages, read",
+    hours="33,000",
+    download="cv-corpus-VERSION-LANG.tar.gz from https://commonvoice.mozilla.org/datasets",
+    parts={part: part for part in _CV_PARTS},
+    train=("train",),
+    options={"lang": ()},
+    fields=_CV_FIELDS,
+    columns=(
+        "sentence_id", "sentence_domain", "up_votes", "down_votes", "age", "gender", "accents", "variant", "segment"
+    ),
+    layouts=(
+        Layout("extracted", from_table, {
+            "table": Table(
+                "c*/{lang}/{part}.tsv", join=Table("c*/{lang}/clip_durations.tsv", on="path = clip"),
+            ),
+            "fields": {"wav": "clips/{path}"},
+        }),
+        Layout("as downloaded", from_table, {
+            "table": Table(
+                "*/{lang}/{part}.tsv", within="c*-{lang}.tar.gz",
+                join=Table("*/{lang}/clip_durations.tsv", within="c*-{lang}.tar.gz", on="path = clip"),
+            ),
+            "archives": "c*-{lang}.tar.gz", "match": "path | name", "fields": {"wav": "path"},
+        }),
+    ),
+    notes="Values are not quoted, whatever quotes they have. A part names only some of the clips: the others count as "
+    "`no_row` where archives are streamed.",
+)  # fmt: skip
+
+_COVOST = {
+    "keep": {"sentence": ".+", "split": "{part}"},
+    "fields": {
+        "key": "path | stem", "wav": "clips/{path}", "txt": "sentence", "translation": "translation | strip",
+        "speaker": "client_id", "lang": "locale",
+    },
+}  # fmt: skip
+COVOST2 = Corpus(
+    "covost2",
+    title="CoVoST 2: translations of Common Voice 4, from 21 languages into English and from English into 15",
+    hours="2,880",
+    download="covost_v2.SOURCE_TARGET.tsv.tar.gz from https://github.com/facebookresearch/covost, and the source "
+    "language of Common Voice 4",
+    parts={"train": "train(?:_covost)?", "dev": "dev", "test": "test"},
+    train=("train",),
+    options={"source": (), "target": ()},
+    layouts=(
+        Layout("extracted", from_table, {
+            "table": Table(
+                "covost_v2.{source}_{target}.tsv", escape="\\", join=Table("{source}/validated.tsv", on="path")
+            ),
+            "root": "{source}", **_COVOST,
+        }),
+        Layout("as downloaded", from_table, {
+            "table": Table(
+                "covost_v2.{source}_{target}.tsv", escape="\\", within="covost_v2.{source}_{target}.tsv.tar.gz",
+                join=Table("{source}/validated.tsv", on="path"),
+            ),
+            "root": "{source}", **_COVOST,
+        }),
+    ),
+    notes="`txt` is what is said, `translation` its translation. Sentences that are no longer validated count as "
+    "`not_kept`, as those of other parts do.",
+)  # fmt: skip
+
+_VCTK_FIELDS = {"key": "path | stem", "txt": "text | strip", "speaker": "path | stem | m/^[^_]+/", "lang": "'en'"}
+VCTK = Corpus(
+    "vctk",
+    title="VCTK: English at 48 kHz, 110 speakers, for speech synthesis",
+    hours="44",
+    download="VCTK-Corpus-0.92.zip from https://datashare.ed.ac.uk/handle/10283/3443",
+    parts={"train": "train"},
+    train=("train",),
+    options={"mic": ("mic1", "mic2")},
+    fields=_VCTK_FIELDS,
+    layouts=(
+        Layout("extracted", from_table, {
+            "table": Table("txt/*/*.txt", format="whole"),
+            "archives": "wav48_silence_trimmed/*/*_{mic}.flac", "match": "path | stem",
+            "fields": {"wav": "{path | stem}_{mic}"},
+        }, there="wav48_silence_trimmed"),
+        Layout("as downloaded", from_table, {
+            "table": Table("txt/*/*.txt", format="whole", within="VCTK-Corpus-0.92.zip"),
+            "archives": "VCTK-Corpus-0.92.zip", "match": "path | m/([^\\/]*_{mic})\\.flac$/",
+            "fields": {"wav": "{path | stem}_{mic}"},
+        }),
+        Layout("older, extracted", from_table, {
+            "table": Table("txt/*/*.txt", format="whole"),
+            "archives": "wav48/*/*.wav", "match": "path | stem", "fields": {"wav": "path | stem"},
+        }, there="wav48"),
+    ),
+    notes="p315 has no texts (`no_row`), p280 no second microphone, and some utterances no audio (`no_audio`).",
+)  # fmt: skip
+
+TIMIT = Corpus(
+    "timit",
+    title="TIMIT: English of 630 speakers, with times of phones",
+    hours="5",
+    download="LDC93S1 from https://catalog.ldc.upenn.edu/LDC93S1",
+    parts={"train": "[Tt][Rr][Aa][Ii][Nn]", "test": "[Tt][Ee][Ss][Tt]"},
+    train=("train",),
+    fields={
+        "key": "{path | folder | name | upper}-{path | stem | upper}", "txt": "text | s/^\\d+ \\d+ // | strip",
+        "speaker": "path | folder | name | upper", "lang": "'en'",
+    },
+    layouts=tuple(
+        Layout(f"extracted, {kind}", from_table, {
+            "table": Table(f"{root}{{part}}/*/*/*.{suffix}", format="whole"),
+            "fields": {"wav": f"{{path | s/\\.\\w+$//}}.{audio}"},
+        }, there=f"{root}{{part}}/*/*/*.{audio}")
+        for root in ("data/", "", "TIMIT/", "timit/")
+        for kind, suffix, audio in (("in capitals", "TXT", "WAV"), ("in small letters", "txt", "wav"))
+    ),
+    notes="Files named .WAV are NIST sphere in most copies. Sentences recur: keys are SPEAKER-SENTENCE.",
+)  # fmt: skip
+
+LIBRILIGHT = Corpus(
+    "librilight",
+    title="Libri-Light: English, read from books, without texts",
+    hours="60,000",
+    download="small.tar, medium.tar, large.tar from https://github.com/facebookresearch/libri-light",
+    parts={"small": "small", "medium": "medium", "large": "large"},
+    train=("small", "medium", "large"),
+    fields={"speaker": "speaker", "voice_activity": "voice_activity", "lang": "'en'"},
+    columns=("book_meta", "snr"),
+    layouts=(
+        Layout("extracted", from_table, {
+            "table": Table("{part}/*/*/*.json"),
+            "fields": {
+                "key": "table | m/((?:[^\\/]+\\/){3}[^\\/]+)\\.json$/", "wav": "{table | stem}.flac",
+            },
+        }),
+        Layout("as downloaded", from_table, {
+            "table": Table("{part}/*/*/*.json", within="{part}.tar"),
+            "archives": "{part}.tar", "match": "path | s/\\.flac$//",
+            "fields": {
+                "key": "table | m/((?:[^\\/]+\\/){3}[^\\/]+)\\.json$/",
+                "wav": "table | m/((?:[^\\/]+\\/){3}[^\\/]+)\\.json$/",
+            },
+        }),
+    ),
+    notes="Utterances are whole chapters; `voice_activity` says where speech is, in seconds.",
+)  # fmt: skip
+
+CARDS = (COMMONVOICE, COVOST2, VCTK, TIMIT, LIBRILIGHT)

@@ -1,0 +1,176 @@
+"""What of a corpus is in a folder: its layout, parts, and what else can be chosen."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from itertools import product
+from typing import Any, NamedTuple
+
+from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.base.urls import folder_of, inside, name_of, redact
+from uio_pipes.formats.lists.table import matching
+from uio_pipes.io.access import Access
+from uio_pipes.io.opening import is_local
+from uio_pipes.sources.corpora.card import Chosen, Corpus, Layout, chosen, fill, filled, option
+
+Wanted = Mapping[str, Sequence[str]]  # what is chosen, by "part" or the name of an option
+
+
+class There(NamedTuple):
+    """What is there of a corpus in one of its layouts.
+
+    Attributes:
+        layout: the layout.
+        folder: where its paths start.
+        choices: for each part that is there, what is there of it by the names of placeholders.
+    """
+
+    layout: Layout
+    folder: str
+    choices: dict[str, list[Chosen]]
+
+    def at(self, path: str) -> str:
+        """Return the place of one of the layout's paths."""
+        local = is_local(self.folder)
+        return inside(self.folder if local is None else glob.escape(local), path)
+
+    def only(self, parts: Sequence[str], wanted: Wanted, corpus: Corpus) -> There:
+        """Return what is there of these parts, with the values of options that are wanted."""
+        open_ = [name for name in wanted if name != "part" and not corpus.options[name]]
+
+        def fits(choice: Chosen) -> bool:
+            return all(choice[name] in wanted[name] for name in open_ if name in choice)
+
+        return self._replace(choices={part: [one for one in self.choices[part] if fits(one)] for part in parts})
+
+    def archives(self) -> list[str]:
+        """Return the globs of the archives that are read; ``{…}`` in them is filled in by rows."""
+        if self.layout.there is not None:
+            choices = [one for several in self.choices.values() for one in several]
+            return list(dict.fromkeys(self.at(fill(self.layout.there, choice)) for choice in choices))
+        named = self.arguments({}).get("archives", ())
+        return [named] if isinstance(named, str) else list(named)
+
+    def arguments(self, fields: Mapping[str, str]) -> dict[str, Any]:
+        """Return the arguments that read all of it. ``fields``: those of the corpus."""
+        choices = [one for several in self.choices.values() for one in several]
+        return filled(self.layout, choices, fields, self.at, self.folder)
+
+
+def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
+    """Return what is wanted of a corpus in the first of its layouts that has it all.
+
+    ``wanted`` has "part", or else the parts for training are, and values of options, or else the default.
+
+    Raises: PipelineError for a part or option that the corpus has not got, ListError for one that is not there, or if
+        nothing is.
+    """
+    check(corpus, wanted)
+    several = list(everything(corpus, folder, wanted, access))
+    parts = wanted.get("part")
+    for there in several:
+        some = [part for part in parts or corpus.train if part in there.choices]
+        if some and (parts is None or len(some) == len(parts)):
+            some = some[:1] if corpus.nested and parts is None else some
+            wholly = there.only(some, wanted, corpus)
+            if all(wholly.choices.values()):
+                return wholly
+    raise ListError(_missing(corpus, folder, wanted, several) if several else _nothing(corpus, folder))
+
+
+def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
+    """Yield what is there in each layout that is, in their order, for the options that have given values."""
+    for layout in corpus.layouts:
+        for base in _bases(layout.sought[0], folder):
+            choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
+            if there := {part: some for part, some in choices.items() if some}:
+                yield There(layout, base, there)
+                break
+
+
+def check(corpus: Corpus, wanted: Wanted) -> None:
+    """Raises: PipelineError for a part, an option or a value of it that the corpus has not got."""
+    for name, values in wanted.items():
+        if name != "part" and name not in corpus.options:
+            known = ", ".join(["part", *corpus.options])
+            raise PipelineError(f"from_corpus: {corpus.name} has no option {name!r}; it has {known}")
+        known_values = corpus.parts if name == "part" else corpus.options[name]
+        for value in values if known_values else ():
+            if value not in known_values:
+                has = ", ".join(known_values)
+                raise PipelineError(
+                    f"from_corpus: {corpus.name} has no {name} {value!r}; it has {has}: name one of these"
+                )
+
+
+def _bases(sought: str, folder: str) -> list[str]:
+    """Return where paths may start: the folder, or the one above if it is itself the first of a layout's folders."""
+    first, slash, _ = sought.partition("/")
+    name, above = name_of(folder.rstrip("/")), folder_of(folder.rstrip("/")) or "."
+    itself = bool(slash) and "{" not in first and fnmatch(name, first)
+    return [folder, above] if itself else [folder]
+
+
+def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wanted, access: Access) -> Iterator[Chosen]:
+    """Yield what is there of a part, for all values of options that are wanted."""
+    given = {name: (wanted.get(name) or list(known)[:1]) if known else () for name, known in corpus.options.items()}
+    fixed = {name: values for name, values in given.items() if values}
+    for values in product(*fixed.values()):
+        named = zip(fixed, values, strict=True)
+        choice = {**chosen(corpus, part), **{name: option(corpus, name, value) for name, value in named}}
+        first, *others = layout.sought
+        path = fill(first, choice)
+        open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
+        found = matching(_star(path, open_, base), access)
+        seen = (_captured(path, open_).search(one) for one in found if open_)
+        for each in (
+            dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one) if open_ else [()][: len(found)]
+        ):
+            whole = {**choice, **dict(each)}
+            if all(matching(_star(fill(other, whole), (), base), access) for other in others):
+                yield whole
+
+
+def _star(path: str, names: Sequence[str], base: str) -> str:
+    local = is_local(base)
+    starred = re.sub("|".join(rf"\{{{name}\}}" for name in names), "*", path) if names else path
+    return inside(base if local is None else glob.escape(local), starred)
+
+
+def _captured(path: str, names: Sequence[str]) -> re.Pattern[str]:
+    """Return the pattern of a path that finds the values of placeholders."""
+    pattern = re.escape(path).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*")
+    for name in names:
+        place = re.escape(f"{{{name}}}")
+        pattern = pattern.replace(place, f"(?P<{name}>[^/]+)", 1).replace(place, f"(?P={name})")
+    return re.compile(f"(?:^|/){pattern}$")
+
+
+def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[There]) -> str:
+    """Return what of the wanted is not there, and what is."""
+    parts = [part for part in wanted.get("part") or corpus.train if not any(part in one.choices for one in several)]
+    choices = [choice for one in several for some in one.choices.values() for choice in some]
+    told = []
+    if parts:
+        told.append(("part", " and no ".join(parts), dict.fromkeys(part for one in several for part in one.choices)))
+    for name in corpus.options:
+        there = dict.fromkeys(choice[name] for choice in choices if name in choice)
+        if lost := [value for value in wanted.get(name, ()) if value not in there]:
+            told.append((name, " and no ".join(lost), there))
+    if not told:
+        return (
+            f"{redact(folder)} has what is wanted of {corpus.name}, but not together: name parts and options one by one"
+        )
+    what = "; ".join(f"no {name} {values}, there are {', '.join(there)}" for name, values, there in told)
+    return f"{redact(folder)}: of {corpus.name} there is {what}: name one of these, or download {corpus.download}"
+
+
+def _nothing(corpus: Corpus, folder: str) -> str:
+    looked = "; ".join(f"{layout.form}: {' and '.join(layout.sought)}" for layout in corpus.layouts)
+    return (
+        f"{redact(folder)} has nothing of {corpus.name} (looked for {looked}): name the folder that these are in, or "
+        f"download {corpus.download}"
+    )

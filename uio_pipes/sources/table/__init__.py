@@ -1,0 +1,1 @@
+"""Tables that describe utterances, joined to the audio that they name: files, or members of archives."""

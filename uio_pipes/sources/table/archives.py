@@ -1,0 +1,207 @@
+"""The audio that rows name within archives: read in the order of the rows, or row by row in that of the archives."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.hashing import Lru
+from uio_pipes.base.urls import folder_of, inside, redact
+from uio_pipes.formats.archives.archive import is_reachable
+from uio_pipes.formats.archives.directory import Archives, hash_of, is_template, same_name
+from uio_pipes.formats.expressions import compiled
+from uio_pipes.formats.naming import FieldNames
+from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
+from uio_pipes.io.local import Payload
+from uio_pipes.io.opening import is_local
+from uio_pipes.sources.table.records import TABLE, TableRecords
+
+_FILLED = re.compile(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}")  # expressions in the name of an archive
+
+
+def located(names: Sequence[str], root: str | None, table: str) -> list[str]:
+    """Return the names of archives with the folder that they are in: ``root``, or else the folder of the table or, if
+    there is nothing such, the working directory."""
+    folders = [folder_of(table), ""] if root is None else [root]
+    return [_located(name, folders) for name in names]
+
+
+def _located(name: str, folders: list[str]) -> str:
+    if "://" in name or name.startswith(("/", "~")):
+        return os.path.expanduser(name)
+    paths = [inside(folder, name) for folder in folders]
+    there = (path for path in paths if is_local(path) is None or files_named(path))
+    return next(there, paths[0])
+
+
+def files_named(path: str) -> list[str]:
+    """Return the local files that the name of archives stands for, with anything in place of what rows fill in."""
+    pattern = _FILLED.sub("*", path) if is_template(path) else path
+    return [path] if os.path.exists(path) else glob.glob(pattern, recursive=True)
+
+
+def streams(names: Sequence[str], root: str | None, table: str) -> bool:
+    """Return whether archives must be read in their order, as far as that shows without asking a server."""
+    return any(not all(map(is_reachable, files_named(name) or [name])) for name in located(names, root, table))
+
+
+class NamesInRows:
+    """What rows name: a member, and perhaps its archive. ``names``: our fields with their expressions."""
+
+    def __init__(self, rows: Rows, archives: Archives, names: FieldNames | None) -> None:
+        ours = dict(names or ())
+        self.rows, self.archives, self._names = rows, archives, names
+        self._wav = compiled(ours.get("wav", "wav"))
+        filled_in = archives.filled_in
+        known = filled_in or ()
+        self._filled_in = None if filled_in is None else {name: compiled(ours.get(name, name)) for name in known}
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What these names follow from."""
+        return self.rows.digest, self.archives.digest, self._names, *self.archives.urls
+
+    def member(self, row: Row) -> str | None:
+        """Return the member that a row names, as names are compared; None if there is none, or the row is damaged."""
+        try:
+            name = self._wav(row)
+        except DataError:
+            return None
+        return same_name(name) if isinstance(name, str) and name else None
+
+    def archive(self, number: int, row: Row | None = None) -> str | None:
+        """Return the archive that a row names; None if it may be in any. Raises: DataError."""
+        if self._filled_in is None:
+            return None
+        row = {TABLE: self.rows.file(number), **(self.rows.row(number) if row is None else row)}
+        return self.archives.of({name: expression(row) for name, expression in self._filled_in.items()})
+
+    def all(self) -> Iterator[tuple[str | None, str | None]]:
+        """Yield archive and member of every row."""
+        for number, row in enumerate(self.rows.scan()):
+            member = archive = None
+            if not isinstance(row, DataError):
+                with suppress(DataError):
+                    archive = self.archive(number, row)
+                    member = self.member(row)
+            yield archive, member
+
+
+_kept = Lru(4)  # what is made of all rows of a table; workers have it from the process that they were forked from
+
+
+class AudioInArchives:
+    """Members of archives, in the order of the rows."""
+
+    def __init__(self, names: NamesInRows) -> None:
+        self._names = names
+
+    @property
+    def digest(self) -> str:
+        return self._names.archives.digest
+
+    def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
+        return self._names.archives.reference(name, self._names.archive(number))
+
+    @property
+    def leftover(self) -> Counter[str]:
+        """How many members no row names, and how many have the name of another. Raises: ListError."""
+        return _kept.get(("leftover", *self._names.key), self._leftover, lambda _: 1)
+
+    def _leftover(self) -> Counter[str]:
+        hashes: dict[str | None, array[int]] = {}
+        for url, member in self._names.all():
+            if member is not None:
+                hashes.setdefault(url, array("Q")).append(hash_of(member))
+        found = Counter[str]()
+        for url, wanted in hashes.items():
+            with suppress(DataError):  # each of its rows fails
+                found += self._names.archives.places(url).leftover(np.frombuffer(wanted, np.uint64))
+        return found
+
+
+class _Passing:
+    """The member of an archive that has been reached; without ``payload``, none is that of the row."""
+
+    digest = ""
+    leftover: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self, archives: Archives, url: str, payload: Payload | str | None) -> None:
+        self._archives, self._url, self._payload = archives, url, payload
+
+    def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
+        if self._payload is None:
+            raise self._archives.missing(name, [self._url])
+        return self._payload
+
+
+class _Index:
+    """``rows``: by the members that they name; ``urls``: the archives; ``homes``: that of each row by its number, -1
+    for any. Rows that name none count as of the first archive."""
+
+    def __init__(self, names: NamesInRows, count: int) -> None:
+        self._numbers = {url: number for number, url in enumerate(names.archives.urls)}
+        self.homes = array("i")
+        self.rows = RowIndex(self._members(names, -1 if len(self._numbers) > 1 else 0), count)
+        self.urls = list(self._numbers)
+
+    def _members(self, names: NamesInRows, home: int) -> Iterator[str | None]:
+        for archive, member in names.all():
+            if archive is not None:
+                self.homes.append(self._numbers.setdefault(archive, len(self._numbers)))
+            else:
+                self.homes.append(0 if member is None else home)
+            yield member
+
+
+class ArchiveTable:
+    """The archives that the rows of a table name members of, in their order, with the rows by these names.
+
+    ``digest``: of the rows and of the archives.
+    """
+
+    weights = None
+
+    def __init__(self, records: TableRecords, names: NamesInRows) -> None:
+        """Raises: ListError if there are no archives."""
+        self.records, self.archives, self._names = records, names.archives, names
+        self.digest = records.digest
+        self._index: _Index = _kept.get(("index", *names.key), lambda: _Index(names, len(records)), lambda _: 1)
+        self.urls = self._index.urls
+        if not self.urls:
+            raise ListError("no row names an archive, and archives= names none without {…}: correct it")
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def place(self, number: int) -> str:
+        return redact(self.urls[number])
+
+    def rows_of(self, member: str, archive: int) -> list[int]:
+        """Return the numbers of the rows that name this member of an archive."""
+        homes, row = self._index.homes, self.records.rows.row
+        found = (number for number in self._index.rows.find(member) if homes[number] in (archive, -1))
+        return [number for number in found if self._names.member(row(number)) == member]
+
+    def rows_in(self, archive: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the rows that are in this archive, if anywhere; those that cannot be read count as of
+        the first one. Without ``{…}`` in the names of several archives, rows may be in any and are not among these."""
+        return np.flatnonzero(np.frombuffer(self._index.homes, np.int32) == archive)
+
+    def fields(self, number: int, archive: int, payload: Payload | str | None) -> dict[str, Any]:
+        """Return the fields of a row with its audio; None if there is none. Raises: DataError, LeftOut."""
+        return self.records.fields(number, _Passing(self.archives, self.urls[archive], payload))
+
+    def key(self, number: int, error: DataError) -> str:
+        """Return the key of the utterance of a row that failed, as far as it is known."""
+        return error.key or error.member or self.records.place(number)

@@ -1,0 +1,241 @@
+"""The utterances of a table: rows under our names, each with the audio that it names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from uio_pipes.audio.forms import with_form
+from uio_pipes.audio.length import DeclaredSeconds
+from uio_pipes.base.checks import is_number, nearest
+from uio_pipes.base.errors import DataError, LeftOut, ListError
+from uio_pipes.base.urls import name_of, redact
+from uio_pipes.formats.expressions import Expression, compiled, lookup
+from uio_pipes.formats.lists.table import as_seconds, check_segment, numbers_as_text
+from uio_pipes.formats.naming import FieldNames
+from uio_pipes.formats.tables.rows import Row, Rows
+
+LOOKED_AT = 100  # rows at the beginning: what all of them lack, the table does not have
+TABLE = "table"  # the name of the path of the table, in expressions
+SEVERAL = 12  # names in a message
+
+
+class RowAudio(Protocol):
+    """Where the audio of rows is."""
+
+    @property
+    def digest(self) -> str:
+        """A text that changes if other audio is meant; "" if the table says all."""
+
+    @property
+    def leftover(self) -> Counter[str]:
+        """How much of the audio no row names, by reasons under which it is counted."""
+
+    def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
+        """Return the audio that row ``number`` names, not opened yet, or its bytes. Raises: DataError ``no_audio``."""
+
+
+class Wish(NamedTuple):
+    """An expression, and the regular expression that its value, or an item of it, must match."""
+
+    expression: Expression
+    pattern: re.Pattern[str]
+
+    def holds(self, row: Row) -> bool:
+        value = self.expression(row)
+        values = value if isinstance(value, list) else [value]
+        return any(one is not None and self.pattern.fullmatch(str(one)) is not None for one in values)
+
+
+def wishes(pairs: FieldNames) -> list[Wish]:
+    return [Wish(compiled(text), re.compile(pattern)) for text, pattern in pairs]
+
+
+class TableRecords:
+    """The utterances of ``rows``, whose fields are expressions over theirs.
+
+    ``names``: our fields with their expressions; None: all fields of the rows. ``keep``, ``drop``: expressions with
+    the regular expressions of what is kept, or left out.
+
+    Raises: ListError if no row has what an expression asks for, or none of the first ones can be read.
+    """
+
+    weights = None
+
+    def __init__(
+        self, rows: Rows, audio: RowAudio, names: FieldNames | None, keep: FieldNames = (), drop: FieldNames = ()
+    ) -> None:
+        self.rows, self._audio = rows, audio
+        self._names = None if names is None else [(ours, compiled(text)) for ours, text in names]
+        self._keep, self._drop = wishes(keep), wishes(drop)
+        self.digest = f"{rows.digest}{audio.digest}"
+        self._of_table = any(TABLE in expression.names for _, expression in self._asked())
+        self._check_names()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def leftover(self) -> Counter[str]:
+        """How much audio no row names, by reasons. Raises: ListError."""
+        return self._audio.leftover
+
+    def place(self, number: int) -> str:
+        return self.rows.place(number)
+
+    def key(self, number: int) -> str:
+        try:
+            return str(self.fields(number)["key"])
+        except DataError as error:
+            return error.member or self.place(number)
+
+    def fields(self, number: int, audio: RowAudio | None = None) -> dict[str, Any]:
+        """Return the fields of an utterance, nothing opened. ``audio``: where its audio is, if that is known by now.
+
+        Raises: LeftOut ``not_kept`` or ``dropped``, DataError.
+        """
+        fields: dict[str, Any] = {}
+        try:
+            row = self._row(self.rows.row(number), number)
+            self._sort_out(row)
+            fields = self._under_our_names(row)
+            self._complete(fields, number, audio or self._audio)
+            return fields
+        except DataError as error:
+            if error.url:
+                raise
+            member = str(fields.get("key", ""))
+            raise type(error)(error.reason, error.message, url=self.place(number), member=member) from error
+
+    def _asked(self) -> Iterator[tuple[str, Expression]]:
+        """Yield all expressions, each with the words of the argument that asks for it."""
+        yield from ((f"fields[{ours!r}]", expression) for ours, expression in self._names or ())
+        yield from (("keep", wish.expression) for wish in self._keep)
+        yield from (("drop", wish.expression) for wish in self._drop)
+
+    def _row(self, row: Row, number: int) -> Row:
+        return {TABLE: self.rows.file(number), **row} if self._of_table else row
+
+    def _sort_out(self, row: Row) -> None:
+        for wish in self._keep:
+            if not wish.holds(row):
+                raise LeftOut("not_kept", f"{wish.expression.text} is not {wish.pattern.pattern}")
+        for wish in self._drop:
+            if wish.holds(row):
+                raise LeftOut("dropped", f"{wish.expression.text} is {wish.pattern.pattern}")
+
+    def _under_our_names(self, row: Row) -> dict[str, Any]:
+        if self._names is None:
+            return {name: value for name, value in row.items() if value is not None}
+        found = ((ours, expression.value(row)) for ours, expression in self._names)
+        fields = {name: value for name, value in found if value is not None}
+        if "txt" not in fields and any(ours == "txt" for ours, _ in self._names):
+            raise DataError("missing_text", f"the row has no text ({', '.join(row)}): correct it, or drop such rows")
+        return fields
+
+    def _complete(self, fields: dict[str, Any], number: int, audio: RowAudio) -> None:
+        """Add the key and the audio, and make numbers of times. Raises: DataError."""
+        _times(fields)
+        wav = fields.get("wav")
+        if isinstance(wav, str):
+            if not wav:
+                raise DataError("missing_audio", "the row names no audio: correct it, or drop such rows")
+            fields.setdefault("key", _key(wav, fields.get("start")))
+            fields["wav"] = audio.find(wav, number, fields)
+        elif wav is None and any(name == "wav" for name, _ in self._names or ()):
+            raise DataError("missing_audio", "the row names no audio: correct it, or drop such rows")
+        if "key" not in fields:
+            fields["key"] = self._place_as_key(number)
+        numbers_as_text(fields, "key", "txt")
+        with_form(fields)
+
+    def _place_as_key(self, number: int) -> str:
+        file, _, line = self.place(number).rpartition(", line ")
+        return f"{name_of(file)}:{line}"
+
+    # At the first rows
+
+    def _check_names(self) -> None:
+        """Raises: ListError if no row has what an expression asks for."""
+        first = list(islice(self.rows.scan(), LOOKED_AT))
+        rows = [self._row(row, number) for number, row in enumerate(first) if not isinstance(row, DataError)]
+        if not rows and isinstance(first[0], DataError):
+            raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
+        for what, expression in self._asked():
+            missing = [name for name in expression.names if all(_lacks(row, name) for row in rows)]
+            if missing and all(_value(expression, row) is None for row in rows):
+                raise ListError(self._message(what, expression, missing[0], rows[0]))
+
+    def _message(self, what: str, expression: Expression, name: str, row: Row) -> str:
+        there = ", ".join(islice(row, SEVERAL)) + (", …" if len(row) > SEVERAL else "")
+        near = nearest(name, row)
+        asked = f"{what} asks for {name!r}" + ("" if expression.plain else f" in {expression.text!r}")
+        hint = f"; did you mean {near!r}?" if near else ""
+        return f"{redact(self.rows.file(0))}: {asked}, which no row has; the rows have {there}{hint}"
+
+
+def _value(expression: Expression, row: Row) -> Any:
+    try:
+        return expression(row)
+    except DataError:
+        return ""
+
+
+def _lacks(row: Row, name: str) -> bool:
+    """Return whether a row has nothing of that name; where a null is on the way, it might have it."""
+    if name in row or lookup(row, name) is not None:
+        return False
+    value: Any = row
+    for part in name.split("."):
+        if value is None:
+            return False
+        if isinstance(value, Mapping):
+            if part not in value:
+                return True
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return True
+    return False
+
+
+def _key(wav: str, start: Any) -> str:
+    """Return the file's name without its suffix, and of a segment its start in ms."""
+    name = name_of(wav)
+    stem = name.rpartition(".")[0] or name
+    return stem if start is None else f"{stem}-{round(start * 1000):08d}"
+
+
+def _times(fields: dict[str, Any]) -> None:
+    """Make numbers of ``start``, ``end``, ``duration``; planned lengths follow from them. Raises: DataError."""
+    for name in ("start", "end", "duration", "channel", "sample_rate"):
+        if name in fields and fields[name] == "":
+            del fields[name]
+    for name in ("channel", "sample_rate"):
+        if isinstance(value := fields.get(name), str) and value.isdecimal():
+            fields[name] = int(value)
+    duration = fields.get("duration")
+    if duration is not None and "start" not in fields and "end" not in fields:
+        fields["duration"] = _declared(duration)
+        return
+    if "start" not in fields and "end" not in fields:
+        return
+    start = fields.setdefault("start", 0.0)
+    if "end" not in fields and duration is not None:
+        fields["start"], length = as_seconds(start), as_seconds(duration)
+        if is_number(fields["start"]) and is_number(length):
+            fields["end"] = fields["start"] + length
+    check_segment(fields, "", str(fields.get("key", "")))
+    if "end" in fields:
+        fields["duration"] = fields["end"] - fields["start"]
+
+
+def _declared(duration: Any) -> DeclaredSeconds:
+    seconds = as_seconds(duration)
+    if not is_number(seconds) or not 0 <= seconds < 10**7:
+        raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}")
+    return DeclaredSeconds(seconds)

@@ -1,0 +1,249 @@
+"""Archives read in their own order: each member meets the rows that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from uio_pipes.base.errors import DataError, StateError
+from uio_pipes.base.json_text import OBJECT, TEXT, Kind, listed, whole
+from uio_pipes.base.urls import redact, suffix_of
+from uio_pipes.core.buffer import changed, check_stamp, reopening, taken
+from uio_pipes.core.capabilities import Uncountable
+from uio_pipes.core.items import File, Loaded
+from uio_pipes.core.lane import Lane, Site, Taken
+from uio_pipes.core.roles import Flow, Source
+from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait
+from uio_pipes.formats.archives.archive import is_hidden
+from uio_pipes.formats.archives.directory import AUDIO
+from uio_pipes.formats.archives.reading import ArchiveReader, MemberStart, Passed, open_reader
+from uio_pipes.formats.tar.checks import listed_in
+from uio_pipes.formats.tar.reader import UNREADABLE
+from uio_pipes.io.opening import stamp
+from uio_pipes.sources.table.archives import ArchiveTable
+from uio_pipes.stages.reading.open_files import Far, NextFiles, begin
+
+_CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])
+_AT = Kind("a list of one or two offsets", lambda v: listed(whole(1 << 60)).fits(v) and 1 <= len(v) <= 2)
+
+
+@dataclass(frozen=True)
+class JoinRows(Uncountable, Flow):
+    """Read archives in their order, and join each member to the rows of the table that name it."""
+
+    name: ClassVar[str] = "join_rows"
+    takes: ClassVar[tuple[str, ...]] = ("file",)
+    gives: ClassVar[str] = "sample"
+    reasons: ClassVar[frozenset[str]] = frozenset(["no_row", "not_kept", "dropped"])
+
+    listing: Source = field(metadata=NO_IDENTITY, repr=False)  # of the table and its archives
+
+    @property
+    def traits(self) -> Trait:  # type: ignore[override]
+        return self.listing.traits
+
+    def uncountable_reason(self, kind: str) -> str:
+        return "what is in archives shows only when they are read"
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _JoinNode(source, lane, self)
+
+
+class _JoinNode(Node):
+    """State: the source's from before the current archive, where in it the next member begins, and how many rows of
+    it have been given. Which rows were met before is found by going through the members again."""
+
+    def __init__(self, source: Node, lane: Lane, stage: JoinRows) -> None:
+        super().__init__(source)
+        self.lane, self.stage = lane, stage
+        self.files, self.loaded = NextFiles(source), Loaded(lane)
+        self.reader: ArchiveReader | None = None
+        self.table: ArchiveTable | None = None
+
+    def start(self) -> None:
+        self.file: File | None = None
+        self.far: Far | None = None
+        self.before: dict[str, Any] = {}
+        self.taken = Taken(self.lane.pulse)
+        self.stamp = ""
+        self.member: Passed | None = None
+        self.rows: list[int] = []  # those of the member
+        self.given = 0
+        self.met: set[int] = set()  # rows of this archive whose audio came
+        self.cut = False  # whether the archive ended before its end
+
+    def next(self) -> Sample:
+        while True:
+            try:
+                if self.reader is None:
+                    self._open_next()
+                return self._sample(self._row())
+            except StopIteration:
+                if self.reader is None:
+                    raise
+                self._end()
+            except DataError as error:
+                self._failed(error)
+
+    def _row(self) -> int:
+        """Return the number of the next row whose audio is there. Raises: StopIteration, DataError."""
+        assert self.reader is not None
+        while self.given == len(self.rows):
+            self.files.prepare(self.far)
+            self._meet()
+        self.given += 1
+        return self.rows[self.given - 1]
+
+    def _meet(self) -> None:
+        """Read a member, find its rows, count it if it has none or came already. Raises: StopIteration, DataError."""
+        assert self.table is not None
+        assert self.file is not None
+        assert self.reader is not None
+        self.member, self.rows, self.given = None, list[int](), 0
+        try:
+            member = self.member = self.reader.next()
+        except DataError as error:
+            self.cut |= error.reason in _CUT
+            raise
+        value = None if is_hidden(member.name) else self.table.archives.match(member.name)
+        if value is None:
+            return
+        rows = self.table.rows_of(value, self.file.origin.item)
+        if rows and rows[0] in self.met:
+            message = "the archive had a member of this name before, which was read: pack it without the second one"
+            raise DataError("duplicate_member", message, url=self.file.url, member=member.name, offset=member.start[0])
+        if not rows and suffix_of(member.name) in AUDIO:
+            self.lane.ledger.count("no_row")
+        self.met.update(rows)
+        self.rows = rows
+
+    def _sample(self, number: int) -> Sample:
+        assert self.table is not None
+        assert self.file is not None
+        assert self.member is not None
+        item, _, sub, pass_, source = self.file.origin
+        offset, *inner = self.member.start
+        sub = (*sub, *inner, *([self.given - 1] if len(self.rows) > 1 else []))
+        try:
+            fields = self.table.fields(number, item, self.member.payload)
+        except DataError as error:
+            error.key = self.table.key(number, error)
+            raise
+        self.lane.ledger.fine(self.stage.name)
+        origin = Origin(item, offset, sub, pass_, source)
+        return self.loaded.sample(fields, origin, self.file.url)
+
+    def _failed(self, error: DataError) -> None:
+        if self.file is not None:
+            error.item = self.file.origin.item
+        out_of_reach = self.reader is None or error.reason in UNREADABLE
+        self.lane.ledger.fail(error, self.stage.name)
+        if out_of_reach:
+            self._end(reached=False)
+
+    def _end(self, reached: bool = True) -> None:
+        """Close the archive, and count the rows whose audio is not in it, if it was read to its end."""
+        found = list(self._missed()) if reached and not self.lane.ledger.quiet else []
+        cut = self.cut  # that is a failure, and what is lost with it is counted
+        if self.reader is not None:
+            self.reader.close()
+        self.reader, self.file, self.far, self.stamp = None, None, None, ""
+        self.member, self.rows, self.given, self.met, self.cut = None, [], 0, set(), False
+        for error in found:
+            if cut and error.reason == "no_audio":
+                self.lane.ledger.count(error.reason)
+            else:
+                self.lane.ledger.fail(error, self.stage.name)
+                self.lane.ledger.fine(self.stage.name)  # these rows do not follow each other: no streak of failures
+
+    def _missed(self) -> Iterator[DataError]:
+        assert self.table is not None
+        assert self.file is not None
+        item = self.file.origin.item
+        for number in map(int, self.table.rows_in(item)):
+            if number in self.met:
+                continue
+            try:
+                self.table.fields(number, item, None)
+            except DataError as error:
+                error.item, error.key = item, self.table.key(number, error)
+                yield error
+
+    # Opening and states
+
+    def _open_next(self) -> None:
+        self.before, self.file, self.far = self.files.next()
+        self.taken = Taken(self.lane.pulse)
+        self._open()
+
+    def _open(self) -> None:
+        assert self.file is not None
+        listing, file = self.stage.listing, self.file
+        self.table = self.lane.shared(("table", listing), listing.table)
+        try:
+            self.far = self.far or begin(file, 0)
+            self.reader = open_reader(file.url, file.access, self.far)
+        except DataError as error:
+            raise listed_in(error, file.url, file.place) from error
+
+    def get_state(self) -> dict[str, Any]:
+        if self.reader is None or self.file is None:
+            return {"source": self.files.get_state()}
+        self.stamp = self.stamp or self._stamp(self.file)
+        within = self.member is not None and self.given < len(self.rows)
+        at = self.member.start if self.member is not None and within else self.reader.at
+        state = {"source": self.before, "at": [*at], "given": self.given if within else 0, "stamp": self.stamp}
+        return {**state, "url": redact(self.file.url), **self.taken.saved()}
+
+    def _stamp(self, file: File) -> str:
+        return stamp(file.url) if self.far is None else self.far.stamp
+
+    def remaining(self) -> tuple[int, int]:
+        held, items = super().remaining()
+        return held, items + len(self.files)
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        if self.reader is not None:
+            self.reader.close()
+        self.reader = None
+        self.files.clear()
+        source = None if initial_state is None else self.read_state(initial_state, "source", OBJECT)
+        begun = initial_state is not None and len(initial_state) > 1
+        if begun:
+            at, given = self.read_state(initial_state, "at", _AT), self.read_state(initial_state, "given", whole())
+            old = self.read_state(initial_state, "stamp", TEXT)
+        super().reset(source)
+        if begun:
+            self._reopen(tuple(at), given, old)
+            self.taken = Taken(self.lane.pulse, initial_state)
+
+    def _reopen(self, at: MemberStart, given: int, old: str) -> None:
+        """Go through the archive again up to ``at``, and through so many rows of the member there."""
+        self.before = self.source.get_state()
+        self.file = taken(self.source, self.stage.name)
+        assert self.file is not None
+        with reopening():
+            self._open()
+            check_stamp(self.file.url, old, self._stamp(self.file))
+        assert self.reader is not None
+        quiet, self.lane.ledger.quiet = self.lane.ledger.quiet, True
+        try:
+            while self.reader.at < at or (given and (self.member is None or self.member.start < at)):
+                self._pass_over()
+        finally:
+            self.lane.ledger.quiet = quiet
+        if self.reader.at < at or given > len(self.rows):
+            raise StateError(changed(self.stage.name, "the archive has other members now"))
+        self.given = given or len(self.rows)
+        self.stamp = old
+
+    def _pass_over(self) -> None:
+        try:
+            self._meet()
+        except StopIteration:
+            raise StateError(changed(self.stage.name, "the archive ended early")) from None
+        except DataError as error:
+            if error.reason in UNREADABLE:
+                raise
