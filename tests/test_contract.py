@@ -27,9 +27,8 @@ from torchdata.nodes import BaseNode, Batcher
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.node import Deferred
 from uio_pipes.core.roles import Op
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Deferred, Stage
 
 STAGES = all_stages()
 OPTIONS: tuple[dict[str, Any], ...] = {}, {"lanes": 3, "snapshot_every": 3}  # others: test_generated_graphs.py
