@@ -88,7 +88,7 @@ def test_its_stored_outputs_are_those_of_a_whole_run(stored: Any) -> None:
 
 
 def test_each_picture_is_told_in_words(stored: Any) -> None:
-    assert len(pictures(stored)) == 4
+    assert len(pictures(stored)) == 3
     assert all(len(picture.metadata["image/png"]["alt"]) > 40 for picture in pictures(stored))
 
 
