@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
+from uio_pipes.base.checks import nearest
+from uio_pipes.base.elsewhere import answer, unexpected
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.schedule import scheduled
@@ -68,7 +70,11 @@ def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], 
             given = shown.bind(*args, **kwargs)
         except TypeError as error:
             names = ", ".join(shown.parameters) or "nothing"
-            raise PipelineError(f"{name}: {error}; it takes {names}") from None
+            hints = [
+                unexpected(name, word, kwargs[word], shown.parameters) for word in kwargs.keys() - shown.parameters
+            ]
+            hint = next(iter(sorted(hints, reverse=True)), "")
+            raise PipelineError(f"{name}: {error}; it takes {names}{hint}") from None
         return self._then(scheduled(stage, given))
 
     add.__name__, add.__qualname__, add.__doc__ = name, f"Pipeline.{name}", stage.__doc__
@@ -209,6 +215,15 @@ class Pipeline(Graph):
         from uio_pipes.inspect.plot import plot
 
         plot(self, path, count)
+
+    if not TYPE_CHECKING:  # else everything would seem to be a stage
+
+        def __getattr__(self, name: str) -> Any:  # called for what is not there
+            told = f"a Pipeline has no {name!r}"
+            if not name.startswith("_"):
+                near, here = nearest(name, dir(type(self))), answer("Pipeline", name)
+                told += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
+            raise AttributeError(told, name=name, obj=None)
 
     # A description holds no data. These errors say what does.
 

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.base.checks import nearest
+from uio_pipes.base.elsewhere import answer
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
@@ -1149,7 +1151,17 @@ class Pipeline(Graph):
         ...
 
     def pad(
-        self, pcm: bool = False, keep: Sequence[str] = (), layout: str = "padded", collate: Collate | None = None
+        self,
+        pcm: bool = False,
+        keep: Sequence[str] = (),
+        layout: str = "padded",
+        collate: Collate | None = None,
+        value: float | Mapping[str, float] = 0.0,
+        mask: bool = False,
+        names: Mapping[str, str | None] | None = None,
+        order: str = "longest",
+        lengths: str = "int32",
+        transpose: bool = False,
     ) -> Pipeline:
         """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
@@ -1175,6 +1187,16 @@ class Pipeline(Graph):
             layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
             collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
                 first. Default: None.
+            value: what features are padded with; or a mapping with the padding of any outputs, such as
+                ``{"feats": -11.5, "target": -100}``. Default: 0.0, and for other outputs as said above.
+            mask: whether to have ``feats_mask``, ``pcm_mask``, ``target_mask``, … (B, T) bool, true where there is no
+                padding. Default: False.
+            names: new names of outputs, by those above, and None for outputs to leave out, as in
+                ``{"feats": "input_features", "target": "labels", "keys": None}``. Default: None, all as above.
+            order: "longest" utterance first, or "kept", as they came. Default: "longest".
+            lengths: type of all lengths, "int32" or "int64". Default: "int32".
+            transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them.
+                Default: False.
         """
         ...
 
@@ -1218,5 +1240,12 @@ class Pipeline(Graph):
             PipelineError: ``count`` is below 1, there is neither audio nor features, or matplotlib is missing.
         """
         ...
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            told = f"a Pipeline has no {name!r}"
+            if not name.startswith("_"):
+                near, here = (nearest(name, dir(type(self))), answer("Pipeline", name))
+                told += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
+            raise AttributeError(told, name=name, obj=None)
 
     def __bool__(self) -> bool: ...

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import uio_pipes.dsp
 from uio_pipes.dsp import frames
 from uio_pipes.dsp.fbank import Fbank, window_of
-from uio_pipes.dsp.frames import Frames
+from uio_pipes.dsp.frames import FilterBank
 from uio_pipes.dsp.spectra import Mfcc, slaney_mel_bank
 
 FLOAT = np.float32
@@ -33,12 +33,12 @@ def wave(samples: int, seed: int = 0) -> npt.NDArray[np.float32]:
     return np.array(found, np.int16).astype(FLOAT) / FLOAT(32768)
 
 
-def kinds() -> dict[str, Frames]:
+def kinds() -> dict[str, FilterBank]:
     whisper = slaney_mel_bank(80, 400).astype(FLOAT)
     return {
         "fbank": Fbank(80).frames(16_000),
         "mfcc": Mfcc(23, num_ceps=13).frames(16_000),
-        "log_mel": Frames(window_of("hanning", 400, periodic=True), 160, 400, whisper, 1e-10),
+        "log_mel": FilterBank(window_of("hanning", 400, periodic=True), 160, 400, whisper, 1e-10),
     }
 
 
@@ -52,14 +52,14 @@ def test_the_kernel_is_compiled_here() -> None:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Frames, npt.NDArray[np.float32], tuple[Any, ...], float]:
+def cases(draw: st.DrawFn) -> tuple[FilterBank, npt.NDArray[np.float32], tuple[Any, ...], float]:
     size = 2 * draw(st.integers(1, 60) | st.sampled_from([128, 200, 256, 231]))
     width, shift, bands = draw(st.integers(1, size)), draw(st.integers(1, size)), draw(st.integers(1, 12))
     random = np.random.default_rng(draw(st.integers(0, 99)))
     bank = np.where(random.random((bands, size // 2 + 1)) < 0.3, random.random((bands, size // 2 + 1)), 0).astype(FLOAT)
     cosines = random.standard_normal((bands, 3)).astype(FLOAT) if draw(st.booleans()) else None
     emphasis = draw(st.sampled_from([None, 0.97, 0.0]))
-    made = Frames(random.random(width).astype(FLOAT), shift, size, bank, 1e-7, emphasis, cosines)
+    made = FilterBank(random.random(width).astype(FLOAT), shift, size, bank, 1e-7, emphasis, cosines)
     samples = random.standard_normal(draw(st.integers(0, 3 * size))).astype(FLOAT)
     noise = tuple(random.standard_normal((draw(st.integers(0, 2)), len(samples))).astype(FLOAT))
     return made, samples, noise, 0.1 if noise else 0.0
@@ -147,7 +147,7 @@ BUILDS = [
 ]
 
 
-def alone(made: Frames, samples: npt.NDArray[np.float32], noise: Any, dither: float, count: int) -> bytes:
+def alone(made: FilterBank, samples: npt.NDArray[np.float32], noise: Any, dither: float, count: int) -> bytes:
     """Return the file that ``kernel_alone.c`` reads."""
     arrays = b"".join(struct.pack("q", each.nbytes) + each.tobytes() for each in made._arrays)
     rest = b"".join(each.tobytes() for each in (samples, *noise))

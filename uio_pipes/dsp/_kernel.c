@@ -90,7 +90,7 @@ static PyObject *features(PyObject *self, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {{"features", features, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 0, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "The compiled kernel of frames.py.", 0, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&module); }
 #endif
 

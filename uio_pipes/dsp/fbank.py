@@ -17,7 +17,7 @@ import torch
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.dsp.frames import Floats, Frames
+from uio_pipes.dsp.frames import FilterBank, Float32s
 
 LENGTHS = (1 << 18, (1 << 18) - 1)  # of the tables, coprime: 16 s at 16 kHz
 _SEED = 20_000_003
@@ -111,7 +111,7 @@ class Fbank:
         self.num_mel_bins, self.frame_length, self.frame_shift = num_mel_bins, frame_length, frame_shift
         self.dither, self.window_type = dither, window_type
         self.low_freq, self.high_freq = low_freq, high_freq
-        self._frames: dict[int, Frames] = {}
+        self._frames: dict[int, FilterBank] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle only the parameters: a worker makes its own constants."""
@@ -137,11 +137,11 @@ class Fbank:
         samples = waveform.reshape(-1).contiguous().numpy()
         return torch.from_numpy(self.frames(sample_rate)(samples, added, self.dither / SCALE))
 
-    def frames(self, sample_rate: int) -> Frames:
+    def frames(self, sample_rate: int) -> FilterBank:
         """Return what works at a sample rate, made once. Raises: PipelineError as a call does."""
         return self._frames.get(sample_rate) or self._frames.setdefault(sample_rate, self._make_frames(sample_rate))
 
-    def bank(self, sample_rate: int) -> Floats:
+    def bank(self, sample_rate: int) -> Float32s:
         """Return the mel triangles, (F, padded // 2) float32. Raises: PipelineError if the rate does not suit them."""
         window, _ = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
         nyquist = 0.5 * sample_rate
@@ -155,7 +155,7 @@ class Fbank:
         padded = 1 << (window - 1).bit_length()
         return _mel_bank(self.num_mel_bins, padded, sample_rate, self.low_freq, high_freq)
 
-    def _make_frames(self, sample_rate: int, cosines: Floats | None = None) -> Frames:
+    def _make_frames(self, sample_rate: int, cosines: Float32s | None = None) -> FilterBank:
         window, shift = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
         if window < 2 or shift < 1:
             raise PipelineError(
@@ -164,7 +164,7 @@ class Fbank:
             )
         padded = 1 << (window - 1).bit_length()
         weights = window_of(self.window_type, window) * np.float32(SCALE)
-        return Frames(weights, shift, padded, self.bank(sample_rate), FLOOR, PREEMPHASIS, cosines)
+        return FilterBank(weights, shift, padded, self.bank(sample_rate), FLOOR, PREEMPHASIS, cosines)
 
 
 def _window_and_shift(sample_rate: int, frame_length: float, frame_shift: float) -> tuple[int, int]:
@@ -172,7 +172,7 @@ def _window_and_shift(sample_rate: int, frame_length: float, frame_shift: float)
     return int(sample_rate * frame_length * 0.001), int(sample_rate * frame_shift * 0.001)
 
 
-def _mel_bank(bands: int, padded: int, sample_rate: int, low_freq: float, high_freq: float) -> Floats:
+def _mel_bank(bands: int, padded: int, sample_rate: int, low_freq: float, high_freq: float) -> Float32s:
     """Make triangles evenly spaced on the mel scale 1127 ln(1 + f / 700): (bands, padded // 2) float32 weights, rounded
     as torchaudio does."""
     low, high = (1127.0 * math.log(1.0 + f / 700.0) for f in (low_freq, high_freq))
@@ -186,7 +186,7 @@ def _mel_bank(bands: int, padded: int, sample_rate: int, low_freq: float, high_f
     return np.asarray(np.minimum((mel - left) / (centre - left), (right - mel) / (right - centre)).clip(np.float32(0)))
 
 
-def window_of(kind: str, size: int, periodic: bool = False) -> Floats:
+def window_of(kind: str, size: int, periodic: bool = False) -> Float32s:
     """Return a window by its name in ``WINDOWS``, (size,) float32; ``periodic``: it is one of ``size`` + 1 samples
     without the last."""
     whole = size if periodic else size - 1

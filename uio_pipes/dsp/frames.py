@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Complex = tuple[Floats, Floats]  # real and imaginary parts: (bins, frames) each
+Float32s = npt.NDArray[np.float32]
+Complex = tuple[Float32s, Float32s]  # real and imaginary parts: (bins, frames) each
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def _compiled() -> Any:
 kernel = _compiled()  # None: NumPy does it
 
 
-class Frames:
+class FilterBank:
     """Log energies of the bands of each frame, or their cosine transform: (S,) samples → (T, outputs) float32.
 
     Args:
@@ -56,13 +56,13 @@ class Frames:
 
     def __init__(
         self,
-        window: Floats,
+        window: Float32s,
         shift: int,
         size: int,
-        bank: Floats,
+        bank: Float32s,
         floor: float,
         emphasis: float | None = None,
-        cosines: Floats | None = None,
+        cosines: Float32s | None = None,
     ) -> None:
         self._arguments = window, shift, size, bank, floor, emphasis, cosines
         self.window, self.shift = np.ascontiguousarray(window), shift
@@ -78,8 +78,12 @@ class Frames:
         self._arrays, self._plan = self._packed()
 
     def __call__(
-        self, samples: npt.NDArray[Any], noise: tuple[Floats, ...] = (), dither: float = 0.0, lanes: int = _ALL_LANES
-    ) -> Floats:
+        self,
+        samples: npt.NDArray[Any],
+        noise: tuple[Float32s, ...] = (),
+        dither: float = 0.0,
+        lanes: int = _ALL_LANES,
+    ) -> Float32s:
         """Compute all frames that lie wholly inside of the samples.
 
         Args:
@@ -129,8 +133,8 @@ class Frames:
     # The same by NumPy: each line stands for one of the kernel, operation by operation.
 
     def _computed(
-        self, samples: npt.NDArray[Any], noise: tuple[Floats, ...], dither: float, first: int, count: int
-    ) -> Floats:
+        self, samples: npt.NDArray[Any], noise: tuple[Float32s, ...], dither: float, first: int, count: int
+    ) -> Float32s:
         part = slice(first * self.shift, (first + count - 1) * self.shift + len(self.window))
         wave = samples[part].astype(np.float32)
         if samples.dtype == np.int16:
@@ -143,12 +147,12 @@ class Frames:
         bands = logarithm(self._bands(self._powers(*self._transformed(z[0::2], z[1::2]))))
         if self.cosines is None:
             return np.asarray(bands.T)
-        out: Floats = np.zeros((self.outputs, count), np.float32)
+        out: Float32s = np.zeros((self.outputs, count), np.float32)
         for band, row in zip(bands, self.cosines, strict=True):
             out += band * row[:, None]
         return np.asarray(out.T)
 
-    def _emphasized(self, frames: Floats) -> Floats:
+    def _emphasized(self, frames: Float32s) -> Float32s:
         if self.emphasis is None:
             return frames
         differences, sums = frames - frames[0], np.zeros((4, frames.shape[1]), np.float32)
@@ -159,7 +163,7 @@ class Frames:
         before = np.concatenate([centred[:1], centred[:-1]])
         return np.asarray(centred - before * np.float32(self.emphasis))
 
-    def _transformed(self, re: Floats, im: Floats) -> Complex:
+    def _transformed(self, re: Float32s, im: Float32s) -> Complex:
         left, stride = self.half, 1
         for radix, table, roots in zip(map(int, self.radices), self.twiddles, self.roots, strict=True):
             groups = left // radix
@@ -172,7 +176,7 @@ class Frames:
             left, stride = groups, stride * radix
         return re, im
 
-    def _powers(self, re: Floats, im: Floats) -> Floats:
+    def _powers(self, re: Float32s, im: Float32s) -> Float32s:
         """Return four times the squared magnitudes of the real transform, (half + 1, frames)."""
         k = np.arange(self.half // 2 + 1)
         opposite = np.where(k, self.half - k, 0)
@@ -184,7 +188,7 @@ class Frames:
             out[bins] = a * a + b * b
         return out
 
-    def _bands(self, power: Floats) -> Floats:
+    def _bands(self, power: Float32s) -> Float32s:
         """Add the bins of all bands up, the first ones, the second ones, and so on: (bands, frames)."""
         total = np.zeros((len(self.spans), power.shape[1]), np.float32)
         for nth in range(max(map(len, self.weights))):
@@ -194,7 +198,7 @@ class Frames:
         return np.where(total < self.floor, self.floor, total)
 
 
-def logarithm(x: Floats) -> Floats:
+def logarithm(x: Float32s) -> Float32s:
     """Compute natural logarithms of normal numbers above 0 by Cephes' polynomial (logf), as the kernel does."""
     bits = x.view(np.int32)
     exponent = (bits >> 23) - np.int32(126)
@@ -235,24 +239,24 @@ def _radices(size: int) -> list[int]:
     return found
 
 
-def _units(turns: Any) -> Floats:
+def _units(turns: Any) -> Float32s:
     """Return e^(-2πi · turns) as pairs of float32, computed in float64 by the C library."""
     found = [cmath.exp(-2j * cmath.pi * float(turn)) for turn in np.ravel(turns)]
     return np.array([(each.real, each.imag) for each in found], np.float32).reshape(*np.shape(turns), 2)
 
 
-def _twiddles(groups: int, radix: int) -> Floats:
+def _twiddles(groups: int, radix: int) -> Float32s:
     """Return e^(-2πi p k / (groups · radix)) for p < groups and 0 < k < radix: (groups, radix - 1, 2)."""
     return _units(np.outer(np.arange(groups), np.arange(1, radix)) / (groups * radix))
 
 
-def _span(row: Floats) -> tuple[int, int]:
+def _span(row: Float32s) -> tuple[int, int]:
     """Return the first bin of a band and the one after its last; bands narrower than a bin may have none."""
     bins = np.flatnonzero(row)
     return (int(bins[0]), int(bins[-1]) + 1) if len(bins) else (0, 0)
 
 
-def _times(a: Complex, w: Floats) -> Complex:
+def _times(a: Complex, w: Float32s) -> Complex:
     return a[0] * w[..., 0] - a[1] * w[..., 1], a[0] * w[..., 1] + a[1] * w[..., 0]
 
 
@@ -272,7 +276,7 @@ def _scaled(a: Complex, by: float) -> Complex:
     return a[0] * np.float32(by), a[1] * np.float32(by)
 
 
-def _butterfly(x: list[Complex], roots: Floats) -> list[Complex]:
+def _butterfly(x: list[Complex], roots: Float32s) -> list[Complex]:
     """Return the Fourier transform of a few values."""
     if len(x) == 2:
         return [_add(*x), _sub(*x)]

@@ -17,7 +17,7 @@ import torch
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import Fbank, window_of
-from uio_pipes.dsp.frames import Floats, Frames
+from uio_pipes.dsp.frames import FilterBank, Float32s
 
 _LIFTER = 22.0  # Kaldi's and torchaudio's default
 
@@ -53,11 +53,11 @@ class Mfcc(Fbank):
     def _parameters(self) -> tuple[object, ...]:
         return *super()._parameters(), self.num_ceps
 
-    def _make_frames(self, sample_rate: int, cosines: Floats | None = None) -> Frames:
+    def _make_frames(self, sample_rate: int, cosines: Float32s | None = None) -> FilterBank:
         return super()._make_frames(sample_rate, _dct(self.num_mel_bins, self.num_ceps))
 
 
-def _dct(bins: int, ceps: int) -> Floats:
+def _dct(bins: int, ceps: int) -> Float32s:
     """Make the orthonormal DCT-II times Kaldi's lifter, 1 + L/2 · sin(π k / L) for each coefficient k: (bins, ceps)."""
     angle = np.float32(math.pi / bins) * (np.arange(bins, dtype=np.float32)[:, None] + np.float32(0.5))
     angles = angle * np.arange(ceps, dtype=np.float32)  # rounded as by torchaudio, worth up to 1e-3
@@ -107,9 +107,9 @@ class LogMel:
         return _compressed(torch.from_numpy(self._frames(samples.numpy())))
 
     @cached_property
-    def _frames(self) -> Frames:
+    def _frames(self) -> FilterBank:
         bank = slaney_mel_bank(self.num_mel_bins, self.n_fft).astype(np.float32)
-        return Frames(window_of("hanning", self.n_fft, periodic=True), self.hop_length, self.n_fft, bank, _FLOOR)
+        return FilterBank(window_of("hanning", self.n_fft, periodic=True), self.hop_length, self.n_fft, bank, _FLOOR)
 
     def _padded(self, samples: torch.Tensor) -> torch.Tensor:
         """Return the waveform at its final length, with half a window reflected before and after."""

@@ -55,6 +55,7 @@ class RunOptions:
     mixes: Mixes = field(default_factory=Mixes)
     mover: Mover | None = None
     left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
+    heard: tuple[Callable[[str], object], ...] = ()  # called with each report of a failure
     utterances: bool = False  # to give those of each batch, finished, instead of its tensors
     counted: int | None = None  # ranks for which steps are counted; None, these
     fleet: Fleet | None = None  # that the workers run in, instead of processes of this machine

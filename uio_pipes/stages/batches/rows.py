@@ -116,13 +116,16 @@ def _unpadded(rows: list[torch.Tensor], layout: str) -> Any:
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
-def together(name: str, values: list[Any], layout: str, padding: int) -> dict[str, Any]:
-    """Return a batch's fields for these values: numbers as a tensor, arrays as rows with lengths, others as a list."""
+def together(name: str, values: list[Any], layout: str, padding: tuple[float, float]) -> dict[str, Any]:
+    """Return a batch's fields for these values: numbers as a tensor, arrays as rows with lengths, others as a list.
+
+    ``padding``: of floats, and of whole numbers.
+    """
     rows = _arrays(values)
     if rows is None:
         return {name: _plain(values)}
     floats = rows[0].is_floating_point()
-    made = PaddedRows(len(rows), 1, 0 if floats else padding, torch.float32 if floats else torch.int64)
+    made = PaddedRows(len(rows), 1, padding[not floats], torch.float32 if floats else torch.int64)
     for row in rows:
         made.add(row)
     out, lengths = made.made(range(len(rows)), layout)

@@ -20,6 +20,7 @@ from uio_pipes.core.roles import OfStream, Op, StageLink, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, added
 from uio_pipes.formats.expressions import lookup
+from uio_pipes.formats.lacking import named_otherwise
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.batches.budget import waveform_samples
 from uio_pipes.stages.utterances.filter import FilterNode
@@ -63,7 +64,8 @@ def text_of(sample: Sample) -> str:
     """Return the sample's text. Raises: DataError ``missing_text`` if it has none."""
     text = sample.fields.get("txt")
     if not isinstance(text, str):
-        raise DataError("missing_text", "the utterance has no text")
+        there = named_otherwise("txt", sample.fields)
+        raise DataError("missing_text", f"the utterance has no text: {there}")
     return text
 
 
