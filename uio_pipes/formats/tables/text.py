@@ -151,7 +151,7 @@ class _Part:
     def place(self, number: int) -> str:
         """Return the line of a row, for messages."""
         block, within = divmod(number, STEP)
-        line = int(self._numbers[block]) + self.block(block)[within][0]
+        line = int(self._numbers[block]) + _block(self, block)[within][0]
         return f"{redact(self.name)}, line {line}"
 
     def block(self, number: int) -> list[tuple[int, bytes]]:
