@@ -22,6 +22,7 @@ from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, kept, opened
 from uio_pipes.formats.tables.cutting import Cutter, RowBounds
 from uio_pipes.formats.tables.rows import Row
 from uio_pipes.io.access import Access
+from uio_pipes.io.opening import is_local
 
 IN_MEMORY = 1 << 22  # bytes: longer tables stay on disk
 _UTF_8 = ("utf-8", "utf-8-sig", "ascii")
@@ -83,7 +84,7 @@ class TextRows:
 
     def __init__(self, files: Sequence[str | ReadTable], form: TextForm, access: Access | None = None) -> None:
         self.form = form
-        self._parts = [_Part(each, form, access) for each in files]
+        self._parts = [_part(each, form, access) for each in files]
         self.files = [part.name for part in self._parts]
         self._firsts = [0, *accumulate(len(part) for part in self._parts)]
         if not len(self):
@@ -124,6 +125,20 @@ class TextRows:
 @lru_cache(maxsize=256)
 def _block(part: _Part, number: int) -> list[tuple[int, bytes]]:
     return part.block(number)
+
+
+def _part(file: str | ReadTable, form: TextForm, access: Access | None) -> _Part:
+    """Return the rows of one file; a local one that has not changed is scanned once, before there are workers."""
+    path = is_local(file) if isinstance(file, str) else None
+    if path is None or not os.path.isfile(path):
+        return _Part(file, form, access)
+    status = os.stat(path)
+    return _known(file, form, os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _known(name: str, form: TextForm, *_: object) -> _Part:
+    return _Part(name, form, None)
 
 
 class _Part:
