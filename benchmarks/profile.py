@@ -28,11 +28,8 @@ PARTS = {  # shown from the file to the batch
     "length from the wav header": ["uio_pipes.core.sample:measure"],
     "wav to float32": ["uio_pipes.stages.audio.decode:decoded"],
     "noise for dither": ["uio_pipes.stages.features.fbank:noise"],
-    "frames: mean, pre-emphasis, window": ["uio_pipes.dsp.fbank:Fbank.__call__"],
-    "FFT": ["torch.fft:rfft"],
-    "mel bank": ["uio_pipes.dsp.fbank:apply_bank"],
-    "logarithm": ["numpy:log"],
-    "spec-augment": ["uio_pipes.stages.features.masks:SpecAug.apply"],
+    "features, by the compiled kernel": ["uio_pipes.dsp.fbank:Fbank.__call__"],
+    "spec-augment": ["uio_pipes.stages.features.frames:SpecAug.apply"],
     "pad": ["uio_pipes.stages.batches.pad:_Batch.add", "uio_pipes.stages.batches.pad:_Batch.made"],
 }
 

@@ -54,7 +54,7 @@ def _loader(path: str) -> dict[str, Any]:
     batches = iter(loader)
     next(batches)
     first = time.perf_counter() - began
-    workers = [_private(pid) for pid in children(os.getpid())]
+    workers = [private(pid) for pid in children(os.getpid())]
     found = {"first": first, "worker": max(workers)}
     began = time.perf_counter()
     loader.set_epoch(1)
@@ -69,7 +69,7 @@ def _deal(path: str) -> dict[str, Any]:
     from uio_pipes.core.lane import Lane
     from uio_pipes.core.ledger import Ledger
 
-    before, times = _private(os.getpid()), dict[str, float]()
+    before, times = private(os.getpid()), dict[str, float]()
     graph = uio.list_files(path, shuffle=True).sharding_filter()
     lanes = range(5, RANKS * WORKERS, RANKS)
     began = time.perf_counter()
@@ -84,10 +84,10 @@ def _deal(path: str) -> dict[str, Any]:
         times[f"epoch {epoch}: the first shard of each lane"] = time.perf_counter() - began
         dealt = len(nodes) + sum(1 for node in nodes for _ in node)
         times[f"epoch {epoch}: all {dealt:,} shards of the rank"] = time.perf_counter() - began
-    return {"times": times, "private": _private(os.getpid()) - before}
+    return {"times": times, "private": private(os.getpid()) - before}
 
 
-def _private(pid: int) -> float:
+def private(pid: int) -> float:
     """Return the MiB that only this process holds."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(found) for found in re.findall(r"Private_\w+: +(\d+) kB", text)) / 1024

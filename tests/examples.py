@@ -9,9 +9,8 @@ from typing import Any
 from video_files import video
 
 import uio_pipes as uio
-from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Node, Stage
 from uio_pipes.prep.example_speech import Tones
 from uio_pipes.sources.conversations import ListConversations
 from uio_pipes.sources.iterable import FromIterable
@@ -26,26 +25,31 @@ from uio_pipes.sources.tar_index import ListTarIndex
 from uio_pipes.sources.text import ListJsonl, ListText
 from uio_pipes.sources.touchdataset.source import ListIndexed
 from uio_pipes.stages.audio.decode import DecodeAudio, DecodeVideo, Mono
-from uio_pipes.stages.audio.effects import Clip, Codec, Loudness, Lowpass, PitchShift, VolumePerturb
+from uio_pipes.stages.audio.effects import (
+    Clip,
+    Codec,
+    Loudness,
+    Lowpass,
+    PitchShift,
+    Resample,
+    SpeedPerturb,
+    VolumePerturb,
+)
 from uio_pipes.stages.audio.noise import AddNoise, Reverberate
-from uio_pipes.stages.audio.speed import Resample, SpeedPerturb
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
-from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, Stack
-from uio_pipes.stages.features.masks import SpecAug, SpecSub, SpecTrim
+from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
 from uio_pipes.stages.order.mix import Interleave, Mix
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
 from uio_pipes.stages.order.shuffle import Shuffle, Sort
-from uio_pipes.stages.reading.listing import ListFiles, ShardingFilter
 from uio_pipes.stages.reading.load_from_tar import LoadFromTar
-from uio_pipes.stages.reading.loading import LoadFromRaw, LoadRecords
+from uio_pipes.stages.reading.loading import ListFiles, LoadFromRaw, LoadRecords, ShardingFilter
 from uio_pipes.stages.reading.open_files import OpenFiles
 from uio_pipes.stages.text.chat import Chat
-from uio_pipes.stages.text.normalize import ChooseText, Language, NormalizeText
-from uio_pipes.stages.text.tokenize import CtcFilter, Tokenize
+from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.filter import Exclude, Filter
 from uio_pipes.stages.utterances.flat_map import FlatMap

@@ -152,6 +152,28 @@ def _where(block: Block) -> tuple[str, str]:
     return block.page, block.heading
 
 
+@pytest.mark.parametrize("page", [*PAGES, *sorted(ROOT.glob("recipes/*/*.md")), ROOT / "CONTRIBUTING.md"], ids=str)
+def test_code_fits_a_column_and_shows_no_assertions(page: Path) -> None:
+    for block in pages.blocks(page):
+        for number, line in enumerate(block.code.splitlines(), block.line):
+            assert len(line) <= 86, (
+                f"{page}:{number} has {len(line)} columns: break it, so that nobody scrolls sideways"
+            )
+            hidden = "show what is printed (`print(…)  # → …`), or hide it in <!-- check"
+            assert page.stem == "CONTRIBUTING" or not re.match(r" *assert\b", line), f"{page}:{number}: {hidden}"
+
+
+def test_what_a_block_says_that_it_prints_is_checked(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    start = '# Page\n\n```python\nprint(1)  # → 1\nfor i in "ab":\n    print(i, 0.25)  # → b 0.…\n```\n'
+    page.write_text(f"{start}\n<!-- check\nassert i == 'b'\n-->\n")
+    assert (done := run_page(page, tmp_path)).returncode == 0, done.stderr
+    page.write_text(start.replace("# → 1", "# → 2"))
+    assert "page.md:4: this is not printed: 2" in run_page(page, tmp_path).stderr
+    page.write_text(f"{start}\n<!-- check\nassert i == 'a'\n-->\n")
+    assert run_page(page, tmp_path).returncode == 1
+
+
 def test_no_block_is_missed() -> None:
     for page in PAGES:
         fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]

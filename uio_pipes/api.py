@@ -2,10 +2,10 @@
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
 from uio_pipes.core.ledger import Failures
-from uio_pipes.core.lengths import Lengths
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Lengths
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.schedule import by_step
+from uio_pipes.core.stage import Node
 from uio_pipes.core.statistics import Stats
 from uio_pipes.dsp.fbank_module import FbankModule
 from uio_pipes.formats.tables.description import Table
@@ -13,7 +13,10 @@ from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
 from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
+from uio_pipes.run.evaluation import EvaluationLoader
+from uio_pipes.run.hf_trainer import HFTrainerMixin
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.ordered import OrderedResults
 from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
@@ -49,9 +52,11 @@ __all__ = [
     "CharTokenizer",
     "Corpus",
     "DataError",
+    "EvaluationLoader",
     "Failures",
     "FbankModule",
     "Gathered",
+    "HFTrainerMixin",
     "HuggingFaceTokenizer",
     "JiebaSegmenter",
     "Layout",
@@ -60,6 +65,7 @@ __all__ = [
     "ListError",
     "Loader",
     "Node",
+    "OrderedResults",
     "Origin",
     "Pipeline",
     "PipelineDataset",

@@ -12,30 +12,37 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
+from uio_pipes.base.checks import nearest
+from uio_pipes.base.elsewhere import answer, unexpected
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.schedule import scheduled
 from uio_pipes.core.stage import Stage
 from uio_pipes.stages.audio.decode import DecodeAudio, DecodeVideo, Mono
-from uio_pipes.stages.audio.effects import Clip, Codec, Loudness, Lowpass, PitchShift, VolumePerturb
+from uio_pipes.stages.audio.effects import (
+    Clip,
+    Codec,
+    Loudness,
+    Lowpass,
+    PitchShift,
+    Resample,
+    SpeedPerturb,
+    VolumePerturb,
+)
 from uio_pipes.stages.audio.noise import AddNoise, Reverberate
-from uio_pipes.stages.audio.speed import Resample, SpeedPerturb
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
-from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, Stack
-from uio_pipes.stages.features.masks import SpecAug, SpecSub, SpecTrim
+from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
 from uio_pipes.stages.order.shuffle import Shuffle, Sort
-from uio_pipes.stages.reading.listing import ShardingFilter
 from uio_pipes.stages.reading.load_from_tar import LoadFromTar
-from uio_pipes.stages.reading.loading import LoadFromRaw, LoadRecords
+from uio_pipes.stages.reading.loading import LoadFromRaw, LoadRecords, ShardingFilter
 from uio_pipes.stages.reading.open_files import OpenFiles
 from uio_pipes.stages.text.chat import Chat
-from uio_pipes.stages.text.normalize import ChooseText, Language, NormalizeText
-from uio_pipes.stages.text.tokenize import CtcFilter, Tokenize
+from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.filter import Exclude, Filter
 from uio_pipes.stages.utterances.flat_map import FlatMap
@@ -63,7 +70,11 @@ def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], 
             given = shown.bind(*args, **kwargs)
         except TypeError as error:
             names = ", ".join(shown.parameters) or "nothing"
-            raise PipelineError(f"{name}: {error}; it takes {names}") from None
+            hints = [
+                unexpected(name, word, kwargs[word], shown.parameters) for word in kwargs.keys() - shown.parameters
+            ]
+            hint = next(iter(sorted(hints, reverse=True)), "")
+            raise PipelineError(f"{name}: {error}; it takes {names}{hint}") from None
         return self._then(scheduled(stage, given))
 
     add.__name__, add.__qualname__, add.__doc__ = name, f"Pipeline.{name}", stage.__doc__
@@ -204,6 +215,15 @@ class Pipeline(Graph):
         from uio_pipes.inspect.plot import plot
 
         plot(self, path, count)
+
+    if not TYPE_CHECKING:  # else everything would seem to be a stage
+
+        def __getattr__(self, name: str) -> Any:  # called for what is not there
+            told = f"a Pipeline has no {name!r}"
+            if not name.startswith("_"):
+                near, here = nearest(name, dir(type(self))), answer("Pipeline", name)
+                told += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
+            raise AttributeError(told, name=name, obj=None)
 
     # A description holds no data. These errors say what does.
 

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torchdata.nodes import BaseNode
 
+from uio_pipes.base.checks import nearest
+from uio_pipes.base.elsewhere import answer
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lengths import Length, Lengths, Pair
+from uio_pipes.core.realize import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
 from uio_pipes.inspect.peek import Peek
 from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
@@ -749,8 +751,10 @@ class Pipeline(Graph):
     ) -> Pipeline:
         """Compute Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
 
-        Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` to 1e-4 without dither. An
-        utterance shorter than one window is the failure ``too_short``, one with precomputed features ``has_features``.
+        Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` without dither, to 1e-3 on speech.
+        Where a band is far below its frame's peak, rounding shows in both, and ours is as near to float64. The bits are
+        the same on every CPU and with every version of PyTorch. An utterance shorter than one window is the failure
+        ``too_short``, one with precomputed features ``has_features``.
 
         Args:
             num_mel_bins: mel bands, which is F of the result. Default: 23.
@@ -778,9 +782,9 @@ class Pipeline(Graph):
         """Compute Kaldi's mel-frequency cepstral coefficients of ``wav``: ``feat`` (T, num_ceps) float32.
 
         Coefficient 0 comes first, and all are liftered by 22. Equal to ``torchaudio.compliance.kaldi.mfcc(wav * 32768,
-        …)`` to 1e-4 without dither. An utterance shorter than one window is the failure ``too_short``, one with
-        precomputed features ``has_features``. The defaults are WeNet's, and one of ``num_mel_bins`` and ``num_ceps``
-        has to be given.
+        …)`` without dither, as ``fbank`` is to its own. An utterance shorter than one window is the failure
+        ``too_short``, one with precomputed features ``has_features``. The defaults are WeNet's, and one of
+        ``num_mel_bins`` and ``num_ceps`` has to be given.
 
         Args:
             num_mel_bins: mel bands, more than 3. Default: 23.
@@ -1147,7 +1151,17 @@ class Pipeline(Graph):
         ...
 
     def pad(
-        self, pcm: bool = False, keep: Sequence[str] = (), layout: str = "padded", collate: Collate | None = None
+        self,
+        pcm: bool = False,
+        keep: Sequence[str] = (),
+        layout: str = "padded",
+        collate: Collate | None = None,
+        value: float | Mapping[str, float] = 0.0,
+        mask: bool = False,
+        names: Mapping[str, str | None] | None = None,
+        order: str = "longest",
+        lengths: str = "int32",
+        transpose: bool = False,
     ) -> Pipeline:
         """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
@@ -1173,6 +1187,16 @@ class Pipeline(Graph):
             layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
             collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
                 first. Default: None.
+            value: what features are padded with; or a mapping with the padding of any outputs, such as
+                ``{"feats": -11.5, "target": -100}``. Default: 0.0, and for other outputs as said above.
+            mask: whether to have ``feats_mask``, ``pcm_mask``, ``target_mask``, … (B, T) bool, true where there is no
+                padding. Default: False.
+            names: new names of outputs, by those above, and None for outputs to leave out, as in
+                ``{"feats": "input_features", "target": "labels", "keys": None}``. Default: None, all as above.
+            order: "longest" utterance first, or "kept", as they came. Default: "longest".
+            lengths: type of all lengths, "int32" or "int64". Default: "int32".
+            transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them.
+                Default: False.
         """
         ...
 
@@ -1216,5 +1240,12 @@ class Pipeline(Graph):
             PipelineError: ``count`` is below 1, there is neither audio nor features, or matplotlib is missing.
         """
         ...
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            told = f"a Pipeline has no {name!r}"
+            if not name.startswith("_"):
+                near, here = (nearest(name, dir(type(self))), answer("Pipeline", name))
+                told += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
+            raise AttributeError(told, name=name, obj=None)
 
     def __bool__(self) -> bool: ...

@@ -21,13 +21,14 @@ from typing import Annotated, cast
 import typer
 
 import uio_pipes as uio
+from uio_pipes.base.processes import Busy
 from uio_pipes.run.lane_runner import one_thread
+from uio_pipes.run.partial import Partial
 
 from .config import Config, ConfigError
 from .data_types import list_of
 from .decoding import DecodeError, Decoding, OnChange
 from .experiment import NotTrained, load_model
-from .partial import Busy, Partial
 from .peers import peers
 from .pipelines import source
 from .results import Results, keys_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -17,10 +16,11 @@ from torch import nn
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.prep.common import progress_bar
+from uio_pipes.run.ordered import moved, noting_failures
+from uio_pipes.run.partial import Changed, DecodedBatch, Partial, ResultWriter, State
 
 from .experiment import Tokens
 from .model import AsrModel
-from .partial import Changed, Partial, Record, State, Writer
 from .peers import Peers
 from .results import Results, Summary
 from .search import Search
@@ -108,19 +108,19 @@ class Decoding:
             next(iter(whole), None)  # every lane goes to where it was: shards that changed are noticed now
         return state
 
-    def _decode(self, writer: Writer) -> None:
+    def _decode(self, writer: ResultWriter) -> None:
         """Decode the batches of this rank that are not done yet."""
         before, seen = self.loader.state_dict(), time.monotonic()
-        with _reports() as reports, self._bar() as advance:
+        with noting_failures(self.loader) as reports, self._bar() as advance:
             for batch in () if self.loader.finished else _whatever_comes(self.loader):
                 utterances = self._texts(batch)
                 after, now = self.loader.state_dict(), time.monotonic()
                 frames = int(batch["feats_lengths"].sum())
-                writer.add(Record(_moved(before, after), utterances, [*reports], frames, now - seen))
+                writer.add(DecodedBatch(moved(before, after), utterances, [*reports], frames, now - seen))
                 before, seen = after, now
                 reports.clear()
                 advance(len(utterances))
-            writer.add(Record(_moved(before, self.loader.state_dict()), failures=reports))
+            writer.add(DecodedBatch(moved(before, self.loader.state_dict()), failures=reports))
 
     def _texts(self, batch: dict[str, Any]) -> list[tuple[str, list[tuple[float, str]]]]:
         device = self.ranks.device
@@ -156,25 +156,6 @@ def _whatever_comes(loader: uio.Loader) -> Iterator[dict[str, Any]]:
     """Yield the batches, if any. When all ranks are done, their results show which utterances failed."""
     with contextlib.suppress(NothingRead):
         yield from loader
-
-
-def _moved(before: State, after: State) -> State:
-    """Return the lanes whose position has changed."""
-    return {name: text for name, text in after.items() if name != "meta" and before.get(name) != text}
-
-
-@contextlib.contextmanager
-def _reports() -> Iterator[list[str]]:
-    """Collect the loader's reports on utterances that failed; they are logged, too."""
-    reports: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: reports.append(str(record.args[1])) if record.msg == "lane %d: %s" else None  # type: ignore
-    logger = logging.getLogger("uio_pipes")
-    logger.addHandler(handler)
-    try:
-        yield reports
-    finally:
-        logger.removeHandler(handler)
 
 
 def _digest(model: nn.Module) -> str:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from uio_pipes.prep.writing.files import taken
+from uio_pipes.base.processes import taken
 
 __all__ = ["FetchFailed", "Remote", "bring", "check", "fetch", "mirrored"]
 

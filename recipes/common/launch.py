@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from uio_pipes.base.processes import sigterm_with_parent
-from uio_pipes.prep.writing.files import Busy, taken
+from uio_pipes.base.processes import Busy, sigterm_with_parent, taken
 
 __all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
 

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from uio_pipes.base.processes import sigterm_with_parent
-from uio_pipes.prep.writing.files import Busy, taken
+from uio_pipes.base.processes import Busy, sigterm_with_parent, taken
 
 __all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "from_first", "hold", "let_first_speak", "process_group"]
 

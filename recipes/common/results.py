@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from uio_pipes.prep.writing.files import read_lines, write_lines
-
-from .partial import Record
+from uio_pipes.run.partial import DecodedBatch
 
 __all__ = ["Results", "Summary", "keys_of"]
 
@@ -59,7 +58,7 @@ class Results:
         found = json.loads(self._json.read_text(encoding="utf-8"))
         return Summary(**found["summary"]) if found["about"] == json.loads(json.dumps(about)) else None
 
-    def write(self, about: Mapping[str, Any], keys: list[str], records: Iterable[Record]) -> Summary:
+    def write(self, about: Mapping[str, Any], keys: list[str], records: Iterable[DecodedBatch]) -> Summary:
         """Join the records of all ranks. ``keys`` are those of the input, in its order."""
         found: dict[str, list[Texts]] = defaultdict(list)
         reports: list[str] = []

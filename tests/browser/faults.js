@@ -8,7 +8,7 @@
   for (const image of document.images) if (!image.naturalWidth) found.push(`an image is missing: ${image.src}`);
   const hidden = (node) => getComputedStyle(node).visibility !== "visible" || Number(getComputedStyle(node).opacity) === 0;
   for (const image of document.images) if (hidden(image)) found.push(`an image is not shown: ${image.src.slice(0, 60)}`);
-  for (const shape of document.querySelectorAll("figure .bars, figure .areas, figure .lines")) {
+  for (const shape of document.querySelectorAll("figure .points path, figure .js-line, figure .js-fill")) {
     const { fill, stroke } = getComputedStyle(shape);
     const painted = [fill, stroke].some((name) => !/^(none|transparent|rgba\(.*, 0\))$/.test(name));
     if (hidden(shape) || !painted) found.push(`a series of a chart is not shown: ${shape.getAttribute("class")}`);
@@ -91,7 +91,7 @@
     if (text.data.trim().length > 1 && contrast(text) < 3) found.push(`text is hard to see: ${told(text)}`);
   }
 
-  // In a drawing, text lies over no other text, and over no edge of a box. Turned text has turned corners.
+  // In a drawing of ours, text lies over no other text, and over no edge of a box. Turned text has turned corners.
   const corners = (text) => {
     const { x, y, width, height } = text.getBBox();
     const top = y + height / 4; // above it are only accents
@@ -106,7 +106,7 @@
         return Math.min(...theirs) >= Math.max(...mine) || Math.min(...mine) >= Math.max(...theirs);
       }),
     );
-  for (const drawing of document.querySelectorAll("svg")) {
+  for (const drawing of document.querySelectorAll("svg:not(.js-plotly-plot *)")) {
     const texts = [...drawing.querySelectorAll("text")].filter(told).map((text) => [told(text), corners(text)]);
     const rects = [...drawing.querySelectorAll("rect")].map((rect) => rect.getBoundingClientRect());
     texts.forEach(([text, shape], i) => {

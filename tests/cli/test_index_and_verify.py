@@ -9,6 +9,7 @@ import corpus
 import numpy as np
 import pytest
 import touchdataset
+from archive_files import tone, write_archive
 from command import uio
 from corpus import DAMAGE, Corpus
 
@@ -177,3 +178,26 @@ def test_index_writes_checksums_of_touchdatasets(folder: Path) -> None:
     assert sorted(path.name for path in folder.glob("*.uioidx")) == ["audio.bin.uioidx", "metainfo.bin.uioidx"]
     assert json.loads(uio("index", folder, "--json").stdout)["fresh"] == 1
     assert uio("verify", folder, "--crc", "--jobs", 1).returncode == 0
+
+
+def test_members_of_archives_are_indexed_once(tmp_path: Path) -> None:
+    members = [(f"{number}.wav", tone(number)) for number in range(3)]
+    paths = [str(write_archive(tmp_path / name, members)) for name in ("a.tar.gz", "b.tar", "c.zip")]
+    made = uio("index", "--members", *paths, "--json", "--jobs", 1)
+    report = json.loads(made.stdout)
+    assert (report["members"], report["archives"], report["fresh"]) == (6, 3, 1)  # a zip has its own directory
+    size = sum(Path(f"{path}.uiomem").stat().st_size for path in paths[:2])
+    again = json.loads(uio("index", "--members", *paths, "--json", "--jobs", 1).stdout)
+    assert (again["fresh"], report["index_bytes"], again["index_bytes"]) == (3, size, size)
+
+
+def test_what_cannot_be_indexed_by_members_is_said(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a.tar.gz", [("a.wav", tone(1))])
+    archive.write_bytes(archive.read_bytes()[:-30])
+    done = uio("index", "--members", archive, "--jobs", 1)
+    assert done.returncode == 1
+    assert "truncated" in done.stderr
+    assert "can still only be read in its order" in done.stderr
+    (tmp_path / "a.wav").write_bytes(tone(1))
+    assert "is no archive by its name" in uio("index", "--members", tmp_path / "a.wav").stderr
+    assert "stands alone" in uio("index", "--members", archive, "--into", tmp_path).stderr

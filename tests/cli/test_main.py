@@ -105,9 +105,10 @@ def test_a_mistyped_command_suggests_the_nearest() -> None:
 
 def test_every_command_has_help() -> None:
     listed = uio("--help").stdout
-    names = [line.split()[1] for line in listed.partition("Commands")[2].splitlines() if line.startswith("│ ")
+    names = [line.split()[1] for line in listed.partition("Begin")[2].splitlines() if line.startswith("│ ")
              and line[2] != " "]  # fmt: skip
-    assert {"pack", "cmvn", "dict", "spm"} <= set(names)
+    assert {"start", "pack", "cmvn", "dict", "spm", "state"} <= set(names)
+    assert "seen" not in names, "it is the older name of `steps --key`"
     for name in names:
         done = uio(name, "--help")
         assert (done.returncode, f"uio {name}" in done.stdout) == (0, True), done.stderr

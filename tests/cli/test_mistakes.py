@@ -143,7 +143,6 @@ def test_control_characters_are_shown_not_obeyed(raw: Path, tmp_path: Path) -> N
 
 
 def test_a_page_of_odd_characters_comes_without_warnings(raw: Path) -> None:
-    pytest.importorskip("matplotlib")
     path = changed(raw, "odd.list", {"txt": "a\x1b\0\u0378𝕏"})
     done = uio("inspect", path, "--report", raw.with_name("page.html"))
     assert (done.returncode, "Glyph" in done.stderr) == (0, False), done.stderr

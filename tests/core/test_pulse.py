@@ -15,7 +15,7 @@ from contract import Case, carried, check_cuts, keys_of, record
 from helpers_bad import keys
 
 import uio_pipes as uio
-from uio_pipes.core.node import Node
+from uio_pipes.core.stage import Node
 
 WORLD = 2
 Graph = Callable[[uio.Pipeline], uio.Pipeline]

@@ -8,7 +8,7 @@ import pytest
 from helpers_bad import ones
 
 import uio_pipes as uio
-from uio_pipes.core.schedule import at_step, steps_in
+from uio_pipes.core.schedule import Schedule, Setting, at_step, steps_in
 
 
 def texts(name: str = "u", count: int = 300) -> uio.Pipeline:
@@ -26,6 +26,21 @@ def test_a_value_holds_from_its_step_on() -> None:
     assert at_step(given, 4) == {"a": [1, 5], "b": "x"}
     assert at_step(given, 9) == {"a": [1, 5], "b": "y"}
     assert at_step(given, 10_000) == {"a": [2, 5], "b": "y"}
+
+
+def test_parts_that_follow_the_step_make_one_schedule() -> None:
+    weights: Any = (1.0, uio.by_step({0: 0.0, 10: uio.by_step({0: 2.0, 20: 3.0})}))
+    assert Schedule.of(weights) == Schedule(((1.0, 0.0), (1.0, 2.0), (1.0, 3.0)), (0, 10, 20))
+    assert not Schedule.of((1.0, 2.0)).changes
+    by_hand = Schedule(((1.0, 0.0), (0.0, 1.0)), None)
+    assert Schedule.of(by_hand) is by_hand, "what a loader was told by reweight has no steps"
+
+
+def test_a_setting_goes_by_places_whatever_its_schedule_goes_by() -> None:
+    for steps in ((0, 7), None):
+        setting = Setting(Schedule(("few", "many"), steps))
+        setting.marks.append((0, 30))
+        assert [setting.at(position) for position in (0, 29, 30, 31)] == ["few", "few", "many", "many"]
 
 
 def test_a_filter_lets_longer_utterances_in_from_a_step_on() -> None:

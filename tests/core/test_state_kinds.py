@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from uio_pipes.base.errors import ListError, StateError
-from uio_pipes.core.state_kinds import (
+from uio_pipes.base.json_text import (
     FLAG,
     MOST,
     OBJECT,

@@ -13,7 +13,7 @@ import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.lengths import Lengths, names_of
+from uio_pipes.core.realize import Lengths, names_of
 from uio_pipes.run.planning import plan_lanes
 
 

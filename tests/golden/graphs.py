@@ -147,7 +147,8 @@ def machine() -> str:
     made += [torch.nn.functional.conv1d(tensor[None, :1], tensor[:4, None, :31])]
     audio, filters = tensor.reshape(1, 1, -1), tensor[:, None, :]
     for new, old, width in ((10, 9, 147), (10, 11, 180), (2, 1, 29), (1, 2, 58)):  # as in changes of speed and rate
-        made += [torch.nn.functional.conv1d(audio, filters[:new, :, :width].contiguous(), stride=old)]
+        filter_ = filters[:new, :, :width].contiguous()
+        made += [torch.nn.functional.conv1d(audio[..., :n], filter_, stride=old) for n in range(4_800, 24_000, 1_777)]
     for frames, bins in ((17, 40), (61, 40), (98, 23), (150, 80)):  # as in a mel bank
         made += [np.resize(array, (frames, 257)) @ np.resize(array, (257, bins))]
     made += [np.random.default_rng(3).standard_normal(5000, np.float32), np.sqrt(array + 1), np.exp(array)]

@@ -18,9 +18,8 @@ from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Failures, Ledger
-from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Origin, Sample, run_key
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Node, Stage
 
 Members = list[tuple[str, bytes]]
 END = 1024  # bytes of a tar's end marker

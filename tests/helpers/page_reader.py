@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 VOID = {"meta", "link"}
+PLOTLY = re.compile(r"/\*\*\n\* plotly.js|window.PlotlyConfig|\s*window.PLOTLYENV").match
 
 
 class Page(HTMLParser):
@@ -38,18 +39,21 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.found if name == tag]
 
     def check(self) -> None:
-        """Raises: AssertionError if it is not well-formed, fetches or runs something, or cannot be read aloud."""
+        """Raises: AssertionError if it is not well-formed, fetches something, runs something but plotly, or cannot be
+        read aloud."""
         assert not self.open
         assert self.all("html")[0]["lang"] == "en"
         assert "width=device-width, initial-scale=1" in {meta.get("content") for meta in self.all("meta")}
         assert len(self.all("main")) == len(self.all("h1")) == 1
-        assert not self.all("script") + self.all("img") + self.all("iframe")
+        assert not self.all("img") + self.all("iframe")
+        assert not [script for script in self.all("script") if "src" in script]
+        assert all(map(PLOTLY, self.texts.get("script", [])))
         addresses = [
             value for _, attributes in self.found for name in ("href", "src") if (value := attributes.get(name))
         ]
         ids = {f"#{attributes['id']}" for _, attributes in self.found if "id" in attributes}
         assert {a for a in addresses if a != "data:,"} <= ids, "a link leads nowhere"
-        assert not re.search(r"https?:|url\(|@import", self.text)
+        assert not re.search(r"https?:|url\(|@import", re.sub("<script.*?</script>", "", self.text, flags=re.DOTALL))
         assert len(self.all("caption")) == len(self.all("table")), "each has a name"
         assert all(self.texts.get("caption", []))
         assert all(head.get("scope") == "col" for head in self.all("th"))

@@ -16,8 +16,8 @@ from proxy_server import ProxyServer, proxying
 from servers import s3_server
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.io import addresses as proxies
 from uio_pipes.io import connections, retry
+from uio_pipes.io import connections as proxies
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import RemoteFile
 from uio_pipes.io.readahead import ReadAhead

@@ -1,6 +1,5 @@
 """Data that no source reads: named as what they are, with a line of Python that does read them; never passed over."""
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -27,7 +26,7 @@ def audio(tmp_path: Path) -> list[str]:
 
 def utterances(line: str, **names: Any) -> list[dict[str, Any]]:
     """What the line of Python in a message reads."""
-    graph = eval(line, {"uio": uio, "csv": csv, **names})
+    graph = eval(line, {"uio": uio, **names})
     return list(uio.Loader(graph.decode_audio()))
 
 
@@ -53,15 +52,38 @@ def told(path: Path) -> str:
         ("d.lst", "", "{wav},t{i}"),
     ],
 )
-def test_a_table_is_named_with_the_line_that_reads_it(
+def test_a_table_is_read_and_the_commands_say_what_is_which(
     name: str, header: str, row: str, tmp_path: Path, audio: list[str]
 ) -> None:
     rows = [row.format(i=i, wav=wav) for i, wav in enumerate(audio)]
-    (tmp_path / name).write_text("\n".join([*([header] if header else []), *rows]) + "\n")
-    message = told(tmp_path / name)
-    assert "a table with the columns" in message
-    got = utterances(re.search(r"uio\.from_iterable.*?\.sharding_filter\(\)", message)[0])  # type: ignore[index]
-    assert [s["txt"] for s in got] == [f"t{i}" for i in range(COUNT)]
+    path = tmp_path / name
+    path.write_text("\n".join([*([header] if header else []), *rows]) + "\n")
+    known = recognize(str(path))
+    assert known.kind.startswith("table (")
+    assert "txt=" in known.kind
+    assert [s["txt"] for s in uio.Loader(known.pipeline.decode_audio())] == [f"t{i}" for i in range(COUNT)]
+    for command_name in ("inspect", "verify"):
+        done = command(command_name, path, "--json")
+        assert (done.returncode, json.loads(done.stdout)["utterances"]) == (0, COUNT), done.stderr
+    done = command("convert", path, tmp_path / "out", "--to", "shards")
+    assert done.returncode == 0, done.stderr
+    assert [s["txt"] for s in uio.Loader(uio.from_shard_list(tmp_path / "out" / "data.list"))] == ["t0", "t1", "t2"]
+
+
+def test_a_table_whose_names_tell_nothing_needs_fields(tmp_path: Path, audio: list[str]) -> None:
+    (tmp_path / "a.tsv").write_text("clip\tsaid\n" + "".join(f"{i}\tt{i}\n" for i in range(COUNT)))
+    message = told(tmp_path / "a.tsv")
+    assert "a table with the columns clip, said, of which none seems to be the audio" in message
+    assert "--fields wav=clips/{path},txt=sentence" in message
+    for name in ("inspect", "verify"):
+        done = command(name, tmp_path / "a.tsv", "--fields", "wav={clip}.wav,txt=said | s/t/T, no /", "--json")
+        assert (done.returncode, json.loads(done.stdout)["utterances"]) == (0, COUNT), done.stderr
+
+
+def test_a_table_with_audio_missing_is_found_wanting(tmp_path: Path, audio: list[str]) -> None:
+    (tmp_path / "a.tsv").write_text("path\ttxt\n0.wav\ta\ngone.wav\tb\n")
+    done = command("verify", tmp_path / "a.tsv")
+    assert (done.returncode, "1 no_audio" in done.stdout) == (1, True), done.stdout + done.stderr
 
 
 def test_lines_that_name_audio_are_no_text(tmp_path: Path, audio: list[str]) -> None:

@@ -28,10 +28,11 @@ from recipes.common import decoding
 from recipes.common.config import Config
 from recipes.common.decode import DecodeError, decode, decode_pipeline
 from recipes.common.model import AsrModel
-from recipes.common.partial import Busy, Changed, Partial, Record
 from recipes.common.results import Results
 from recipes.common.score import read_texts
 from recipes.common.search import Mode, Search
+from uio_pipes.base.processes import Busy
+from uio_pipes.run.partial import Changed, DecodedBatch, Partial
 
 SIZES = (12, 9, 10, 8, 11)
 COUNT = sum(SIZES)
@@ -310,10 +311,10 @@ def partial(tmp_path: Path) -> Partial:
     return partial
 
 
-RECORDS = [Record({}, [(f"K{i}", [(-1.5, "天\u2028地")])], ["report"], 7, 0.5) for i in range(3)]
+RECORDS = [DecodedBatch({}, [(f"K{i}", [(-1.5, "天\u2028地")])], ["report"], 7, 0.5) for i in range(3)]
 
 
-def as_read(records: list[Record]) -> list[Any]:
+def as_read(records: list[DecodedBatch]) -> list[Any]:
     return [json.loads(json.dumps([r.utterances, r.failures, r.frames])) for r in records]
 
 
@@ -339,7 +340,7 @@ def test_zeros_where_power_was_lost_count_for_nothing(partial: Partial) -> None:
 
 
 def test_only_one_may_write(partial: Partial, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recipes.common.partial.PATIENCE", 0.1)
+    monkeypatch.setattr("uio_pipes.run.partial.PATIENCE", 0.1)
     with partial.writer(1), pytest.raises(Busy, match=r"another decoding writes to .*rank1\.jsonl"):
         partial.begin({"beam": 3}, {})
     partial.begin({"beam": 3}, {})
@@ -352,7 +353,9 @@ def test_says_what_changed(partial: Partial) -> None:
 
 def test_a_key_decoded_twice_and_one_unknown(tmp_path: Path) -> None:
     """The list has a file twice, and one that `text` lacks: nothing is hidden."""
-    records = [Record({}, [(key, [(-1.0, text)])]) for key, text in (("b", "2"), ("a", "1"), ("z", "3"), ("a", "1"))]
+    records = [
+        DecodedBatch({}, [(key, [(-1.0, text)])]) for key, text in (("b", "2"), ("a", "1"), ("z", "3"), ("a", "1"))
+    ]
     results = Results(tmp_path, "test.x", nbest=False)
     results.write({}, ["a", "b"], records)
     assert results.hyp.read_text().splitlines() == ["a 1", "a 1", "b 2", "z 3"]

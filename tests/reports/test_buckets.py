@@ -9,7 +9,7 @@ from helpers_bad import code_points, raw_items, raw_list
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
-from uio_pipes.reports.buckets import find_buckets, shuffled
+from uio_pipes.reports.simulation import find_buckets, shuffled
 from uio_pipes.stages.batches.buckets import longest_of, pairs_of
 
 

@@ -19,7 +19,11 @@ def charts(draw: st.DrawFn) -> Chart:
     kind = draw(st.sampled_from(["bars", "lines", "areas"]))
     values = NUMBERS if kind != "areas" else st.floats(0, 1e9)
     series = {name: draw(st.lists(values, min_size=count, max_size=count)) for name in names}
-    x = [draw(TEXTS) for _ in range(count)] if kind == "bars" else sorted(draw(st.floats(0, 1e6)) for _ in range(count))
+    x = (
+        draw(st.lists(TEXTS, min_size=count, max_size=count))
+        if kind == "bars"
+        else sorted(draw(st.floats(0, 1e6)) for _ in range(count))
+    )
     return Chart(draw(TEXTS), x, series, (draw(TEXTS), draw(TEXTS)), kind)
 
 

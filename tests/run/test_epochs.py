@@ -318,3 +318,17 @@ def test_two_loaders_side_by_side(many_shards: Corpus) -> None:
     expected = [[digest(b) for b in uio.Loader(pipeline, seed=s)] for s in (1, 2)]
     pairs = zip(uio.Loader(pipeline, seed=1), uio.Loader(pipeline, seed=2), strict=True)
     assert [list(column) for column in zip(*((digest(a), digest(b)) for a, b in pairs), strict=True)] == expected
+
+
+def test_a_loader_whose_epoch_was_over_says_how_to_go_on(many_shards: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = uio.from_shard_list(many_shards.list).batch(4)
+    loader = uio.Loader(pipeline)
+    for _ in loader:
+        state = loader.state_dict()  # after the last batch: as a training saves it
+    again = uio.Loader(pipeline)
+    again.load_state_dict(state)
+    assert list(again) == []
+    told = "epoch 0 was over when its state was saved: nothing is left of it; loader.set_epoch(1) begins the next"
+    assert [record.message for record in caplog.records] == [told]
+    again.set_epoch(1)
+    assert len(list(again)) > 4

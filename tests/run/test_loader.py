@@ -17,8 +17,7 @@ from helpers_bad import keys, members, raw_items, raw_list, run, shard, shard_li
 
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Node, Stage
 
 
 def graph(root: Path, count: int = 12) -> uio.Pipeline:

@@ -308,7 +308,11 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "keys.jsonl").read_text().splitlines()]
     assert [line["rank"] for line in lines] == [0, 1]
     assert sorted(lines[1]["keys"]) == sorted(batches[4]["keys"])
-    done = command("seen", batches[4]["keys"][0], "nobody", *two)
+    done = command("steps", "--key", batches[4]["keys"][0], "--key", "nobody", *two)
     assert done.returncode == 1
     assert "nobody: not in this epoch" in done.stdout
     assert "to come" in done.stdout
+    older = command("seen", batches[4]["keys"][0], "nobody", *two)
+    assert (older.returncode, older.stdout, "deprecated" in older.stderr) == (1, done.stdout, True)
+    done = command("steps", "--key", "nobody", "--keys", "keys.jsonl")
+    assert (done.returncode, "--key goes with --to and --world-size only" in done.stderr) == (2, True)

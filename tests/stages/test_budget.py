@@ -21,9 +21,8 @@ import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Node, Stage
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 

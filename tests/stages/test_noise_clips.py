@@ -17,7 +17,7 @@ import uio_pipes as uio
 from uio_pipes.base.hashing import Draws
 from uio_pipes.dsp.resample import resample
 from uio_pipes.io.local import LocalFile
-from uio_pipes.stages.audio.noise_clips import LONG, Choice, Clips
+from uio_pipes.stages.audio.noise import LONG, Choice, Clips
 
 MB = 1 << 20
 

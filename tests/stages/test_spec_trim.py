@@ -15,7 +15,7 @@ from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.stages.features.masks import SpecTrim
+from uio_pipes.stages.features.frames import SpecTrim
 
 
 def left(frames: int, seed: int, max_t: int) -> int:

@@ -10,7 +10,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
-from uio_pipes.base.checks import nearest
+from uio_pipes.base.elsewhere import unexpected
 from uio_pipes.base.errors import PipelineError
 
 Parameters = ParamSpec("Parameters")
@@ -58,7 +58,7 @@ class Older:
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         """Decorate a function: it takes keywords by their older names, too.
 
-        An unknown keyword is a TypeError, which names the nearest known one.
+        An unknown keyword is a TypeError, which says what it is here, or names the nearest known one.
         """
         known = list(signature(function).parameters)
 
@@ -67,8 +67,7 @@ class Older:
             if given.keys() - known:
                 options = self.today(given)
                 for name in options.keys() - known:
-                    near = nearest(name, known)
-                    hint = f". Did you mean {near!r}?" if near else ""
+                    hint = unexpected(self.call, name, options[name], known)
                     raise TypeError(f"{self.call}() got an unexpected keyword argument {name!r}{hint}")
                 return function(*args, **options)
             return function(*args, **given)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -223,3 +225,22 @@ def join_cluster(ray: Any, cores: int) -> bool:
 def started_here() -> bool:
     """Return whether the cluster is one that ``join_cluster`` started, for this process alone."""
     return _started
+
+
+class Busy(Exception):
+    """Another process is at work in the folder."""
+
+
+def taken(descriptor: int, patience: float = 0.0) -> bool:
+    """Lock an open file for this process alone; return False if another one still holds it after ``patience`` seconds.
+    (A process killed a moment ago may outlive its parent a little.)"""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.1)
+        else:
+            return True

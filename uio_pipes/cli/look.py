@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
@@ -37,9 +38,10 @@ def inspect(
     allow_pipes: AllowPipes = False,
     as_json: Json = False,
 ) -> None:
-    """Show what data contain: counts, hours, durations, characters, sample rates, failures, a few samples."""
+    """See what is in data: hours, durations, characters, failures."""
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
+    from uio_pipes.prep.common import progress_bar
     from uio_pipes.prep.recognize import recognize_parts
     from uio_pipes.reports import inspect as look
 
@@ -48,7 +50,9 @@ def inspect(
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
-        seen = look.inspect(source.pipeline, limit=limit, jobs=jobs)
+        with progress_bar() as bar:
+            task = bar.add_task("inspecting", total=sum(source.pipeline._count(1) or ()) or None)
+            seen = look.inspect(source.pipeline, limit=limit, jobs=jobs, told=partial(bar.advance, task))
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
         parts.append({"path": source.path, "kind": source.kind, **counts})
         total.add(seen)
@@ -149,7 +153,10 @@ def verify(
     jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
-    """Check structure, manifests, indexes, headers, texts, keys; exit code 1 if anything is bad."""
+    """Find what is damaged in data, before a training does.
+
+    Structure, manifests, indexes, headers, texts and keys are checked. The exit code is 1 if anything is bad.
+    """
     from uio_pipes.prep.checks import WantedChecks
 
     check_reading(grouping, text)
@@ -241,10 +248,11 @@ def index(
     jobs: Processes = PROCESSES,
     json: Json = False,
 ) -> None:
-    """Index tar shards by a small file for each; nothing is repacked. Lists without a manifest get one.
+    """Give shards random access and known lengths, without repacking.
 
-    TouchDatasets get checksums of their records, in a small file beside each .bin. With --members, archives that
-    uio.from_table reads can be read in any order afterwards: tar.gz (by indexed_gzip), tar.zst, remote tars.
+    Each shard gets a small file beside it, and each list without a manifest gets one. TouchDatasets get checksums of
+    their records, in a small file beside each .bin. With --members, archives that uio.from_table reads can be read in
+    any order afterwards: tar.gz (by indexed_gzip), tar.zst, remote tars.
     """
     from uio_pipes.prep.index import index_lists
     from uio_pipes.prep.member_index import index_archives

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes import __version__
+from uio_pipes.cli.begin import example, start
 from uio_pipes.cli.common import run
 from uio_pipes.cli.corpora import corpora
 from uio_pipes.cli.look import index, inspect, verify
@@ -16,7 +17,7 @@ from uio_pipes.cli.pack import convert, pack
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch
 from uio_pipes.cli.state import app as state
-from uio_pipes.cli.write import cmvn, dictionary, example, spm
+from uio_pipes.cli.write import cmvn, dictionary, spm
 
 app = typer.Typer(
     name="uio",
@@ -43,14 +44,20 @@ def _start(
         typer.echo(context.get_help())
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "example": example, "pack": pack, "convert": convert, "cmvn": cmvn, "dict": dictionary, "spm": spm,
-    "index": index, "verify": verify, "inspect": inspect, "simulate": simulate, "buckets": buckets, "bench": bench,
-    "corpora": corpora, "watch": watch, "replay": replay, "steps": steps, "seen": seen,
+PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "Begin": {"start": start, "corpora": corpora, "example": example},
+    "Look at data": {"inspect": inspect, "verify": verify},
+    "Prepare data": {
+        "pack": pack, "convert": convert, "index": index, "dict": dictionary, "spm": spm, "cmvn": cmvn,
+    },
+    "Plan a run": {"simulate": simulate, "buckets": buckets, "bench": bench},
 }  # fmt: skip
-for name, command in COMMANDS.items():
-    app.command(name)(command)
-app.add_typer(state, name="state")
+RUN = "Look at a run"
+for panel, commands in (PANELS | {RUN: {"watch": watch, "steps": steps, "replay": replay}}).items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel)(command)
+app.add_typer(state, name="state", rich_help_panel=RUN)
+app.command("seen", hidden=True, deprecated=True)(seen)  # its name until 0.2
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from difflib import get_close_matches
 from types import ModuleType
@@ -40,7 +41,7 @@ RanksOption = Annotated[
     int | None, typer.Option(min=1, help="Ranks that go on from the state; those that saved it if not given.")
 ]
 Seed = Annotated[int, typer.Option(help="The loader's seed.")]
-Draw = Annotated[str | None, typer.Option(help="Draw it: a .png or .html file.")]
+Draw = Annotated[str | None, typer.Option(help="Write it as a page with charts: a .html file.")]
 Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on stdout.")]
 AllowPipes = Annotated[bool, typer.Option("--allow-pipes", help="Run a Kaldi folder's commands.")]
 Compress = Annotated[
@@ -48,7 +49,9 @@ Compress = Annotated[
 ]
 Fields = Annotated[
     str | None,
-    typer.Option("--fields", metavar="OURS=THEIRS,…", help="Names of fields in the data: txt=sentence,wav=speech."),
+    typer.Option(
+        "--fields", metavar="OURS=THEIRS,…", help="Names or expressions of fields: txt=sentence,wav=clips/{path}."
+    ),
 ]
 GroupingOption = Annotated[str, typer.Option(help="How names are cut into key and suffix: wenet or webdataset.")]
 PROCESSES = os.cpu_count() or 1
@@ -63,9 +66,10 @@ def field_names(text: str | None) -> dict[str, str] | None:
     """Return the names that ``--fields`` gives, by ours. Raises: typer.BadParameter."""
     if text is None:
         return None
-    pairs = [pair.partition("=") for pair in text.split(",")]
+    pairs = [pair.partition("=") for pair in re.split(r",(?=\s*(?:[\w.-]+\s*=|$))", text)]
     if not all(ours.strip() and theirs.strip() for ours, _, theirs in pairs):
-        raise typer.BadParameter(f"{text!r} must be names by ours, as txt=sentence,wav=speech", param_hint="--fields")
+        example = "as txt=sentence,wav=clips/{path}"
+        raise typer.BadParameter(f"{text!r} must be names or expressions by ours, {example}", param_hint="--fields")
     return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 

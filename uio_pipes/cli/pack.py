@@ -86,8 +86,9 @@ def pack(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Pack utterances into tar shards, on all cores. If it was killed, the same command goes on.
+    """Make tar shards of single files, which are read faster.
 
+    It runs on all cores. If it was killed, the same command goes on.
     What cannot be packed is counted and listed in OUT/failed.jsonl; the exit code is then 1.
     """
     from uio_pipes.prep import pack as prep
@@ -200,10 +201,10 @@ def convert(
     jobs: Annotated[int, typer.Option(min=0, help="Threads that decode; 0: one for each core.")] = 0,
     json: Json = False,
 ) -> None:
-    """Convert data of any kind to a TouchDataset (true random access), shards, a raw list or Lhotse's cuts.
+    """Bring data into another layout, as for random access.
 
+    Data of any kind become a TouchDataset (true random access), shards, a raw list or Lhotse's cuts.
     Audio becomes mono, 16 bits. But cuts refer to audio that is a file of its own; only other audio is written.
-
     If it was killed, the same command goes on. What cannot be converted is counted and listed in OUT/failed.jsonl; the
     exit code is then 1.
     """

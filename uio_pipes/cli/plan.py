@@ -18,9 +18,8 @@ from uio_pipes.cli.options import Conf, Data, DataTypeOption, Draw, Fields, Json
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
     from uio_pipes.reports.bench import Bench, Speed
-    from uio_pipes.reports.buckets import FoundBuckets
     from uio_pipes.reports.page import PageTable
-    from uio_pipes.reports.simulation import Simulation
+    from uio_pipes.reports.simulation import FoundBuckets, Simulation
 
 
 MOST_STAGES = 30  # rows of stages that a table shows
@@ -38,8 +37,11 @@ def bench(
     out: Draw = None,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline, show where its time goes, stage by stage, and advise what to do."""
-    check_suffix(out, ".png", ".html")
+    """Find what makes a pipeline slow, and what to do about it.
+
+    It is run, with a clock on every stage.
+    """
+    check_suffix(out, ".html")
     graph = options.load(pipeline, data_type, data, conf, symbols)
     import logging
 
@@ -53,24 +55,23 @@ def bench(
     finally:
         logger.setLevel(level)
     if out is not None:
-        from uio_pipes.reports.page import save
-        from uio_pipes.reports.simulation import of_bench
+        from uio_pipes.reports.page import machine, save
 
-        save(out, "Where the time goes", [*bench_tables(result), ("Next", ("",), _notes(result))], of_bench(result))
+        tables = [("Next", ("",), _notes(result)), *bench_tables(result)]
+        save(out, f"Where the time goes in {pipeline or data}", tables, about=machine())
     if as_json:
-        print_json(asdict(result) | {"advice": result.advice})
+        print_json(asdict(result) | {"given": sorted(result.given), "advice": result.advice})
         return
-    print_tables(bench_tables(result))
-    *failed, (advice,) = _notes(result)
-    for (text,) in failed:
+    for (text,) in _notes(result):
         say(text)
-    say(f"next: {advice}")
+    say("")
+    print_tables(bench_tables(result))
 
 
 def _notes(result: Bench) -> list[tuple[str]]:
-    """Return notes, the last one on what to do next."""
+    """Return notes, the first one on what to do next."""
     failed = f"{counted(result.failures, 'utterance')} failed in the last epoch: uio inspect shows which"
-    return [(failed,), (result.advice,)] if result.failures else [(result.advice,)]
+    return [(f"{result.advice}.",), *[(f"{failed}.",)] * bool(result.failures)]
 
 
 def bench_tables(result: Bench) -> list[PageTable]:
@@ -125,14 +126,17 @@ def buckets(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find the boundaries of buckets that leave the least padding, by frames, or by frames and tokens."""
+    """Find the buckets of lengths that leave the least padding.
+
+    They go by frames, or by frames and tokens.
+    """
     many = parsed("--num-buckets", _numbers, num_buckets)
     check_suffix(out, ".json")
     if out is not None:
         local_file(Path(out))
     keep_inputs([data, symbols], [out])
     graph = _graph(data, symbols, fields, isinstance(many, tuple))
-    from uio_pipes.reports.buckets import find_buckets, shuffled
+    from uio_pipes.reports.simulation import find_buckets, shuffled
 
     random_order = sample is not None and not options.names_pipeline(data)
     found = find_buckets(shuffled(graph) if random_order else graph, many, sample)
@@ -230,8 +234,11 @@ def simulate(
     out: Draw = None,
     as_json: Json = False,
 ) -> None:
-    """Plan an epoch without making it: steps per rank, padding, frames per batch, skew, buckets, what is left out."""
-    check_suffix(out, ".png", ".html")
+    """Know steps, padding and waiting of an epoch, before you book GPUs.
+
+    The epoch is planned and not made: steps per rank, padding, frames per batch, skew, buckets, what is left out.
+    """
+    check_suffix(out, ".html")
     graph = options.load(pipeline, data_type, data, conf, symbols)
     from rich.console import Console
     from rich.progress import Progress
@@ -252,10 +259,11 @@ def simulate(
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if out is not None:
-        from uio_pipes.reports.page import save
+        from uio_pipes.reports.page import machine, save
         from uio_pipes.reports.simulation import of_simulation
 
-        save(out, f"Epoch {epoch} on {counted(world_size, 'rank')}", simulation_tables(run), of_simulation(run))
+        title = f"{pipeline or data}: epoch {epoch} on {counted(world_size, 'rank')}"
+        save(out, title, simulation_tables(run), of_simulation(run), about=machine())
     if as_json:
         print_json(run.summary())
         return

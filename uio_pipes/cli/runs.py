@@ -1,4 +1,4 @@
-"""``uio replay``, ``uio steps``, ``uio seen`` and ``uio watch``: what a training has got, gets and will get."""
+"""``uio replay``, ``uio steps`` and ``uio watch``: what a training has got, gets and will get."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def replay(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make the batch of a step again, bit by bit, as on the machine that trained on it."""
+    """Make the batch of a step again, to look at it.
+
+    It is the same bit by bit, as on the machine that trained on it.
+    """
     from uio_pipes.inspect.plot import draw, finished
     from uio_pipes.inspect.plot import play as sound
     from uio_pipes.reports import steps as made
@@ -83,10 +86,22 @@ def steps(
     first: Annotated[int, typer.Option("--from", min=0, help="First step.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last step; that of the epoch if not given.")] = None,
     world_size: RanksOption = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(help="Tell when this utterance comes, or several; exit code 1 if one never does."),
+    ] = None,
     keys: Annotated[str | None, typer.Option(help="Write all keys: a .jsonl file, a line for each batch.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Tell by plan which utterances the steps of an epoch were made of. Nothing has to have been logged."""
+    """Find which utterances steps are made of, or when some come.
+
+    All is known by plan; nothing has to have been logged.
+    """
+    if key:
+        if first or keys is not None:
+            raise typer.BadParameter("--key goes with --to and --world-size only")
+        seen(checkpoint, pipeline, key, last, world_size, as_json)
+        return
     from uio_pipes.reports import steps as planned
     from uio_pipes.reports.states import find_state
 
@@ -121,7 +136,7 @@ def seen(
     world_size: RanksOption = None,
     as_json: Json = False,
 ) -> None:
-    """Tell by plan when utterances came or will come in an epoch. The exit code is 1 if one never does."""
+    """Tell by plan when utterances came or will come in an epoch: the older name of `uio steps --key`."""
     from uio_pipes.reports import steps as planned
     from uio_pipes.reports.states import find_state
 
@@ -158,7 +173,10 @@ def watch(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Show the present state, and end.")] = False,
 ) -> None:
-    """Show all ranks of a running training until Ctrl-C: throughput, waiting, padding, sources, failures, memory."""
+    """Follow all ranks of a running training.
+
+    Throughput, waiting, padding, sources, failures and memory are shown until Ctrl-C.
+    """
     check_suffix(html, ".html")
     from uio_pipes.reports import run_view
 

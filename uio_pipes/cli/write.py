@@ -1,4 +1,4 @@
-"""``uio dict``, ``uio spm``, ``uio cmvn`` and ``uio example``: what a training needs beside its data."""
+"""``uio dict``, ``uio spm`` and ``uio cmvn``: what a training needs beside its data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def cmvn(
     jobs: ProcessesOrAll = 0,
     json: Json = False,
 ) -> None:
-    """Sum the features of a list for global CMVN: the same bits on any number of processes, resumed if killed."""
+    """Sum up features, for their global mean and variance.
+
+    The sums have the same bits on any number of processes. If it was killed, the same command goes on.
+    """
     local_file(out)
     keep_inputs([data_list, conf], [out, f"{out}.journal"])
     features = None if conf is None else read_conf_block(conf, "--conf")
@@ -83,7 +86,10 @@ def dictionary(
     hmm: Annotated[bool, typer.Option(help="Let jieba find words that are in no dictionary.")] = True,
     json: Json = False,
 ) -> None:
-    """Write the dictionary of characters or words: <blank> 0, <unk> 1, <sos/eos> 2, then all of them in the texts."""
+    """Make the table of characters or words that labels need.
+
+    It has <blank> 0, <unk> 1, <sos/eos> 2, then all of them in the texts.
+    """
     if segmenter is None and (user_dictionary is not None or not hmm):
         raise typer.BadParameter("name the segmenter, as --segmenter jieba", param_hint="--user-dictionary, --no-hmm")
     local_file(out)
@@ -107,7 +113,10 @@ def spm(
     data_type: Type = None,
     json: Json = False,
 ) -> None:
-    """Train a SentencePiece model whose labels are those of the lang_char.txt beside it."""
+    """Train a SentencePiece model, for labels of word pieces.
+
+    Its labels are those of the lang_char.txt beside it.
+    """
     local_file(out)
     keep_inputs([data_list], [out / "spm.model", out / "lang_char.txt"])
     from uio_pipes.prep.dictionary import write_pieces
@@ -151,48 +160,3 @@ def _say_tokens(json: bool, out: str, tokens: int, bad: list[Bad]) -> None:
         typer.echo(f"{out}: {counted(tokens, 'token')}{lost}")
         show_problems([one.detail for one in bad])
     verdict(not bad)
-
-
-NEXT = """
-Next{change}:
-
-uio inspect data/shards.list
-python - <<'EOF'
-import uio_pipes as uio
-
-pipeline = (
-    uio.from_shard_list("data/shards.list", shuffle=True)
-    .decode_audio().speed_perturb()
-    .tokenize(uio.CharTokenizer("data/lang_char.txt"))
-    .fbank(num_mel_bins=80).spec_aug()
-    .shuffle(1_500).sort(500).dynamic_batch(max_frames=2_000).pad()
-)
-for batch in uio.watch(uio.Loader(pipeline)):
-    print(batch["feats"].shape, batch["target"].shape)
-EOF
-"""
-
-
-def example(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The project's folder; DIR/data is made in it.")],
-    seed: Annotated[int, typer.Option(min=0, help="Another seed makes another example.")] = 0,
-    json: Json = False,
-) -> None:
-    """Make a small folder to try things on: DIR/data, which all pages of the documentation use.
-
-    It has 48 short recordings (speech if espeakng-loader is installed, otherwise tones) as a raw list, Kaldi tables,
-    tar shards and feature shards, and a dictionary, CMVN, noises and rooms. Nothing is overwritten.
-    """
-    local_file(folder)
-    from uio_pipes.prep.example import CONTENT, make_example
-
-    made, new = make_example(folder, seed)
-    if json:
-        print_json({"folder": str(folder / "data"), "new": new, **asdict(made)})
-        return
-    typer.echo(f"{folder / 'data'}{'' if new else ' (there already)'}: "
-               f"{made.utterances} utterances, {made.seconds:.0f} s ({made.speech})")  # fmt: skip
-    for name, what in CONTENT.items():
-        typer.echo(f"  {name:<26}{what}")
-    here = folder.resolve() == Path.cwd()
-    typer.echo(NEXT.format(change="" if here else f", in {folder}"), nl=False)

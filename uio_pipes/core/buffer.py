@@ -16,13 +16,13 @@ from zlib import crc32
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.base.errors import DataError, PipelineError, StateError
+from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
 from uio_pipes.base.hashing import pack, unpack
+from uio_pipes.base.json_text import FLAG, OBJECT, TEXT, whole
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.lengths import Length, Pair, measure_of
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Length, Pair, measure_of
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, whole
+from uio_pipes.core.stage import Node
 
 SAMPLE_BYTES = 1500  # memory of a sample without its payload
 MARK_EVERY = 64  # samples between two snapshots of the source

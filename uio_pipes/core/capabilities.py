@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.base.checks import require
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
-from uio_pipes.core.schedule import Setting
-from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.schedule import Schedule, Setting
+from uio_pipes.core.stage import Node, Stage, Trait
 from uio_pipes.io.access import Access
 
 if TYPE_CHECKING:
@@ -100,22 +99,17 @@ class FollowsSteps(ChecksNext):
 
     Attributes:
         follows_steps: the arguments that ``uio.by_step`` can be given for.
-        versions: the steps from which other arguments hold, each with the stage that has them; empty if none change.
+        versions: the stages that have the arguments of each range of steps, or the weights; None if none change.
     """
 
     name: ClassVar[str]
     follows_steps: ClassVar[frozenset[str]] = frozenset()
-    versions: ClassVar[Sequence[tuple[int, Stage]]] = ()  # of an instance: set by core/schedule.py
-
-    @property
-    def changes_at(self) -> list[int]:
-        """The steps from which it has other arguments, 0 included."""
-        return [step for step, _ in self.versions] or [0]
+    versions: ClassVar[Schedule | None] = None  # of an instance: set by core/schedule.py
 
     def setting(self, lane: Lane, site: Site) -> Setting:
-        """Return the setting of a stage with ``versions``: the stage for each item by its number."""
-        steps, stages = zip(*self.versions, strict=True)
-        return lane.settings.follow(site.within(lane.source), stages, steps, lane.pass_)
+        """Return the setting of a stage with ``versions``: which of them is for each item, by its number."""
+        assert self.versions is not None
+        return lane.settings.follow(site.within(lane.source), self.versions, lane.pass_)
 
     def check_next(self, stage: Stage) -> None:
         rule = f"{stage.name} must come before stages that follow the step, and {self.name} does"

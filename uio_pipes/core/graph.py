@@ -17,8 +17,7 @@ from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.urls import counted
 from uio_pipes.core.capabilities import ChecksNext, Connects, FileList, FollowsSteps, ReadsFiles, Warns, branches_of
 from uio_pipes.core.lane import MANY, SLACK, Lane, Site
-from uio_pipes.core.node import Node, Outlet, name_node
-from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.stage import Node, Outlet, Stage, Trait, name_node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -115,7 +114,8 @@ class Graph:
     @property
     def _follows_steps(self) -> bool:
         """True if something in it changes with the step."""
-        return any(isinstance(stage, FollowsSteps) and len(stage.changes_at) > 1 for stage in self._every_stage())
+        following = (stage.versions for stage in self._every_stage() if isinstance(stage, FollowsSteps))
+        return any(versions is not None and versions.changes for versions in following)
 
     @property
     def _opens_files(self) -> bool:

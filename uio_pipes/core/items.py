@@ -66,7 +66,7 @@ class File:
 
 
 class Records(Protocol):
-    """A table of utterances: a ``Listed`` (:mod:`uio_pipes.stages.reading.listing`) that also has keys and fields."""
+    """A table of utterances: a ``Listed`` (:mod:`uio_pipes.stages.reading.loading`) that also has keys and fields."""
 
     def place(self, number: int) -> str: ...
     def key(self, number: int) -> str: ...

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from uio_pipes.base.errors import NOTES, DataError, LeftOut, PipelineError, TooManyFailures, UioError
+from uio_pipes.base.errors import NOTES, DataError, LeftOut, NothingRead, PipelineError, TooManyFailures, UioError
 from uio_pipes.base.urls import counted
+
+LACKING = frozenset(["missing_key", "missing_audio", "missing_text"])  # a field may have another name in all of them
+FIRST = 10  # utterances: if all of them lack it, so do the others
 
 
 class Tally(Protocol):
@@ -102,6 +105,7 @@ class Ledger:
     padded_tokens: int = 0
     sources: dict[str, int] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)  # by the places of stages
+    worked: set[str] = field(default_factory=set)  # stages in which an utterance did not fail, since this run began
 
     SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
     SAVED_IF_ANY = ("tokens", "padded_tokens", "sources")  # states of earlier versions have none
@@ -142,8 +146,10 @@ class Ledger:
 
     def fine(self, stage: str) -> None:
         """End the streak of failures of ``stage``, which succeeded."""
-        if self.streaks and not self.quiet:
-            self.streaks.pop(stage, None)
+        if not self.quiet:
+            self.worked.add(stage)
+            if self.streaks:
+                self.streaks.pop(stage, None)
 
     def handle(self, error: UioError, stage: str) -> None:
         """Handle a ``DataError`` by :meth:`fail`; raise any other error, since it concerns the whole run."""
@@ -156,7 +162,7 @@ class Ledger:
 
         Raises:
             DataError: the error itself, under ``failures="raise"``.
-            TooManyFailures: a budget is used up.
+            TooManyFailures: a budget is used up, or the first utterances all lack a field.
         """
         if self.quiet:
             return
@@ -172,6 +178,11 @@ class Ledger:
         self.reports.append(Report.of(error, stage))
         if self.policy.on_error == "raise":
             raise error
+        if error.reason in LACKING and self._from_the_first(stage):
+            raise NothingRead(
+                f"the first {FIRST} utterances of a lane all fail as {error.reason}, so the others are not tried; the "
+                f"last one: {error}"
+            ) from error
         if self.streaks[stage] > self.policy.max_consecutive_failures:
             raise TooManyFailures(
                 f"{self.streaks[stage]} failures in a row in {stage}, more than max_consecutive_failures="
@@ -179,6 +190,11 @@ class Ledger:
                 "Loader(failures=uio.Failures(max_consecutive_failures=…))"
             ) from error
         check_budget(self.failures, self.policy, str(error))
+
+    def _from_the_first(self, stage: str) -> bool:
+        """Return whether the first utterances, and only these, have failed in ``stage``, and none has passed it."""
+        alone = self.failures == self.streaks[stage] == FIRST
+        return alone and stage not in self.worked and not self.utterances
 
     def save(self) -> dict[str, Any]:
         """Return a copy of the counts."""

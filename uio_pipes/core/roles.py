@@ -14,14 +14,13 @@ import numpy.typing as npt
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws, Permutation
+from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.capabilities import branches_of
 from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
 from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Stage, Trait
-from uio_pipes.core.state_kinds import Kind, whole
+from uio_pipes.core.stage import Deferred, Node, Stage, Trait
 
 
 class Flow(Stage):

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import inspect
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import partial
 from inspect import BoundArguments
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar, cast
 
 from uio_pipes.base.checks import is_whole, require
-from uio_pipes.base.errors import StateError
+from uio_pipes.base.errors import DAMAGED, StateError
 from uio_pipes.base.urls import redact
-from uio_pipes.core.state_kinds import DAMAGED
 
 Mark = tuple[int, int]  # the pass, and the number of the item from which a value holds
 
@@ -34,16 +34,10 @@ class Numbering(Protocol):
 
 
 class Setting:
-    """The values of one setting in one lane, in their order.
+    """A schedule in one lane. ``marks``: where each value but the first begins; ``node``: the one that goes by it."""
 
-    Attributes:
-        steps: those from which the values hold; None for values that come by ``loader.reweight``.
-        marks: where each value but the first begins.
-        node: the node that goes by it.
-    """
-
-    def __init__(self, values: Sequence[Any], steps: Sequence[int] | None = None, pass_: int = 0) -> None:
-        self.values, self.steps, self.pass_ = values, steps, pass_
+    def __init__(self, schedule: Schedule, pass_: int = 0) -> None:
+        self.values, self.steps, self.pass_ = schedule.values, schedule.steps, pass_
         self.marks: list[Mark] = []
         self.node: Numbering | None = None
 
@@ -62,21 +56,12 @@ class Settings:
     """All settings of a lane.
 
     Args:
-        changes: values by the name of the setting that ``loader.reweight`` has given them, the first ones included.
         saved: what :meth:`saved` returned.
         lane, lanes, ranks: the number of the lane, of all lanes, and of the ranks for which steps are counted.
     """
 
-    def __init__(
-        self,
-        changes: Mapping[str, Sequence[Any]] | None = None,
-        saved: Mapping[str, Any] | None = None,
-        lane: int = 0,
-        lanes: int = 1,
-        ranks: int = 1,
-    ) -> None:
+    def __init__(self, saved: Mapping[str, Any] | None = None, lane: int = 0, lanes: int = 1, ranks: int = 1) -> None:
         saved = saved or {}
-        self.changes = changes or {}
         self._lane, self._lanes, self._ranks = lane, lanes, ranks
         self._before: int = saved.get("before", 0)  # batches in earlier passes
         self._from: int = saved.get("from", 0)  # batch with which the last changes come, if they have no marks
@@ -87,9 +72,9 @@ class Settings:
         self._live: dict[str, Setting] = {}
         self._reported = (self._before, sum(map(len, self._marks.values())))
 
-    def follow(self, name: str, values: Sequence[Any], steps: Sequence[int] | None = None, pass_: int = 0) -> Setting:
+    def follow(self, name: str, schedule: Schedule, pass_: int = 0) -> Setting:
         """Return the setting for a node that is to be made. Raises: StateError if the marks are of other values."""
-        setting = Setting(values, steps, pass_)
+        setting, values = Setting(schedule, pass_), schedule.values
         if len(values) > 1:
             setting.marks = self._marks.setdefault(name, [])
             if len(setting.marks) >= len(values):
@@ -209,21 +194,32 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class BySteps:
-    """A value for each range of steps; ``steps``, rising from 0, are those at which the ranges begin."""
+class Schedule:
+    """Values in their order. ``steps``, rising from 0: from which each holds, as ``by_step`` says; None: each holds
+    from a place that the state of a lane knows, as ``loader.reweight`` made them."""
 
-    steps: tuple[int, ...]
     values: tuple[Any, ...]
+    steps: tuple[int, ...] | None
 
-    def at(self, step: int) -> Any:
-        return self.values[bisect_right(self.steps, step) - 1]
+    @classmethod
+    def of(cls, value: Any) -> Schedule:
+        """Return the schedule of a value that may follow the step itself, or have parts that do."""
+        if isinstance(value, cls) and value.steps is None:
+            return value
+        steps = tuple(sorted(steps_in(value)))
+        return cls(tuple(at_step(value, step) for step in steps), steps)
+
+    @property
+    def changes(self) -> bool:
+        """True if there is more than one value."""
+        return len(self.values) > 1
 
     def __repr__(self) -> str:
         return self.shown(stable=False)
 
     def shown(self, *, stable: bool) -> str:
         """Return it as it is written."""
-        pairs = zip(self.steps, self.values, strict=True)
+        pairs = zip(self.steps or (), self.values, strict=self.steps is not None)
         return "by_step({" + ", ".join(f"{step}: {show(value, stable=stable)}" for step, value in pairs) + "})"
 
 
@@ -246,25 +242,25 @@ def by_step(points: Mapping[int, T]) -> T:
         ok, "by_step", "give values by the steps from which they hold, the first one 0", points, "as in {0: 1, 9: 2}"
     )
     steps = tuple(sorted(points))
-    return cast(T, BySteps(steps, tuple(points[step] for step in steps)))
+    return cast(T, Schedule(tuple(points[step] for step in steps), steps))
 
 
 def each_value(value: Any) -> tuple[Any, ...]:
     """Return the values that ``value`` has at some step."""
-    return value.values if isinstance(value, BySteps) else (value,)
+    return value.values if isinstance(value, Schedule) else (value,)
 
 
 def changed(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return ``value`` with ``change`` applied to it, or to each of its values."""
-    if isinstance(value, BySteps):
-        return BySteps(value.steps, tuple(map(change, value.values)))
+    if isinstance(value, Schedule):
+        return Schedule(tuple(map(change, value.values)), value.steps)
     return change(value)
 
 
 def steps_in(value: Any) -> set[int]:
     """Return the steps at which something in ``value`` changes, 0 included."""
-    if isinstance(value, BySteps):
-        return set(value.steps).union(*map(steps_in, value.values))
+    if isinstance(value, Schedule):
+        return set(value.steps or ()).union(*map(steps_in, value.values))
     inner: Iterable[Any] = (
         value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     )
@@ -273,19 +269,19 @@ def steps_in(value: Any) -> set[int]:
 
 def at_step(value: Any, step: int) -> Any:
     """Return ``value`` as it is at a step."""
-    if isinstance(value, BySteps):
-        return at_step(value.at(step), step)
+    if isinstance(value, Schedule) and value.steps is not None:
+        return at_step(value.values[bisect_right(value.steps, step) - 1], step)
     if isinstance(value, dict):
         return {name: at_step(inner, step) for name, inner in value.items()}
     return type(value)(at_step(inner, step) for inner in value) if isinstance(value, (list, tuple)) else value
 
 
 def scheduled(stage: Any, given: BoundArguments) -> Any:
-    """Return ``stage`` with the arguments ``given``; where these follow the step, with ``versions`` of itself.
+    """Return ``stage`` with the arguments ``given``; where these follow the step, with a schedule of its ``versions``.
 
     Raises: PipelineError if it cannot follow the step, or an argument breaks a rule at some step.
     """
-    following = [name for name, value in given.arguments.items() if isinstance(value, BySteps)]
+    following = [name for name, value in given.arguments.items() if isinstance(value, Schedule)]
     if not following:
         return stage(*given.args, **given.kwargs)
     follows: frozenset[str] = getattr(stage, "follows_steps", frozenset())
@@ -299,10 +295,11 @@ def scheduled(stage: Any, given: BoundArguments) -> Any:
     versions = [one for before, one in pairwise([(0, None), *every]) if one[1] != before[1]]
     if len(versions) == 1:
         return versions[0][1]
-    steps, made = [step for step, _ in versions], copy(versions[0][1])
+    schedule = Schedule(tuple(one for _, one in versions), tuple(step for step, _ in versions))
+    made = copy(schedule.values[0])
     for name in (f.name for f in fields(made)):
-        values = tuple(getattr(one, name) for _, one in versions)
-        if any(value != values[0] for value in values):
-            object.__setattr__(made, name, BySteps(tuple(steps), values))
-    object.__setattr__(made, "versions", versions)
+        argument = changed(schedule, attrgetter(name))
+        if any(value != argument.values[0] for value in argument.values):
+            object.__setattr__(made, name, argument)
+    object.__setattr__(made, "versions", schedule)
     return made

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import counted
 
 LEAVE_OUT_LESS = (
     "To leave out less, make the ranks' shares more equal, by more (smaller) shards and more lanes than there are "
@@ -92,6 +93,23 @@ class Stats:
     padded_tokens: int = 0
     sources: dict[str, int] = field(default_factory=dict)
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """The counts in a sentence, which names only what there is."""
+        made = f"{counted(self.batches, 'batch')} with {counted(self.utterances, 'utterance')}"
+        hours = f", {self.hours:.2f} h of audio" if self.frames else ""
+        parts = [made + hours]
+        if self.padded or self.padded_tokens:
+            parts.append(f"{self.padding_ratio:.1%} padding")
+        parts.append(f"waited {self.waited:.1f} s for batches")
+        if self.skipped:
+            left = ", ".join(f"{n:,} {reason}" for reason, n in sorted(self.skipped.items()))
+            parts.append(f"left out: {left}" + (f" ({counted(self.failures, 'failure')})" if self.failures else ""))
+        if self.sources:
+            parts.append("from " + ", ".join(f"{name}: {n:,}" for name, n in self.sources.items()))
+        if any(self.left_out):
+            parts.append(f"{self.delivered_share:.0%} of the epoch delivered by all ranks together")
+        return "; ".join(parts)
 
     @property
     def hours(self) -> float:

@@ -17,7 +17,7 @@ class FbankModule(nn.Module):
     """Compute log mel energies of padded waveforms on the GPU, as ``.fbank(…)`` does in the loader.
 
     Leave out ``.fbank`` then, so that the loader pads waveforms, and let the model begin with this module. Without
-    dither the features equal those of the loader to 1e-4 on the CPU; a GPU's Fourier transform rounds differently,
+    dither the features equal those of the loader to 1e-3 on the CPU; another Fourier transform rounds differently,
     which shows in bins far below a frame's peak. Dither is drawn from ``generator`` (or torch's own), in training
     mode only, and so depends on the batch. ``torch.compile`` accepts the module; it has nothing to train and
     nothing in its state dict. It computes in float32, under ``torch.autocast`` and in a model that is ``half`` or
@@ -47,11 +47,11 @@ class FbankModule(nn.Module):
     ) -> None:
         super().__init__()
         kernel = Fbank(num_mel_bins, frame_length, frame_shift, dither, window_type)
-        constants = kernel.constants(sample_rate)
+        frames = kernel.frames(sample_rate)
         self.num_mel_bins, self.sample_rate, self.dither = num_mel_bins, sample_rate, dither
-        self.shift, self.padded = constants.shift, constants.padded
-        self.register_buffer("window", constants.window, persistent=False)
-        self.register_buffer("bank", kernel.bank(sample_rate).T.contiguous(), persistent=False)
+        self.shift, self.padded = frames.shift, 2 * frames.half
+        self.register_buffer("window", torch.from_numpy(frames.window), persistent=False)
+        self.register_buffer("bank", torch.from_numpy(kernel.bank(sample_rate).T.copy()), persistent=False)
         self.window: torch.Tensor  # (W,)
         self.bank: torch.Tensor  # (padded // 2, F)
 

@@ -8,6 +8,7 @@ frame left out), Slaney's mel bands with unit area, log10, everything more than 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy.typing as npt
 import torch
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.dsp.fbank import Fbank, Noise, apply_bank, band_groups
+from uio_pipes.dsp.fbank import Fbank, window_of
+from uio_pipes.dsp.frames import FilterBank, Float32s
 
 _LIFTER = 22.0  # Kaldi's and torchaudio's default
 
@@ -47,32 +49,26 @@ class Mfcc(Fbank):
                 "num_mel_bins=80, num_ceps=40, or Kaldi's usual 23 and 13"
             )
         self.num_ceps = num_ceps
-        self._dct, self._lifter = _dct(num_mel_bins, num_ceps), _lifter(num_ceps)
 
     def _parameters(self) -> tuple[object, ...]:
         return *super()._parameters(), self.num_ceps
 
-    def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: Noise = ()) -> torch.Tensor:
-        """Compute (S,) or (1, S) float32 in [-1, 1] → (T, num_ceps) float32; otherwise as :class:`Fbank`."""
-        return torch.mm(super().__call__(waveform, sample_rate, noise), self._dct).mul_(self._lifter)
+    def _make_frames(self, sample_rate: int, cosines: Float32s | None = None) -> FilterBank:
+        return super()._make_frames(sample_rate, _dct(self.num_mel_bins, self.num_ceps))
 
 
-def _dct(bins: int, ceps: int) -> torch.Tensor:
-    """Make the orthonormal DCT-II, (bins, ceps), in float32 from the angles on as torchaudio (worth up to 1e-3)."""
-    band = torch.arange(float(bins)).unsqueeze(1)
-    dct = torch.cos(math.pi / bins * (band + 0.5) * torch.arange(float(ceps))) * math.sqrt(2 / bins)
+def _dct(bins: int, ceps: int) -> Float32s:
+    """Make the orthonormal DCT-II times Kaldi's lifter, 1 + L/2 · sin(π k / L) for each coefficient k: (bins, ceps)."""
+    angle = np.float32(math.pi / bins) * (np.arange(bins, dtype=np.float32)[:, None] + np.float32(0.5))
+    angles = angle * np.arange(ceps, dtype=np.float32)  # rounded as by torchaudio, worth up to 1e-3
+    dct = np.array([[math.cos(each) for each in row] for row in angles.tolist()]) * math.sqrt(2 / bins)
     dct[:, 0] = math.sqrt(1 / bins)
-    return dct
-
-
-def _lifter(ceps: int) -> torch.Tensor:
-    """Compute 1 + L/2 · sin(π i / L) for each coefficient i: (ceps,)."""
-    return 1.0 + 0.5 * _LIFTER * torch.sin(math.pi * torch.arange(ceps) / _LIFTER)
+    lifter = [1.0 + 0.5 * _LIFTER * math.sin(math.pi * k / _LIFTER) for k in range(ceps)]
+    return (dct * lifter).astype(np.float32)
 
 
 SAMPLE_RATE = 16_000  # Hz: the only one of Whisper's models
-_BLOCK = 256  # frames processed at once: they fit into the cache
-_FLOOR = np.float32(1e-10)  # of a band's energy, before the logarithm
+_FLOOR = 1e-10  # of a band's energy, before the logarithm
 _RANGE = np.float32(8.0)  # decades below the maximum that are kept
 
 
@@ -88,9 +84,7 @@ class LogMel:
     ) -> None:
         self.n_fft, self.hop_length, self.padding = n_fft, hop_length, padding
         self.fixed = round(max_duration * SAMPLE_RATE) if pad_or_trim else None
-        self._window = torch.hann_window(n_fft)
         self.num_mel_bins = num_mel_bins
-        self._groups = band_groups(torch.from_numpy(slaney_mel_bank(num_mel_bins, n_fft)).float())
 
     def frames(self, samples: int) -> int:
         """Return the number of frames; 0 if there are too few samples to reflect at the edges (half a window)."""
@@ -106,16 +100,16 @@ class LogMel:
             raise PipelineError(
                 f"log_mel_spectrogram: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
             )
-        count = self.frames(waveform.shape[-1])
-        features = torch.empty(count, self.num_mel_bins)
-        if not count:
-            return features
-        frames = self._padded(waveform.reshape(-1)).as_strided((count, self.n_fft), (self.hop_length, 1))
-        for start in range(0, count, _BLOCK):
-            spectrum = torch.fft.rfft(frames[start : start + _BLOCK] * self._window)
-            power = torch.view_as_real(spectrum).view(len(spectrum), -1).square_()
-            apply_bank(self._groups, power, features[start : start + _BLOCK])
-        return _compressed(features)
+        if not self.frames(waveform.shape[-1]):
+            return torch.empty(0, self.num_mel_bins)
+        # Of the centred frames the last one is left out.
+        samples = self._padded(waveform.reshape(-1))[: -self.hop_length]
+        return _compressed(torch.from_numpy(self._frames(samples.numpy())))
+
+    @cached_property
+    def _frames(self) -> FilterBank:
+        bank = slaney_mel_bank(self.num_mel_bins, self.n_fft).astype(np.float32)
+        return FilterBank(window_of("hanning", self.n_fft, periodic=True), self.hop_length, self.n_fft, bank, _FLOOR)
 
     def _padded(self, samples: torch.Tensor) -> torch.Tensor:
         """Return the waveform at its final length, with half a window reflected before and after."""
@@ -132,8 +126,6 @@ class LogMel:
 def _compressed(features: torch.Tensor) -> torch.Tensor:
     """Apply Whisper's range compression in place."""
     values = features.numpy()
-    np.maximum(values, _FLOOR, out=values)
-    np.log(values, out=values)  # NumPy's log10 takes several times as long
     values *= np.float32(1 / math.log(10))
     np.maximum(values, values.max() - _RANGE, out=values)
     values += np.float32(4.0)

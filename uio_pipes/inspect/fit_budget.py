@@ -17,7 +17,7 @@ import torch
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import counted
-from uio_pipes.core.lengths import Lengths
+from uio_pipes.core.realize import Lengths
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.replay import plan_epoch
 from uio_pipes.run.trainers import moved_as

@@ -12,8 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import printable
-from uio_pipes.io.addresses import Address, address, follow
-from uio_pipes.io.connections import PIECE, Answer, TunnelRefused, connect, keep
+from uio_pipes.io.connections import PIECE, Address, Answer, TunnelRefused, address, connect, follow, keep
 from uio_pipes.io.local import os_failure
 from uio_pipes.io.retry import Fault, Identity, check_same, is_absent, retry_after
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import BinaryIO, cast
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.cache import Cache
 from uio_pipes.io.local import LocalFile, RandomFile, open_regular
@@ -22,6 +23,28 @@ def is_local(url: str) -> str | None:
     if url.startswith("file://"):
         return url.removeprefix("file://")
     return None if "://" in url else url
+
+
+def beside(path: str, listed: str) -> str:
+    """Return where the file is that the list ``listed`` names by ``path``.
+
+    A relative path starts at the list's folder or, if there is no such file, at the working directory, or else where
+    the path names the list's own folder from, as ``data/shards/0.tar`` does in ``/any/data/shards.list``. If it is
+    nowhere, the path is returned as it is; of a list at a URL, the URL beside it.
+    """
+    if not path or path[0] in "/~{" or "://" in path or not listed:
+        return path
+    folder = folder_of(listed)
+    if is_local(folder) is None:
+        return path if os.path.exists(path) else inside(folder, path)
+    if os.path.exists(found := os.path.join(folder, path)):
+        return found
+    if folder and os.path.exists(path):
+        return path
+    above = os.path.abspath(folder).split("/")
+    named = [at for at, name in enumerate(above) if name == path.partition("/")[0]]
+    places = (os.path.join("/", *above[:at], path) for at in reversed(named))
+    return next(filter(os.path.exists, places), path)
 
 
 def open_file(url: str, access: Access | None = None) -> RandomFile:
@@ -97,6 +120,7 @@ class CachedFile:
 __all__ = [
     "CachedFile",
     "RemoteFile",
+    "beside",
     "file_object",
     "is_local",
     "known_size",

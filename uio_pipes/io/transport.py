@@ -11,7 +11,7 @@ import fsspec
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
-from uio_pipes.io.addresses import discreet
+from uio_pipes.io.connections import discreet
 from uio_pipes.io.http import HttpObject
 from uio_pipes.io.local import os_failure
 from uio_pipes.io.retry import Fault, Identity, check_same, is_absent

@@ -39,8 +39,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.prep.common import Noting
-from uio_pipes.prep.duplicates import PackedKeys
+from uio_pipes.prep.common import Noting, PackedKeys
 from uio_pipes.prep.scan import Looked, Scanning
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.conversations import recordings_of

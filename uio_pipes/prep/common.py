@@ -1,20 +1,29 @@
-"""What all preparation shares: progress bars, suggestions for a mistyped path, a ledger that keeps all failures."""
+"""What all preparation shares: progress bars, suggestions for a mistyped path, a ledger that keeps all failures; and
+what occurs twice: keys, found in little memory in any number of shards or lists, and shards."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from hashlib import blake2b
 from typing import TypeVar
 
 import fsspec
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.formats.lists.quarantine import home
+from uio_pipes.formats.naming import finding
+from uio_pipes.formats.tar.index import ShardIndex
 from uio_pipes.io.opening import is_local
 
 logger = logging.getLogger("uio_pipes")
@@ -95,3 +104,95 @@ def meant(url: str) -> str:
         return ""
     found = get_close_matches(protocol, known, 1) or get_close_matches(protocol, USUAL, 1, 0.5)
     return f"; is {found[0]}:// meant?" if found else f"; usual are {', '.join(f'{one}://' for one in USUAL)}"
+
+
+_GAP = "\0"  # no name in a tar has it
+
+
+_NUMBER = re.compile(r" (\d+)$")  # of the line, row or utterance, at the end of a place
+
+
+@dataclass(frozen=True)
+class PackedKeys:
+    """The keys of one shard or list, in one string. ``starts``: the byte offset, line or row of each.
+
+    ``runs``: of keys that are not at bytes, the number of the first one in each run of equal places but for the number,
+    and that place: ``data.list, line``.
+    """
+
+    url: str
+    joined: str
+    starts: npt.NDArray[np.int64]
+    runs: tuple[tuple[int, str], ...] = ()
+
+    @classmethod
+    def of(cls, url: str, keys: Sequence[str], starts: Sequence[int]) -> PackedKeys:
+        return cls(url, _GAP.join(key.replace(_GAP, " ") for key in keys), np.array(starts, np.int64))
+
+    @classmethod
+    def of_shard(cls, url: str, index: ShardIndex) -> PackedKeys:
+        """Return the keys of an index."""
+        numbers = range(len(index))
+        return cls.of(url, [index.key(n) for n in numbers], [index.start(n) for n in numbers])
+
+    @classmethod
+    def at(cls, url: str, keys: Sequence[str], places: Sequence[str]) -> PackedKeys:
+        """Return keys with places such as ``data.list, line 7``."""
+        found = [_NUMBER.search(place) for place in places]
+        heads = [place[: end.start()] if end else place for place, end in zip(places, found, strict=True)]
+        runs = tuple((i, head) for i, head in enumerate(heads) if not i or head != heads[i - 1])
+        return replace(cls.of(url, keys, [int(end[1]) if end else -1 for end in found]), runs=runs)
+
+    def place(self, number: int) -> tuple[str, int | None]:
+        """Return the place of a key, and its offset if that is one of bytes."""
+        start = int(self.starts[number])
+        if not self.runs:
+            return self.url, start
+        head = self.runs[bisect_right(self.runs, number, key=lambda run: run[0]) - 1][1]
+        return (head if start < 0 else f"{head} {start}"), None
+
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """Return a 64-bit hash of each key."""
+        keys = self.joined.encode().split(_GAP.encode()) if len(self.starts) else []
+        digests = b"".join(blake2b(key, digest_size=8).digest() for key in keys)
+        return np.frombuffer(digests, np.uint64)
+
+    def key(self, number: int) -> str:
+        return self.joined.split(_GAP)[number]
+
+
+def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
+    """Yield ``duplicate_key`` for each utterance whose key an earlier one has."""
+    hashes = np.concatenate([keys.hashes() for keys in packed] or [np.empty(0, np.uint64)])
+    firsts = np.cumsum([0, *(len(keys.starts) for keys in packed)])
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1]) + 1
+    first_of = np.maximum.accumulate(np.where(np.isin(np.arange(len(order)), same), 0, np.arange(len(order))))
+    for at in same[np.argsort(order[same])].tolist():
+        first, later = (_placed(packed, firsts, int(order[i])) for i in (first_of[at], at))
+        if first[1] != later[1]:
+            continue  # two keys of one hash
+        (was, _, number), (keys, key, twin) = first, later
+        there = ", byte ".join(str(part) for part in was.place(number) if part is not None)
+        message = f"the same key is in {there}: leave one out, or name them differently"
+        url, offset = keys.place(twin)
+        yield finding("duplicate_key", message, url, key, offset)
+
+
+def listed_twice(entries: Iterable[tuple[str, str]]) -> Iterator[DataError]:
+    """Yield ``duplicate_shard`` for each shard that one list has again; two lists may well share shards.
+
+    ``entries``: the items of lists, each with its place.
+    """
+    seen = dict[tuple[str, str], str]()
+    for item, place in entries:
+        first = seen.setdefault((home(place), item), place)
+        if first != place and not item.startswith("{"):
+            message = f"{place}, has it again after {first}, and all its utterances would come twice: take one line out"
+            yield DataError("duplicate_shard", message, url=item)
+
+
+def _placed(packed: Sequence[PackedKeys], firsts: npt.NDArray[np.int64], number: int) -> tuple[PackedKeys, str, int]:
+    at = int(np.searchsorted(firsts, number, side="right")) - 1
+    keys, within = packed[at], number - int(firsts[at])
+    return keys, keys.key(within), within

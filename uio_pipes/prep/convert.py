@@ -22,9 +22,9 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import window
 from uio_pipes.base.urls import counted
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.node import Node
 from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Node
 from uio_pipes.formats.naming import TEXTLESS
 from uio_pipes.io.local import Ref, open_data
 from uio_pipes.io.lookahead import Whole

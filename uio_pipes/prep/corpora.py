@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.urls import counted, is_named
+from uio_pipes.formats.lists.lines import ARCHIVES as TARS
 from uio_pipes.io.access import PLAIN
-from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.corpora.card import Corpus
 from uio_pipes.sources.corpora.finding import There, everything, find
-from uio_pipes.sources.corpora.source import CORPORA, card_of, reading
+from uio_pipes.sources.corpora.source import CORPORA, card_of
+from uio_pipes.sources.table.archives import files_named
 
+ARCHIVES = (*TARS, ".zip")
 _NAMED = re.compile(r"(?:(?P<file>[^:]+\.py):)?(?P<name>\w+)(?P<choices>(?:,\w+=[^,:]+)*):(?!//)(?P<folder>.+)")
 
 
@@ -45,9 +48,16 @@ class NamedCorpus(NamedTuple):
         for part in (part for part in self.card.parts if part in seen):
             yield part, find(self.card, self.folder, {**self.wanted, "part": [part]}, PLAIN)
 
-    def pipeline(self, there: There, fields: Mapping[str, str] | None) -> Pipeline:
-        """Return the pipeline of what is there."""
-        return reading(self.card, there, fields)
+    def kind(self, there: There, part: str = "") -> str:
+        """Return what there is in words: part, layout, how many archives."""
+        archives = {path for name in there.archives() for path in files_named(name) if is_named(path, ARCHIVES)}
+        what = [part or self.card.name, there.layout.form, *([counted(len(archives), "archive")] if archives else [])]
+        return ", ".join(what)
+
+    @property
+    def named(self) -> str | Corpus:
+        """The name of a published corpus, the card of any other one."""
+        return self.card.name if CORPORA.get(self.card.name) is self.card else self.card
 
 
 def named_corpus(text: str) -> NamedCorpus | None:

@@ -16,7 +16,7 @@ import sentencepiece
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.prep.writing.files import write_bytes, write_lines
-from uio_pipes.tokenizers.symbols import CharTokenizer, Segmenter
+from uio_pipes.tokenizers.base import CharTokenizer, Segmenter
 
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>")
 SENTENCES = 10_000_000  # used by SentencePiece; drawn at random if there are more

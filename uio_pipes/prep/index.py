@@ -13,7 +13,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import as_done
 from uio_pipes.base.urls import counted
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
-from uio_pipes.formats.lists.table import ItemTable, expand
+from uio_pipes.formats.lists.table import ItemTable, expand, found_by
 from uio_pipes.formats.tar.checks import against_manifest, identity, open_sidecar, sidecar_path
 from uio_pipes.formats.tar.index import ShardIndex, dumps
 from uio_pipes.formats.tar.reader import Grouping
@@ -21,7 +21,7 @@ from uio_pipes.formats.touchdataset import IndexedFile, checksum_file, read_chec
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.transport import filesystem
-from uio_pipes.prep.duplicates import PackedKeys, duplicates, listed_twice
+from uio_pipes.prep.common import PackedKeys, duplicates, listed_twice
 from uio_pipes.prep.reading.data_list import names_touchdataset
 from uio_pipes.prep.scan import scan_shard
 from uio_pipes.prep.writing.files import atomic_path
@@ -317,9 +317,14 @@ def _manifests(
     for name in table.lists if wanted is not None else ():
         known = read_manifest(name, access) if is_local(name) is not None and wanted == "missing" else None
         if known is not None:
-            report.problems += _miscounted(known, table.of(name), done)
+            report.problems += _miscounted(known, table.of(name), _by_line(done, table.of(name), name))
         elif is_local(name) is not None:
-            _write(report, name, table.of(name), done)
+            _write(report, name, table.of(name), _by_line(done, table.of(name), name))
+
+
+def _by_line(done: dict[str, IndexedShard], lines: list[str], name: str) -> dict[str, IndexedShard]:
+    """Return what was done by the lines of the list ``name``, as they name the shards."""
+    return {line: done[found_by(line, name)] for line in lines}
 
 
 def _add(report: IndexedLists, shard: IndexedShard) -> None:

@@ -64,7 +64,7 @@ def index_members(url: str, access: Access | None = None, force: bool = False) -
     if is_zip(url):
         return IndexedArchive(url, fresh=True)
     if not force and (known := _fitting(url, access)) is not None:
-        return IndexedArchive(url, len(known), known.windows_at, True, known.shard.size, tuple(known.errors))
+        return IndexedArchive(url, len(known), known.size, True, known.shard.size, tuple(known.errors))
     try:
         index, windows = scan_members(url, access)
     except DataError as error:

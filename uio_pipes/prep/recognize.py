@@ -3,14 +3,15 @@ source reads by itself."""
 
 from __future__ import annotations
 
-import csv
 import glob
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from inspect import signature
 from typing import Any
 
 from uio_pipes.audio.containers import sniff
@@ -19,10 +20,11 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.table import ItemTable
+from uio_pipes.formats.tables.description import Table
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.formats.tar.fields import member_of, payloads_under
 from uio_pipes.formats.tar.index import MAGIC
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarReader
+from uio_pipes.formats.tar.reader import TarReader
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.stream import open_source
@@ -45,8 +47,10 @@ from uio_pipes.prep.reading.data_list import (
     lines_of,
     names_in,
 )
+from uio_pipes.prep.reading.foreign import foreign_folder, foreign_object, table_of
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
+from uio_pipes.sources.corpora.source import from_corpus, reading
 from uio_pipes.sources.kaldi.source import from_kaldi
 from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
@@ -54,21 +58,13 @@ from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.parquet.table import SUFFIXES
+from uio_pipes.sources.table.source import from_table
 from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.folder import names_folder, with_all_pairs
 from uio_pipes.sources.touchdataset.source import from_indexed
 
 _LOOKED_AT = 4  # utterances of a shard
-_AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
-_FILE = re.compile(r"/\S*/\S+|\w+://\S+")
-_USUAL = {
-    "key": ("key", "id", "utt", "utt_id", "utterance_id", "audio_id"),
-    "txt": ("txt", "text", "sentence", "transcript", "transcription", "words", "content"),
-}
-_PATHS = ("audio", "wav", "path", "file", "audio_path", "audio_filepath", "file_name", "filename")
-_SHOWN = 12  # names in a message
-_UNKNOWN = '{"wav": …, "txt": …}'
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
 ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
@@ -76,113 +72,14 @@ TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
 SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
 
 
-def foreign_folder(path: str, names: set[str]) -> str:
-    """Return what a folder of Hugging Face's ``save_to_disk`` is, and what reads it; "" for any other folder."""
-    several = "dataset_dict.json" in names
-    if not several and not {"state.json", "dataset_info.json"} <= names:
-        return ""
-    splits = sorted(name for name in names if os.path.isdir(os.path.join(path, name))) if several else []
-    split = ["train"] if "train" in splits else splits[:1]
-    data = f"datasets.load_from_disk({path!r})" + "".join(f"[{name!r}]" for name in split)
-    features = _features(os.path.join(path, *split, "dataset_info.json"))
-    audio = next((n for n, f in features.items() if isinstance(f, dict) and f.get("_type") == "Audio"), "")
-    line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))" if audio else data
-    given = _guess(features, audio or next((name for name in _PATHS if name in features), ""))
-    if "wav" not in given:
-        columns = f", with the columns {_shown([*features])}" if features else ""
-        return f"a folder of datasets' save_to_disk{columns}: {_iterable(line, {})} reads it in Python"
-    return f"a folder of datasets' save_to_disk: {_iterable(line, given)} reads it in Python"
-
-
-def foreign_lines(path: str, lines: Sequence[str]) -> str:
-    """Return what lines with columns, or with the names of audio files, are, and what reads them; "" for texts."""
-    delimiter = _delimiter(path, lines)
-    if not delimiter:
-        return (
-            f"lines that name files in a form that no source reads ({lines[0][:60]!r}): of KEY PATH a line, name it "
-            '….scp as in Kaldi; otherwise write {"key": …, "wav": …, "txt": …} a line, which uio.from_raw_list reads'
-            if _each_names_a_file(lines)
-            else ""
-        )
-    rows = list(csv.reader(lines[:2], delimiter=delimiter))
-    headed = len(rows) > 1 and not any(map(_names_file, rows[0]))
-    names = rows[0] if headed else _columns(rows[0])
-    fields = _guess(dict(zip(names, rows[-1], strict=False)), "")
-    told = "" if headed else f", {names}"
-    tabs = f", delimiter={delimiter!r}" if delimiter != "," else ""
-    line = f"list(csv.DictReader(open({path!r}){told}{tabs}))"
-    return f"a table with the columns {_shown(names)}, which no source reads: {_iterable(line, fields)} does in Python"
-
-
-def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
-    """Return the names, ours first, that a JSON object with the name of an audio file seems to have; "" without one."""
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
-    audio = next((name for name, value in read.items() if isinstance(value, str) and _names_file(value)), "")
-    given = _guess(read, audio) | dict(fields or {})
-    return ",".join(f"{ours}={theirs}" for ours, theirs in ({"key": audio} | given).items()) if audio else ""
-
-
-def _iterable(items: str, fields: dict[str, str]) -> str:
-    return f"uio.from_iterable({items}, fields={fields or _UNKNOWN}).sharding_filter()"
-
-
-def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
-    """Return our names of fields, with those in ``row`` that usually mean the same; ``audio``: that of the audio."""
-    audio = audio or next((name for name, value in row.items() if isinstance(value, str) and _names_file(value)), "")
-    found = {ours: next((name for name in usual if name in row), "") for ours, usual in _USUAL.items()}
-    return {ours: theirs for ours, theirs in {**found, "wav": audio}.items() if theirs}
-
-
-def _columns(row: Sequence[str]) -> list[str]:
-    """Return names for columns without a header: the audio, the key before it, the text after it."""
-    at = next((number for number, cell in enumerate(row) if _names_file(cell)), -1)
-    ours = {at: "wav", at + 1: "txt"} | ({0: "key"} if at > 0 else {})
-    return [ours.get(number, f"column{number + 1}") for number in range(len(row))]
-
-
-def _delimiter(path: str, lines: Sequence[str]) -> str:
-    """Return what separates the columns; "" if they are no columns."""
-    if path.endswith((".tsv", ".csv")):
-        return next((mark for mark in "\t;," if mark in lines[0]), "")
-    return next((mark for mark in "\t," if _each_names_a_file(lines, mark)), "")
-
-
-def _each_names_a_file(lines: Sequence[str], delimiter: str | None = None) -> bool:
-    """Return whether each line, but for a header and one that the end of the head may have cut, names a file in one of
-    several columns."""
-    rows = [line.split(delimiter) for line in (lines[1:-1] or lines[-1:])]
-    return all(len(row) > 1 and any(map(_names_file, row)) for row in rows)
-
-
-def _names_file(text: str) -> bool:
-    """Return whether a text is the path of an audio file, or an absolute path or a URL."""
-    text = text.strip().strip('"')
-    return text.lower().partition("?")[0].endswith(_AUDIO) or _FILE.fullmatch(text) is not None
-
-
-def _features(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file).get("features")
-    except (OSError, ValueError, AttributeError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-
-
 @dataclass(frozen=True)
 class Recognized:
-    """A path, its kind in words, and the pipeline of its utterances."""
+    """A path, its kind in words, the pipeline of its utterances, and the Python that begins it (to be shuffled)."""
 
     path: str
     kind: str
     pipeline: Pipeline
+    call: str = ""
 
     @property
     def lacks(self) -> str:
@@ -190,6 +87,28 @@ class Recognized:
         if self.kind == CONVERSATIONS:
             return "no utterances of one recording each"
         return "no audio" if self.kind in (JSONL, TEXT, PAIRS) else ""
+
+
+def begun(path: str, kind: str, start: Callable[..., Pipeline], *given: Any, **options: Any) -> Recognized:
+    """Return data of a kind, whose pipeline begins by ``start(*given, **options)``, a function of ``uio_pipes``."""
+    known = signature(start).parameters
+    told = {name: value for name, value in options.items() if name not in known or value != known[name].default}
+    if "shuffle" in known:
+        told["shuffle"] = True
+    arguments = [_literal(value) for value in given if value is not None]
+    arguments += [f"{name}={_literal(value)}" for name, value in told.items()]
+    call = f"uio.{start.__name__}({', '.join(arguments)})"
+    return Recognized(path, kind, start(*given, **options), call)
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Python, a text in double quotes as the formatters have it."""
+    if isinstance(value, Table):
+        path = os.fspath(value.paths[0])  # type: ignore[index]  # a tuple of texts, once it is made
+        given = [(one.name, getattr(value, one.name)) for one in dataclass_fields(value)[1:]]
+        more = [f", {name}={_literal(own)}" for name, own in given if own != getattr(Table(path), name)]
+        return f"uio.Table({_literal(path)}{''.join(more)})"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Recognized:
@@ -202,20 +121,21 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     """
     if (corpus := named_corpus(path)) is not None:
         there = corpus.found()
-        return Recognized(path, f"{corpus.card.name}, {there.layout.form}", corpus.pipeline(there, fields))
+        options = {name: values[0] if len(values) == 1 else values for name, values in corpus.wanted.items()}
+        return begun(path, corpus.kind(there), from_corpus, corpus.named, corpus.folder, fields=fields, **options)
     local = is_local(path)
     if local is not None and os.path.isdir(local):
         return _folder(path, local, allow_pipes, fields)
     if path.startswith("{"):
         return _object(path, fields)
     if names_folder(path):
-        return Recognized(path, "TouchDataset folder", from_indexed(path, fields=fields))
+        return begun(path, "TouchDataset folder", from_indexed, path, fields=fields)
     if is_named(path, ARCHIVES):
         return _shards(path, "tar shard", fields)
     if is_named(path, SUFFIXES):
-        return Recognized(path, "Parquet file", from_parquet(path, fields=fields))
+        return begun(path, "Parquet file", from_parquet, path, fields=fields)
     if is_named(path, (SCP,)):
-        return Recognized(path, "Kaldi's scp", from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
+        return begun(path, "Kaldi's scp", from_kaldi, path, allow_pipes=allow_pipes, fields=fields)
     if name_of(path) in TABLES:
         folder = folder_of(path) or "."
         raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
@@ -241,7 +161,7 @@ def recognize_parts(path: str, allow_pipes: bool = False, fields: GivenNames = N
         yield recognize(path, allow_pipes, fields)
         return
     for part, there in corpus.parts():
-        yield Recognized(path, f"{part}, {there.layout.form}", corpus.pipeline(there, fields))
+        yield Recognized(path, corpus.kind(there, part), reading(corpus.card, there, fields))
 
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:
@@ -262,24 +182,24 @@ def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) ->
             "--fields txt=content for texts, or --fields key=id,wav=path,txt=words for audio"
         )
     if kind == CUTS:
-        return Recognized(path, kind, from_lhotse_cuts(path, fields=fields, allow_pipes=allow_pipes))
+        return begun(path, kind, from_lhotse_cuts, path, fields=fields, allow_pipes=allow_pipes)
     if kind == NEMO:
-        return Recognized(path, kind, _nemo(path, lines, fields))
+        return begun(path, kind, from_nemo, path, _tars_of(path, lines), fields=fields)
     if kind in (CONVERSATIONS, JSONL):
         start = from_conversations if kind == CONVERSATIONS else from_jsonl
-        return Recognized(path, kind, start(path, fields=fields))
+        return begun(path, kind, start, path, fields=fields)
     said = any("txt" in names_in(line, fields) for line in lines)
-    return Recognized(path, kind + SILENT[said], from_raw_list(path, fields=fields, text=TEXTS[said]))
+    return begun(path, kind + SILENT[said], from_raw_list, path, fields=fields, text=TEXTS[said])
 
 
-def _nemo(path: str, lines: list[str], fields: GivenNames) -> Pipeline:
-    """Return the pipeline of a manifest, with the tars beside it if its rows are in tars."""
+def _tars_of(path: str, lines: list[str]) -> list[str] | None:
+    """Return the tars beside a manifest, if its rows are in tars. Raises: ListError if there are none."""
     if '"shard_id"' not in lines[0]:
-        return from_nemo(path, fields=fields)
+        return None
     folder = folder_of(is_local(path) or path)
     for near in (folder, os.path.dirname(folder)):  # sharded manifests are in a folder of their own
         if tars := sorted(glob.glob(os.path.join(glob.escape(near), "audio*_*.tar"))):
-            return from_nemo(path, tars, fields=fields)
+            return tars
     raise ListError(
         f"{path} is a NeMo manifest whose rows are in tars, but there is no audio_0.tar, … beside it or above: give "
         "both to uio.from_nemo in a Python file (uio simulate and uio bench take that)"
@@ -289,13 +209,13 @@ def _nemo(path: str, lines: list[str], fields: GivenNames) -> Pipeline:
 def _object(path: str, fields: GivenNames) -> Recognized:
     """Return what a JSON object in the place of a path is: one utterance, or text files by the names of fields."""
     if is_line(path, fields):
-        return Recognized(path, RAW, from_raw_list(path, fields=fields))
+        return begun(path, RAW, from_raw_list, path, fields=fields)
     return _text(path, PAIRS, parse_json(path), fields)
 
 
 def _text(path: str, kind: str, files: Any, fields: GivenNames) -> Recognized:
     _unnamed(path, kind, fields)
-    return Recognized(path, kind, from_text(files))
+    return begun(path, kind, from_text, files)
 
 
 def _unnamed(path: str, kind: str, fields: GivenNames) -> None:
@@ -307,11 +227,11 @@ def _unnamed(path: str, kind: str, fields: GivenNames) -> None:
 def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
     names = set(os.listdir(local))
     if {"metainfo.idx", "metainfo.bin", "texttoken.idx", "texttoken.bin"} & names:
-        return Recognized(path, "TouchDataset folder", from_indexed(with_all_pairs(path), fields=fields))
+        return begun(path, "TouchDataset folder", from_indexed, with_all_pairs(path), fields=fields)
     if any(map(_SHAR.fullmatch, names)) and any(name.endswith(ARCHIVES) for name in names):
-        return Recognized(path, "Lhotse Shar", from_lhotse_shar(path, fields=fields))
+        return begun(path, "Lhotse Shar", from_lhotse_shar, path, fields=fields)
     if {"wav.scp", "feats.scp"} & names:
-        return Recognized(path, "Kaldi data folder", from_kaldi(path, allow_pipes=allow_pipes, fields=fields))
+        return begun(path, "Kaldi data folder", from_kaldi, path, allow_pipes=allow_pipes, fields=fields)
     if what := foreign_folder(path, names):
         raise ListError(f"{path} is {what}")
     if written := sorted({"data.list", "shards.list", "cuts.jsonl", "cuts.jsonl.gz"} & names):
@@ -329,35 +249,37 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
 
 def _shards(path: str, kind: str, fields: GivenNames) -> Recognized:
     said = _holds_texts(path, fields)
-    return Recognized(path, kind + SILENT[said], from_shard_list(path, fields=fields, text=TEXTS[said]))
+    return begun(path, kind + SILENT[said], from_shard_list, path, fields=fields, text=TEXTS[said])
 
 
 def _sidecar(path: str, fields: GivenNames) -> Recognized:
     if not is_named(path, SUFFIX):
         raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
     shard = path_of(path).removesuffix(SUFFIX) + path[len(path_of(path)) :]
-    return Recognized(path, "index of a tar shard", from_tar_index(shard, fields=fields))
+    return begun(path, "index of a tar shard", from_tar_index, shard, fields=fields)
 
 
 def _mix(path: str, head: bytes, fields: GivenNames) -> Recognized:
     if not any(line.startswith((b"sources:", b"input_cfg:", b"- ")) for line in head.splitlines()):
         raise ListError(f"{path} is a configuration, but has no sources: uio simulate --conf takes that of a trainer")
     _unnamed(path, "mix of sources", fields)
-    return Recognized(path, "mix of sources", from_config(path))
+    return begun(path, "mix of sources", from_config, path)
 
 
 def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
     first = lines[0]
     if names_folder(first):
-        return Recognized(path, "list of TouchDataset folders", from_indexed(path, fields=fields))
+        return begun(path, "list of TouchDataset folders", from_indexed, path, fields=fields)
     if is_named(first, SUFFIXES):
-        return Recognized(path, "list of Parquet files", from_parquet(path, fields=fields))
+        return begun(path, "list of Parquet files", from_parquet, path, fields=fields)
     if has_shards(lines):
         return _shards(path, "shard list", fields)
     if any(line.startswith('{"') for line in lines):
         raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
-    if what := foreign_lines(path, lines):
-        raise ListError(f"{path} has {what}")
+    if (found := table_of(path, lines, fields)) is not None:
+        table, named = found
+        shown = ", ".join(f"{ours}={theirs}" for ours, theirs in named.items())
+        return begun(path, f"table ({shown})", from_table, table, fields=named)
     if _PATH.fullmatch(first):
         raise ListError(
             f"{path} lists files that are no shards ({first[:60]}): name the files themselves, as by a glob in quotes; "

@@ -13,10 +13,10 @@ from uio_pipes.base.processes import as_done
 from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
-from uio_pipes.formats.lists.table import ItemTable
+from uio_pipes.formats.lists.table import ItemTable, found_by
 from uio_pipes.io.access import Access
 from uio_pipes.prep.checks import Checked, Share, WantedChecks, verify_lines, verify_records, verify_shard
-from uio_pipes.prep.duplicates import duplicates, listed_twice
+from uio_pipes.prep.common import duplicates, listed_twice
 from uio_pipes.prep.index import PRELOAD
 from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize
@@ -72,6 +72,7 @@ def verify(
     entries = list(table.entries()) if table else []
     shards, lines, indexed = _sorted(entries, only, wanted)
     manifests = {name: read_manifest(name, access) or {} for name in table.lists} if table else {}
+    manifests = {name: {found_by(url, name): e for url, e in found.items()} for name, found in manifests.items()}
     told = {url: entry for manifest in reversed(manifests.values()) for url, entry in manifest.items()}  # the first one
     tasks: list[Task] = [((at, 1), (verify_shard, url, told.get(url), wanted, access)) for at, url in shards.items()]
     tasks += _of_lines(lines, wanted, access)

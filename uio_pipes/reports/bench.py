@@ -7,20 +7,21 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from statistics import median
 from typing import Any, TypeVar
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.base.processes import cores
 from uio_pipes.base.urls import counted
 from uio_pipes.core import sample as samples
 from uio_pipes.core.capabilities import with_branches
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Op, Wrapped
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Node, Stage
 from uio_pipes.core.statistics import Stats
 from uio_pipes.inspect.peek import Clock, Tap
 from uio_pipes.io.local import Ref
@@ -106,7 +107,8 @@ class _TimingNode(Node):
 
 
 HANDED = 30  # batches whose transfer between processes is timed
-FEW = 3  # epochs: in more of them, a measurement with workers is mostly of their start
+ENOUGH = 0.6  # of the speed of so many processes: from there on, workers pay
+LASTING = 5  # times as long as the start of workers: of shorter epochs, a measurement is mostly of that start
 STATE = "state, order"
 SOURCES = ("load_from_tar", "open_files", "load_records", "load_from_raw", "list_files", READING, HEADERS)
 
@@ -139,7 +141,8 @@ class Speed:
 @dataclass(frozen=True)
 class Bench:
     """The result: speed in one process (``alone``) and with ``num_workers`` workers. ``handed``: microseconds per
-    utterance for the transfer from worker to trainer."""
+    utterance for the transfer from worker to trainer. ``given``: names of the pipeline's stages, "cache" if files are
+    cached, "remote" or "local" by where the files are."""
 
     rows: list[StageCost]
     alone: Speed
@@ -147,9 +150,23 @@ class Bench:
     workers: Speed | None
     handed: float
     failures: int
+    given: frozenset[str] = frozenset()
+
+    @property
+    def lasting(self) -> bool:
+        """Whether epochs were long against the start of workers, so that their figure is that of a training."""
+        many = self.workers
+        return many is None or many.epochs == 1 or many.seconds / many.epochs >= LASTING * many.first_batch
+
+    @property
+    def pays(self) -> bool:
+        """Whether the workers that were measured were worth it; True if none were."""
+        many = self.workers
+        return many is None or many.per_second >= ENOUGH * self.num_workers * self.alone.per_second
 
     @property
     def advice(self) -> str:
+        """What to do next, in a sentence or two."""
         return _advice(self)
 
 
@@ -161,7 +178,7 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
     """
     clock = Clock()
     loader = Loader(timed(pipeline, clock), seed=seed, rank=0, world_size=1)
-    kept: list[Any] = []
+    kept: list[tuple[Any, int]] = []
     with headers_timed(clock):
         alone = _run(loader, seconds, clock.spent.clear, kept)
     spent = dict(clock.spent)
@@ -170,27 +187,36 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
     rows = [StageCost(name, took / max(1, alone.utterances) * 1e6, took / total) for name, took in spent.items()]
     workers, handed = None, 0.0
     if num_workers:
-        handed = _hand_over(kept, alone.utterances / max(1, alone.batches))
+        handed = _hand_over(kept)
         workers = _run(Loader(pipeline, seed=seed, rank=0, world_size=1, num_workers=num_workers), seconds, None, [])
     rows.sort(key=lambda row: -row.share)
-    return Bench(rows, alone, num_workers, workers, handed, loader.stats().failures)
+    return Bench(rows, alone, num_workers, workers, handed, loader.stats().failures, _given(pipeline))
 
 
-def _run(loader: Loader, seconds: float, begun: Callable[[], None] | None, kept: list[Any]) -> Speed:
+def _given(pipeline: Pipeline) -> frozenset[str]:
+    """Return what the advice must know of a pipeline."""
+    names, files = {stage.name for stage in pipeline._every_stage()}, pipeline._files()
+    cached = any(one.access.cache is not None for one in files)
+    remote = any(len(lines := one.lines()) and is_local(lines[0]) is None for one in files)
+    return frozenset([*names, "remote" if remote else "local", *["cache"] * cached])
+
+
+def _run(loader: Loader, seconds: float, begun: Callable[[], None] | None, kept: list[tuple[Any, int]]) -> Speed:
+    """Run ``loader``; ``kept`` gets the first batches, each with the number of its utterances."""
     start = time.perf_counter()
     batches = _epochs(loader)
-    kept.append(next(batches))
+    kept.append((next(batches), loader.stats().utterances))
     first = time.perf_counter() - start
     if begun is not None:
         begun()
     began, utterances, count, frames, epochs = time.perf_counter(), 0, 0, 0, 1
     before, epoch = loader.stats(), loader.epoch
     for batch in batches:
-        if len(kept) < HANDED:
-            kept.append(batch)
         stats = loader.stats()
         if loader.epoch != epoch:  # its counts begin at 0
             epoch, before, epochs = loader.epoch, Stats(), epochs + 1
+        if len(kept) < HANDED:
+            kept.append((batch, stats.utterances - before.utterances))
         utterances, frames = utterances + stats.utterances - before.utterances, frames + stats.frames - before.frames
         count, before = count + 1, stats
         if time.perf_counter() - began >= seconds:
@@ -208,62 +234,98 @@ def _epochs(loader: Loader) -> Iterator[Any]:
             raise nothing_out(loader.stats().skipped)
 
 
-def _hand_over(batches: list[Any], utterances: float) -> float:
-    ring, took = Ring.made(1), []
+def _hand_over(batches: list[tuple[Any, int]]) -> float:
+    """Return the microseconds per utterance of a transfer. Few batches are handed over again and again; the first
+    round is not counted, as its memory is new."""
+    ring, took = Ring.made(1), list[float]()
     writer = Writer(ring)
-    for batch in batches:
+    for batch, utterances in islice(cycle(batches), len(batches) + HANDED):
         began = time.perf_counter()
         writer.begin()
         PackedMessage(Message(0, 0, 0, batch), writer).unpacked(ring, pin=False)
-        took.append(time.perf_counter() - began)
-    return median(took) / max(1.0, utterances) * 1e6
+        took.append((time.perf_counter() - began) / max(1, utterances))
+    return median(took[len(batches) :]) * 1e6
 
 
 # Advice
 
 
 def _advice(result: Bench) -> str:
-    workers = result.workers
-    if workers is not None and workers.epochs > FEW:
+    """Return what the workers brought, if they were measured, and what to do about the largest cost."""
+    return "; ".join(filter(None, (_of_workers(result), _of_stages(result))))
+
+
+def _of_workers(result: Bench) -> str:
+    workers, n, alone = result.workers, result.num_workers, result.alone.per_second
+    if workers is None or not alone:
+        return ""
+    if not result.lasting:
         return (
             f"the data lasted for {workers.seconds / workers.epochs:.2f} s an epoch, so that starting workers is most "
             "of what was measured: bench on a longer list"
         )
-    if workers is not None and result.alone.per_second:
-        gain = workers.per_second / result.alone.per_second
-        if gain < 0.6 * result.num_workers:
-            are = f"{counted(result.num_workers, 'worker')} {'is' if result.num_workers == 1 else 'are'}"
-            text = f"{are} {gain:.1f} times as fast as one process"
-            if result.handed * result.alone.per_second > 2e5:
-                return f"{text}, and handing over takes {result.handed:.0f} µs an utterance: make batches smaller"
-            return f"{text}: the cores or the storage are used up; compare with fewer workers, and look at the top row"
+    text = f"{counted(n, 'worker')} {'gives' if n == 1 else 'give'} {workers.per_second:,.0f} utterances a second"
+    text += f" instead of {alone:,.0f}"
+    if result.pays:
+        return f"{text}: add workers until the trainer no longer waits (uio.watch shows it)"
+    if result.handed * alone > 2e5:
+        return f"{text}, and handing over takes {result.handed:.0f} µs an utterance: make batches smaller"
+    used = f"this machine has {counted(cores(), 'core')}" if n >= cores() else "the cores or the storage are used up"
+    return f"{text}: {used}; compare with fewer workers"
+
+
+def _of_stages(result: Bench) -> str:
     top = result.rows[0]
-    share = f"{top.stage}: {top.share:.0%} of the time"
+    given = result.given | ({"full"} if result.lasting and not result.pays else set())
+    share = f"{top.stage} takes {top.share:.0%} of the time"
     if top.stage == HEADERS and top.share >= 0.4:
-        return f"{share}; {_REMEDIES[HEADERS]}"
+        return f"{share}: {_remedy(HEADERS, given)}"
     reading = sum(r.share for r in result.rows if r.stage.split(": ")[-1] in SOURCES)
     if reading >= 0.4:
-        return (
-            f"reading takes {reading:.0%} of the time: put the shards on a local disk, or give from_shard_list(…, "
-            "cache=…) a folder there; for raw lists pack shards (uio pack); more workers read in parallel"
-        )
+        return f"reading takes {reading:.0%} of the time: {_remedy(READING, given)}"
     if top.share < 0.4:
-        return f"no stage dominates ({share}): add workers until the trainer no longer waits (uio.watch shows it)"
-    return f"{share}; {_REMEDIES.get(top.stage.split(': ')[-1].split(' #')[0], 'more workers share it')}"
+        more = (
+            ""
+            if result.workers or not result.pays
+            else ": add workers until the trainer no longer waits (uio.watch shows it)"
+        )
+        return f"no stage dominates ({share}){more}"
+    return f"{share}: {_remedy(top.stage.split(': ')[-1].split(' #')[0], given)}"
 
 
-_REMEDIES = {
-    HEADERS: "known lengths need no headers: uio index and from_tar_index, or a duration in the raw list",
-    "decode_audio": "16-bit PCM wav decodes ten times as fast as compressed audio, for more disk (uio pack)",
-    "resample": "store the audio at the rate that you train with (uio pack --resample)",
-    "speed_perturb": "it resamples: fewer speeds other than 1.0 cost less, or add workers",
-    **dict.fromkeys(
-        ("fbank", "mfcc", "log_mel_spectrogram"), "add workers; or store features once, if you do not augment the audio"
+def _remedy(stage: str, given: frozenset[str]) -> str:
+    """Return the first remedies for what takes most, without what the pipeline has already."""
+    found = [text for unless, text in _REMEDIES.get(stage, ()) if not given & set(unless.split())]
+    return ", or ".join(found or ([] if "full" in given else [MORE])) or "only faster cores or fewer stages help"
+
+
+MORE = "more workers share it"
+# By stage: remedies, each after the words in ``given`` that make it pointless.
+_REMEDIES: dict[str, tuple[tuple[str, str], ...]] = {
+    HEADERS: (
+        ("load_from_raw", "known lengths need no headers (uio index and from_tar_index)"),
+        ("load_from_tar", "known lengths need no headers (a duration in each line of the list)"),
     ),
-    "tokenize": "a slow tokenizer: store its tokens in the data, or add workers",
-    "map": "your own function: profile it, or give it length= to be run only for what is delivered",
-    "flat_map": "your own function: profile it",
-    "filter": "a filter's function that touches audio decodes it: filter by length or text instead",
-    "pad": "copying padded batches: sort or bucket_batch makes them less padded",
-    STATE: "Loader(snapshot_every=…) takes fewer snapshots; larger batches cost less each",
+    READING: (
+        ("load_from_tar", "pack shards (uio pack), which are read in one go"),
+        ("cache local", "give the source cache=…, a folder on a local disk"),
+        ("remote", "put the data on a local disk"),
+        ("full", "more workers read in parallel"),
+    ),
+    "decode_audio": (("", "16-bit PCM wav decodes ten times as fast as compressed audio, for more disk (uio pack)"),),
+    "resample": (("", "store the audio at the rate that you train with (uio pack --resample)"),),
+    "speed_perturb": (("", "it resamples: fewer speeds other than 1.0 cost less"),),
+    **dict.fromkeys(
+        ("fbank", "mfcc", "log_mel_spectrogram"),
+        (("full", MORE), ("speed_perturb", "features are stored once, if the audio is not augmented")),
+    ),
+    "tokenize": (("", "a slow tokenizer: store its tokens in the data"),),
+    "map": (("", "your own function: profile it, or give it length= to be run only for what is delivered"),),
+    "flat_map": (("", "your own function: profile it"),),
+    "filter": (("", "a filter's function that touches audio decodes it: filter by length or text instead"),),
+    "pad": (
+        ("bucket_batch", "copying padded batches: bucket_batch makes them less padded"),
+        ("full", MORE),
+    ),
+    STATE: (("", "Loader(snapshot_every=…) takes fewer snapshots; larger batches cost less each"),),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,22 +137,26 @@ class Contents:
         }  # fmt: skip
 
 
-def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1) -> Contents:
-    """Look at every utterance of ``pipeline`` (a source), or at about the first ``limit``.
+Told = Callable[[int], object]  # is given how many utterances were seen since it was called before
+
+
+def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1, told: Told = int) -> Contents:
+    """Look at every utterance of ``pipeline`` (a source), or at about the first ``limit``. ``told``: of progress.
 
     Raises: ListError if the list cannot be used.
     """
     if limit is not None or jobs == 1:
-        return _part(pipeline, 0, 1, limit)
+        return _part(pipeline, 0, 1, limit, told)
     total = Contents()
     work: Any = ((lane, (pipeline, lane, jobs, None)) for lane in range(jobs))
     lost = ListError("a process of inspect was killed (out of memory?): use fewer with --jobs")
     for _, part in in_order(_part, work, jobs, ["uio_pipes.api"], lost):
         total.add(part)
+        told(part.utterances)
     return total
 
 
-def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None) -> Contents:
+def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None, told: Told = int) -> Contents:
     ledger, seen = Ledger(LENIENT), Contents()
     on_purpose = {reason for stage in pipeline._every_stage() for reason in stage.reasons}
     for sample in items_of(pipeline.build(Lane(ledger, lane, lanes))):
@@ -164,6 +169,7 @@ def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None) -> Conte
             failure = sample.failure(error, "inspect")
             assert isinstance(failure, DataError)
             ledger.fail(failure, "inspect")
+        told(1)
         if len(ledger.reports) > REPORTS:
             del ledger.reports[REPORTS:]
     seen.left_out.update({reason: n for reason, n in ledger.skipped.items() if reason in on_purpose})

@@ -21,7 +21,7 @@ from uio_pipes.reports.simulation import BatchColumn, Bucket, SimulatedRank, Sim
 from uio_pipes.run.epoch_end import UNEVEN
 from uio_pipes.run.no_batches import Losses, no_batch, nothing_out, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
-from uio_pipes.stages.audio.speed import Resample
+from uio_pipes.stages.audio.effects import Resample
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
 from uio_pipes.stages.batches.buckets import count_of, index_of
 

@@ -27,7 +27,7 @@ from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta
 
 if TYPE_CHECKING:
-    from uio_pipes.stages.reading.listing import ListFiles
+    from uio_pipes.stages.reading.loading import ListFiles
 
 DEPTH = 12  # levels of dicts that are searched
 MOST = 1 << 28  # bytes of a JSON file

@@ -186,14 +186,12 @@ class EpochLength:
         if self._of != (stream, lanes):
             from uio_pipes.run.planning import NotKnown, count_batches  # takes time, and most loaders do not need it
 
-            graph = self._options.pipeline
+            options = self._options
             try:
-                changes = self._options.mixes.changes(stream, self._options.in_steps)
-                if any(len(weights) > 1 for weights in changes.values()):
+                if any(len(weights) > 1 for weights in options.mixes.changes(stream, options.in_steps).values()):
                     raise NotKnown("weights of a mix have changed in this epoch")
-                counted = None if changes else graph._count(lanes)
-                seed = self._options.seed
-                self._lanes = counted or count_batches(graph, lanes, seed, stream, calls, ranks, changes)
+                graph = options.mixes.scheduled(options.pipeline, stream, options.in_steps)
+                self._lanes = graph._count(lanes) or count_batches(graph, lanes, options.seed, stream, calls, ranks)
             except NotKnown as error:
                 self._lanes, self._unknown = None, str(error)
                 error.__cause__ = error.__traceback__ = None  # frees the loader when it is forgotten

@@ -18,6 +18,7 @@ from uio_pipes.base.errors import NothingRead, PipelineError, UioError
 from uio_pipes.core.ledger import Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
+from uio_pipes.run.failure_log import FailureLog
 from uio_pipes.run.lane_runner import Message, Position
 from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
@@ -30,6 +31,7 @@ from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import MessageSource, Runner
 
 logger = logging.getLogger("uio_pipes")
+NOTHING_LEFT = "epoch %d was over when its state was saved: nothing is left of it; loader.set_epoch(%d) begins the next"
 
 
 class EpochRun(Iterator[Any]):
@@ -61,6 +63,7 @@ class EpochRun(Iterator[Any]):
         self.memory_logged = False
         self.end: EpochEnd | None = None
         self.tallies: dict[str, Tally] = {}
+        self.failures = FailureLog()
         lanes = progress.positions.values()
         self.resumed_at_end = bool(lanes) and all(one.state.done for one in lanes)
         self.merge = Merge(progress.positions, {}, options.repeat)
@@ -207,7 +210,9 @@ class EpochRun(Iterator[Any]):
     def _report(self, message: Message) -> None:
         for report in message.reports if self.options.ranks.reads else ():
             suspect = isinstance(report, Report) and report.error.reason == "suspect"
-            logger.log(logging.INFO if suspect else logging.WARNING, "lane %d: %s", message.lane, report)
+            self.failures.add(message.lane, report, logging.INFO if suspect else logging.WARNING)
+            for heard in self.options.heard:
+                heard(report)
             if isinstance(report, Report) and self.quarantine is not None:
                 where = {"epoch": self.progress.epoch, "rank": self.options.rank}
                 self.quarantine.add(entry_of(report.error, report.stage, **where))
@@ -228,6 +233,7 @@ class EpochRun(Iterator[Any]):
                 logger.warning("%s: %s", place, text)
         if last:
             self.tallies = {}
+            self.failures.end()
 
     def _finish(self) -> None:
         """Note that the epoch is over for this rank."""
@@ -237,7 +243,10 @@ class EpochRun(Iterator[Any]):
             while (rest := self.merge.deliver()) is not None:
                 self._report(rest)
             losses = self.merge.losses
-            delivered = bool(self.delivered or self.passed_over or losses.utterances)
+            now = bool(self.delivered or self.passed_over)
+            delivered = now or losses.utterances > 0
+            if delivered and not now and options.rank == 0 and not options.of_workers:
+                logger.warning(NOTHING_LEFT, progress.epoch, progress.epoch + 1)
             self.end = judged(progress.epoch, delivered, losses, options, self.resumed_at_end)
         else:
             utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())
@@ -269,7 +278,7 @@ class EpochRun(Iterator[Any]):
         """Log the failures in batches that will not be delivered."""
         for message in self.merge.unreported():
             for report in message.reports:
-                logger.warning("lane %d: %s", message.lane, report)
+                self.failures.add(message.lane, report)
 
     def supersede(self, how: str, reader: object | None = None) -> None:
         """Let only ``reader`` get batches from now on; ``how``: what happened, for the message to the one before."""

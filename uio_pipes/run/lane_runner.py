@@ -10,7 +10,7 @@ import contextlib
 import heapq
 import json
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -21,10 +21,10 @@ from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Failures, Ledger, Tally
-from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
+from uio_pipes.core.stage import Node
 from uio_pipes.run.state import LaneState
 
 REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more
@@ -42,7 +42,6 @@ class RunSpec:
     snapshot_every: int = 1
     repeat: bool = False
     pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
-    changes: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # weights by the place of a mix, first to last
     ranks: int = 1  # for which steps are counted
     left_out: tuple[Callable[[str], bool], ...] = ()  # utterances by their keys
     utterances: bool = False  # to give those of each batch, finished, instead of its tensors
@@ -83,7 +82,7 @@ class LaneRunner:
         self.ledger = Ledger(spec.failures)
         if state.counts:
             self.ledger.load(state.counts)
-        self.settings = Settings(spec.changes, state.settings, lane, spec.lanes, spec.ranks)
+        self.settings = Settings(state.settings, lane, spec.lanes, spec.ranks)
         self._build()
         if not self.done:
             with self.context.pulse.patient():

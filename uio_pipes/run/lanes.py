@@ -18,7 +18,7 @@ States = dict[int, LaneState]
 def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, int]) -> RunSpec:
     """Return what all lanes of the epoch share; ``pass_over``: lane → batches to pass over first."""
     return RunSpec(
-        options.pipeline,
+        options.mixes.scheduled(options.pipeline, progress.stream, options.in_steps),
         lanes=progress.lanes,
         seed=options.seed,
         epoch=progress.stream,
@@ -26,7 +26,6 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
         snapshot_every=options.snapshot_every,
         repeat=options.repeat,
         pass_over=pass_over,
-        changes=options.mixes.changes(progress.stream, options.in_steps),
         ranks=progress.ranks,
         left_out=options.left_out,
         utterances=options.utterances,

@@ -276,12 +276,13 @@ class Merge:
 
     def undelivered(self) -> int:
         """Return the number of utterances in batches that were fetched, but not delivered."""
-        return sum(_utterances(message.batch) for message, _ in self._fetched)
+        return sum(utterances_in(message.batch) for message, _ in self._fetched)
 
 
-def _utterances(batch: Any) -> int:
+def utterances_in(batch: Any) -> int:
+    """Return the number of utterances in a batch, whatever names ``pad`` has given its outputs."""
     if isinstance(batch, dict):
-        return len(batch.get("keys", ()))
+        return len(batch.get("keys", next(iter(batch.values()), ())))
     return len(batch) if isinstance(batch, list) else int(batch is not None)
 
 

@@ -7,7 +7,7 @@ drawn, wherever a lane goes on; the weights in the graph count only as long as n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
@@ -16,20 +16,13 @@ from uio_pipes.base.checks import is_weight
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.capabilities import branches_of, with_branches
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Site
+from uio_pipes.core.schedule import Schedule
 from uio_pipes.core.stage import Trait
 from uio_pipes.run.state import MixRecord, Where
 from uio_pipes.stages.order.mix import Mix
 
 NamedWeights = Mapping[str, float]
 SHOWN = 8  # sources that a message names
-_SITE = Site("mix", 0)  # it is the first stage of its graph
-
-
-def _of_epoch(journal: list[dict[str, Any]], epoch: int, goes_on: bool) -> list[dict[str, Any]]:
-    first, *rest = journal
-    before = [entry for entry in rest if entry["epoch"] < epoch]
-    return [(before or [first])[-1], *(e for e in rest if e["epoch"] == epoch or (goes_on and e["epoch"] > epoch))]
 
 
 @dataclass(frozen=True)
@@ -55,17 +48,27 @@ class Mixes:
         found = {p: {"weights": dict(w), "journal": self.journals.get(p, [])} for p, w in self.weights.items()}
         return found or None
 
-    def changes(self, epoch: int, goes_on: bool) -> dict[str, list[list[float]]]:
-        """Return the weights of ``epoch``, by number of the source, for each mix that has changed, by its place: those
-        that it begins with, and those of each change in it. ``goes_on``: it is a stream, to which later epochs belong.
-        """
-        return {
-            _SITE.within(path): [
-                [entry["weights"].get(name, 0.0) for name in self.weights[path]]
-                for entry in _of_epoch(journal, epoch, goes_on)
-            ]
-            for path, journal in self.journals.items()
-        }
+    def changes(self, epoch: int, goes_on: bool) -> dict[str, list[NamedWeights]]:
+        """Return the weights of ``epoch`` for each mix that has ever changed: those that it begins with, and those of
+        each change in it. ``goes_on``: it is a stream, to which later epochs belong."""
+        found = {}
+        for path, (first, *rest) in self.journals.items():
+            begin = [entry for entry in (first, *rest) if entry is first or entry["epoch"] < epoch][-1]
+            later = [entry for entry in rest if entry["epoch"] == epoch or (goes_on and entry["epoch"] > epoch)]
+            found[path] = [entry["weights"] for entry in (begin, *later)]
+        return found
+
+    def scheduled(self, graph: Graph, epoch: int, goes_on: bool) -> Graph:
+        """Return ``graph`` with the weights of ``epoch`` in its mixes, see :meth:`changes`."""
+        changes = self.changes(epoch, goes_on)
+
+        def weighted(path: str, mix: Mix) -> Mix:
+            if path not in changes:
+                return mix
+            values = tuple(tuple(weights.get(name, 0.0) for name in mix.pipelines) for weights in changes[path])
+            return replace(mix, weights=Schedule(values, None))
+
+        return _with_mixes(graph, weighted) if changes else graph
 
     def now(self, path: str) -> NamedWeights:
         """Return the weights that hold now."""
@@ -127,9 +130,9 @@ class Mixes:
     def _find(self, name: object) -> tuple[str, str]:
         for path, weights in self.weights.items():
             for source in weights:
-                if name == (f"{path}/{source}" if path else source):
+                if name == _within(path, source):
                     return path, source
-        known = [f"{path}/{source}" if path else source for path, weights in self.weights.items() for source in weights]
+        known = [_within(path, source) for path, weights in self.weights.items() for source in weights]
         shown = ", ".join(known[:SHOWN]) + (", …" if len(known) > SHOWN else "")
         what = (
             f"there is no source {name!r}; there are {shown}"
@@ -148,30 +151,37 @@ class Mixes:
                 raise PipelineError(f"{where} stands before sharding_filter and cannot change during a run: {remedy}")
 
 
-def arranged(graph: Graph, records: Mapping[str, MixRecord], *, edited: bool, path: str = "") -> Graph:
+def arranged(graph: Graph, records: Mapping[str, MixRecord], *, edited: bool) -> Graph:
     """Return ``graph`` with the sources of its mixes in the order of a state's.
 
     ``edited``: sources that the state does not have come after them, and weights are those of the graph; otherwise they
     are left out, and weights are the state's. Raises: KeyError for a source that the graph does not have.
     """
 
-    def inner(name: str, branch: Graph) -> Graph:
-        return arranged(branch, records, edited=edited, path=f"{path}/{name}" if path else name)
-
-    first = with_branches(graph.stages[0], inner)
-    if isinstance(first, Mix) and (own := first.weights_now) is not None and path in records:
+    def arrange(path: str, mix: Mix) -> Mix:
+        if path not in records or (own := mix.weights_now) is None:
+            return mix
         weights: NamedWeights = records[path]["weights"]
-        first = first.with_weights({name: own[name] for name in {**weights, **own}} if edited else weights)
-    return type(graph)((first, *graph.stages[1:]))
+        return mix.with_weights({name: own[name] for name in {**weights, **own}} if edited else weights)
+
+    return _with_mixes(graph, arrange)
+
+
+def _with_mixes(graph: Graph, change: Callable[[str, Mix], Mix], path: str = "") -> Graph:
+    """Return ``graph`` with other mixes; ``change`` gets the path of each, too."""
+    first = with_branches(graph.stages[0], lambda name, branch: _with_mixes(branch, change, _within(path, name)))
+    return type(graph)((change(path, first) if isinstance(first, Mix) else first, *graph.stages[1:]))
 
 
 def _mixes(graph: Graph, path: str = "") -> Iterator[tuple[str, Mix, NamedWeights]]:
     """Yield the mixes whose weights can be changed, with the names that lead to them, and these weights."""
-    first = graph.stages[0] if graph.stages else None
-    if first is None:
-        return
-    if isinstance(first, Mix) and (weights := first.weights_now) is not None:
-        yield path, first, weights
-    for name, branch in branches_of(first).items():
-        if isinstance(branch, Graph):
-            yield from _mixes(branch, f"{path}/{name}" if path else name)
+    for first in graph.stages[:1]:
+        if isinstance(first, Mix) and (weights := first.weights_now) is not None:
+            yield path, first, weights
+        for name, branch in branches_of(first).items():
+            if isinstance(branch, Graph):
+                yield from _mixes(branch, _within(path, name))
+
+
+def _within(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name

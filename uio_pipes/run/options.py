@@ -12,12 +12,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.base.checks import require_whole
-from uio_pipes.base.errors import DataError, PipelineError, StateError
+from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
 from uio_pipes.base.older import Older
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Failures
-from uio_pipes.core.state_kinds import DAMAGED
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, stamp
@@ -56,6 +55,7 @@ class RunOptions:
     mixes: Mixes = field(default_factory=Mixes)
     mover: Mover | None = None
     left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
+    heard: tuple[Callable[[str], object], ...] = ()  # called with each report of a failure
     utterances: bool = False  # to give those of each batch, finished, instead of its tensors
     counted: int | None = None  # ranks for which steps are counted; None, these
     fleet: Fleet | None = None  # that the workers run in, instead of processes of this machine

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
@@ -24,12 +24,11 @@ from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Failures, Ledger, Tally
-from uio_pipes.core.lengths import Length, Measure, Pair, measure_of, names_of
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.roles import Flow, Op, Wrapped
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
-from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.stage import Node, Stage, Trait
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.batches.dynamic import Batch
@@ -211,7 +210,6 @@ def count_batches(
     epoch: int,
     calls: bool = True,
     ranks: int = 1,
-    changes: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[int]:
     """Return how many batches each lane gives in ``epoch`` if none fails. Only lists and indexes are read.
 
@@ -224,7 +222,7 @@ def count_batches(
     if not graph._skims:
         raise NotKnown("a node given to .through(…) stands after the batches")
     planned, tables = _by_plan(graph, strict=True, calls=calls), dict[Hashable, Any]()
-    made = [_lane(index, lanes, seed, epoch, 0, tables, ranks, changes) for index in range(lanes)]
+    made = [_lane(index, lanes, seed, epoch, 0, tables, ranks) for index in range(lanes)]
     nodes = [(planned.build(lane), lane.settings) for lane in made]
     return [sum(1 for item in items_of(*node) if not isinstance(item, list) or item) for node in nodes]
 
@@ -246,10 +244,9 @@ def _lane(
     pass_: int,
     tables: dict[Hashable, Any],
     ranks: int = 1,
-    changes: Mapping[str, Sequence[Any]] | None = None,
     before: int = 0,
 ) -> Lane:
-    mode, settings = Mode(skimming=True), Settings(changes, {"before": before}, index, lanes, ranks)
+    mode, settings = Mode(skimming=True), Settings({"before": before}, index, lanes, ranks)
     return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=mode, settings=settings)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from math import ceil
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import torch.distributed as dist
 from torch._C import _remove_worker_pids
@@ -129,34 +129,9 @@ def _callers(*modules: str) -> Iterator[Mapping[str, Any]]:
 
 WITHOUT_DATASET = (
     "a uio.Loader has no 'dataset' that could be begun again to pass over batches, as skip_first_batches of Accelerate "
-    "wants, which the Trainer calls when it resumes. Save loader.state_dict() with each checkpoint, load it before the "
-    "training goes on, and tell the Trainer ignore_data_skip=True (docs/trainers.md)"
+    "wants, which the Trainer calls when it resumes. Load what loader.state_dict() returned instead of passing over; "
+    "with Hugging Face's Trainer, uio.HFTrainerMixin saves and loads it (docs/trainers.md)"
 )
-
-
-def check_resumed(epoch: int, at: int, received: int) -> None:
-    """Look at who calls the caller: set_epoch(``epoch``) of a loader that has ``received`` so many batches of ``at``.
-
-    Raises: PipelineError if it is a Trainer that resumes in mid-epoch, and would begin the epoch again.
-    """
-    caller = sys._getframe(2)
-    if caller.f_globals.get("__name__") != "transformers.trainer":
-        return
-    wanted = ("self", "resume_from_checkpoint", "epochs_trained", "num_update_steps_per_epoch")
-    trainer, resumed, first, steps = (cast(Any, caller.f_locals.get(name)) for name in wanted)
-    if not resumed or not steps or epoch != first or not trainer.state.global_step % steps:
-        return
-    if trainer.args.ignore_data_skip and not received:
-        raise PipelineError(
-            f"the Trainer resumes at step {trainer.state.global_step}, in mid-epoch, and the loader stands at the "
-            "beginning of the epoch, which would be trained on again. Load the state that loader.state_dict() returned "
-            "when the checkpoint was saved, before trainer.train (docs/trainers.md)"
-        )
-    if epoch != at:
-        raise PipelineError(
-            f"the Trainer begins epoch {epoch}, and the loader's state is of epoch {at}: without the length of an "
-            "epoch the Trainer counts epochs anew when it resumes. Give the loader steps_per_epoch from the start"
-        )
 
 
 def check_continued(epoch: int) -> None:
@@ -172,5 +147,5 @@ def check_continued(epoch: int) -> None:
                 raise PipelineError(
                     f"the Trainer resumes in epoch {was} of a dataset without a length, counts epochs anew, and would "
                     "train again on batches that it had. Let the pipeline have one epoch without an end, by .repeat(), "
-                    "or give the Trainer a uio.Loader with steps_per_epoch (docs/trainers.md)"
+                    "or train on a uio.Loader with uio.HFTrainerMixin (docs/trainers.md)"
                 )

@@ -10,7 +10,7 @@ from typing import Any
 from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
-from uio_pipes.core.lengths import Pair
+from uio_pipes.core.realize import Pair
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.epoch_run import batch_at
 from uio_pipes.run.lane_runner import LaneRunner, RunSpec

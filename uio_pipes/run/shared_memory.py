@@ -140,7 +140,7 @@ class _Lease:
         return torch.from_numpy(held)
 
     def __del__(self) -> None:
-        if self._process == self._here():  # not in a process that was forked since
+        if self._process == self._here() and _ended is not None:  # not forked since, nor is the interpreter ending
             _ended.append((self.ring, self.slot))
             _release()
 

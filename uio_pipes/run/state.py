@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_weight
 from uio_pipes.base.errors import StateError
-from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.json_text import parse_json, whole
 from uio_pipes.base.urls import redact
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.schedule import are_settings as are_settings
-from uio_pipes.core.state_kinds import whole
 
 MixRecord = dict[str, Any]  # of a mix in a state: "weights" by source, and "journal"
 
@@ -60,26 +59,7 @@ _MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")
 
 # Checks of the values of fields
 
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-def _is_step(value: object) -> bool:
-    return type(value) is int and 0 <= value < 1 << 32
-
-
-def _is_range(value: object) -> bool:
-    """Return whether this is [start, stop, step] of a range of numbers that are still to come."""
-    return isinstance(value, list) and len(value) == 3 and all(map(_is_count, value)) and value[2] > 0
-
-
-def _are_stretches(value: object) -> bool:
-    """Return whether this is [first step, ranks] of each stretch, one after the other."""
-    if not isinstance(value, list) or not value or not all(isinstance(one, list) and len(one) == 2 for one in value):
-        return False
-    numbers = all(_is_step(first) and _is_step(ranks) and ranks for first, ranks in value)
-    return numbers and all(a[0] < b[0] for a, b in pairwise(value))
+_is_count, _is_step = whole().fits, whole(1 << 32).fits
 
 
 def _are_tuples(value: object, size: int) -> bool:
@@ -87,6 +67,19 @@ def _are_tuples(value: object, size: int) -> bool:
     if not isinstance(value, list) or not all(isinstance(one, list) and len(one) == size for one in value):
         return False
     return all(_is_count(n) for one in value for n in one)
+
+
+def _are_ranges(value: Any) -> bool:
+    """Return whether this is [start, stop, step] of each range of numbers that are still to come."""
+    return _are_tuples(value, 3) and all(step > 0 for _, _, step in value)
+
+
+def _are_stretches(value: Any) -> bool:
+    """Return whether this is [first step, ranks] of each stretch, one after the other."""
+    if not value or not _are_tuples(value, 2):
+        return False
+    numbers = all(_is_step(first) and _is_step(ranks) and ranks for first, ranks in value)
+    return numbers and all(a[0] < b[0] for a, b in pairwise(value))
 
 
 def _are_counts(value: object) -> bool:
@@ -108,7 +101,7 @@ def _is_state(value: object) -> bool:
 COUNT = {"fits": _is_step}
 FLAG = {"fits": lambda value: isinstance(value, bool)}
 LIST = {"fits": lambda value: isinstance(value, list)}
-RANGES = {"fits": lambda value: isinstance(value, list) and all(map(_is_range, value))}
+RANGES = {"fits": _are_ranges}
 PLACES = {"fits": lambda value: _are_tuples(value, 4), "optional": True}
 PAIRS = {"fits": lambda value: _are_tuples(value, 2), "optional": True}
 

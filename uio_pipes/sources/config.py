@@ -13,16 +13,17 @@ from uio_pipes.base.checks import is_number, is_weight, nearest, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.json_text import parse_yaml, place_of
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.schedule import by_step, changed, each_value
+from uio_pipes.core.schedule import by_step, each_value
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.conversations import from_conversations
+from uio_pipes.sources.corpora.source import from_corpus
 from uio_pipes.sources.kaldi.source import from_kaldi
 from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list
-from uio_pipes.sources.mixing import mix
+from uio_pipes.sources.mixing import mix, tempered
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.table.source import from_table
@@ -146,6 +147,7 @@ TYPES: dict[str, Callable[..., Pipeline]] = {
     start.__name__.removeprefix("from_"): start
     for start in (
         from_conversations,
+        from_corpus,
         from_indexed,
         from_jsonl,
         from_kaldi,
@@ -160,7 +162,12 @@ TYPES: dict[str, Callable[..., Pipeline]] = {
         from_text,
     )
 }
-_PARAMETERS = {name: inspect.signature(start).parameters for name, start in TYPES.items()}
+_SIGNATURES = {name: inspect.signature(start).parameters for name, start in TYPES.items()}
+_PARAMETERS = {
+    name: {key: parameter for key, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD}
+    for name, parameters in _SIGNATURES.items()
+}
+_OPEN = {name for name, parameters in _SIGNATURES.items() if len(parameters) > len(_PARAMETERS[name])}  # to more keys
 # A group hands options down, not what names data; ``text`` is a field, a member or a table, each in another source.
 _OPTIONS = {p.name for parameters in _PARAMETERS.values() for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
 _HANDED = frozenset(["stop", *_OPTIONS - {"text"}])
@@ -282,13 +289,13 @@ def _weights(sources: list[ConfigEntry], temperature: float) -> list[float]:
         if not all(map(is_weight, each_value(weight))):
             rule = "weight must be a number, 0 or more, or follow by_step, and all sources of a group have one"
             one.fail("weight", f"{rule}, not {one.values.get('weight')!r}")
-    return [changed(weight, lambda w: w if temperature == 1 or not w else w**temperature) for weight in weights]
+    return [tempered(weight, temperature) for weight in weights]
 
 
 def _source(entry: ConfigEntry, handed: Mapping[str, Handed], tags: Mapping[str, Any]) -> Pipeline:
     known = _PARAMETERS[entry.type]
     own = _given(entry)
-    for key in own.keys() - known.keys():
+    for key in own.keys() - known.keys() if entry.type not in _OPEN else ():
         if takers := [name for name, parameters in _PARAMETERS.items() if key in parameters and key not in _HANDED]:
             word = entry.word(key)
             entry.fail(key, f"the type {entry.type} has no {word!r}, which the type {' or '.join(takers)} takes")

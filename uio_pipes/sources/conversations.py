@@ -9,23 +9,22 @@ tags, or a list of parts.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import require, require_root
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.stage import NO_IDENTITY, OUTSIDE, verbatim
+from uio_pipes.core.stage import OUTSIDE, verbatim
 from uio_pipes.formats.lists.table import key_of
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.nemo.source import ListNemo, ManifestPaths, data_sets
-from uio_pipes.sources.nemo.table import ManifestGroup, Manifests, audio_file, cut
+from uio_pipes.sources.nemo.table import ManifestGroup, Manifests, cut
 
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 _BESIDE = ("audio", "audios", "sound", "speech", "ori_sound")  # names of a line's recordings; the first one counts
@@ -249,9 +248,8 @@ class ConversationTable(Manifests):
         tags: tuple[str, ...] = TAGS,
         root: str | None = None,
     ) -> None:
-        super().__init__(manifests, tars, access, names)
+        super().__init__(manifests, tars, access, names, root)
         self._tag = re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
-        self._root = root
 
     def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
         """Return the fields of a conversation. Raises: LeftOut ``skipme``, DataError."""
@@ -270,9 +268,6 @@ class ConversationTable(Manifests):
 
     def named(self, line: dict[str, Any], number: int) -> str:
         return key_of(line, self.place(number))
-
-    def beside(self, path: str, number: int) -> Any:
-        return super().beside(path, number) if self._root is None else audio_file(path, f"{self._root}/", self.access)
 
 
 def recordings_of(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -298,7 +293,6 @@ class ListConversations(ListNemo):
     name: ClassVar[str] = "list_conversations"
 
     tags: tuple[str, ...] = field(default=TAGS, metadata=verbatim("tags", OUTSIDE))
-    root: str | None = field(default=None, metadata=NO_IDENTITY)
 
     def table(self) -> ConversationTable:
         """Look through the files. Raises: ListError."""
@@ -363,8 +357,7 @@ def from_conversations(
     tags = (audio_tag,) if isinstance(audio_tag, str) else tuple(audio_tag)
     ok = bool(tags) and all(isinstance(tag, str) and tag for tag in tags)
     require(ok, "from_conversations", "audio_tag must be a tag, or several", audio_tag, 'as in audio_tag="<audio>"')
-    root = None if audio_root is None else os.fspath(audio_root)
     access = Access.of("from_conversations", storage_options, cache, cache_size)
-    names = names_of("from_conversations", fields)
-    listing = ListConversations(manifests, tars, shuffle, names, access, tags, root)
+    names, root = names_of("from_conversations", fields), require_root("from_conversations", audio_root)
+    listing = ListConversations(manifests, tars, shuffle, names, access, root, tags)
     return Pipeline((listing,)).sharding_filter().load_records()

@@ -24,15 +24,14 @@ from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.base.json_text import FLAG, SOMETHING, Kind, refused, whole
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Link
 from uio_pipes.core.items import Loaded
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import names, printed
-from uio_pipes.core.state_kinds import FLAG, SOMETHING, Kind, refused, whole
+from uio_pipes.core.stage import Node, names, printed
 from uio_pipes.formats.naming import UNDECODED, Renames, audio_of, check_rate, check_text, renamed
 from uio_pipes.pipeline import Pipeline
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from uio_pipes.base.checks import require
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.stages.reading.listing import ListFiles
+from uio_pipes.stages.reading.loading import ListFiles
 
 ListEntry = str | os.PathLike[str] | Mapping[str, object]
 

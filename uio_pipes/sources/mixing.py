@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uio_pipes.base.checks import is_weight, require
-from uio_pipes.core.schedule import BySteps, at_step, changed, steps_in
+from uio_pipes.base.checks import is_number, is_weight, require
+from uio_pipes.core.schedule import Schedule, changed
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.order.mix import Interleave, Mix
 from uio_pipes.stages.order.mix_node import Stop
@@ -15,7 +15,11 @@ Pipelines = Mapping[str, Pipeline] | Sequence[Pipeline]
 
 
 def mix(
-    pipelines: Pipelines, weights: Mapping[str, float] | Sequence[float] | None = None, *, stop: Stop = "all"
+    pipelines: Pipelines,
+    weights: Mapping[str, float] | Sequence[float] | None = None,
+    *,
+    stop: Stop = "all",
+    temperature: float = 1.0,
 ) -> Pipeline:
     """Start a pipeline from several others: each utterance comes from one of them, chosen at random.
 
@@ -34,12 +38,28 @@ def mix(
             utterance comes once. "first": with the first source that ends. "cycle": a source that has ended begins
             again until each has ended once. "endless": the same for ever; ``Loader(steps_per_epoch=…)`` cuts it
             into epochs. Default: "all".
+        temperature: t makes each weight w into w^t, as in a data file: with hours as weights, 0.5 lets small sources
+            come more often, and 0 all of them equally often. Default: 1.0.
 
     Raises:
         PipelineError: an argument breaks a rule, or the sources do not fit together.
     """
     named = _named("mix", pipelines)
-    return Pipeline((Mix(named, _weights(named, weights), stop),))
+    ok = is_number(temperature) and temperature >= 0
+    require(
+        ok,
+        "mix",
+        "temperature must be a number, 0 or more",
+        temperature,
+        "1 changes nothing, 0 makes all sources equal",
+    )
+    given = changed(_weights(named, weights), lambda of: tuple(tempered(weight, temperature) for weight in of))
+    return Pipeline((Mix(named, given, stop),))
+
+
+def tempered(weight: Any, temperature: float) -> Any:
+    """Return a weight, which may follow the step, by a temperature; one of 0 stays 0."""
+    return changed(weight, lambda w: w if temperature == 1 or not w else w**temperature)
 
 
 def interleave(pipelines: Pipelines, *, stop: Stop = "all") -> Pipeline:
@@ -70,14 +90,14 @@ def _named(stage: str, given: Pipelines) -> dict[str, Pipeline]:
 def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[float] | None) -> Any:
     if given is None:
         return (1.0,) * len(named)
-    if isinstance(given, BySteps):
+    if isinstance(given, Schedule):
         return changed(given, lambda weights: _weights(named, weights))
     if isinstance(given, Mapping):
         same = set(given) == set(named)
         require(same, "mix", "weights must name the sources", sorted(given), f"they are {sorted(named)}")
         given = [given[name] for name in named]
     ok = isinstance(given, Sequence) and len(given) == len(named)
-    for weights in [at_step(given, step) for step in steps_in(given)] if ok else ():
+    for weights in Schedule.of(given).values if ok else ():
         ok = ok and all(map(is_weight, weights)) and any(weights)
     require(
         ok,

@@ -30,7 +30,7 @@ from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
-from uio_pipes.stages.reading.listing import ListFiles
+from uio_pipes.stages.reading.loading import ListFiles
 
 TICKS = 16_000  # lengths are compared in samples at this rate
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from uio_pipes.base.errors import ListError, PipelineError
-from uio_pipes.tokenizers.base import BLANK, digest, import_extra
-from uio_pipes.tokenizers.symbols import NonLangSyms, SymbolTable, is_symbol
+from uio_pipes.tokenizers.base import BLANK, NonLangSyms, SymbolTable, digest, import_extra, is_symbol
 
 
 class HuggingFaceTokenizer:

@@ -1,6 +1,7 @@
 """Tables of audio within archives, as they were downloaded: at random, or in the order of the archives."""
 
 import json
+import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -211,6 +212,20 @@ def test_a_cut_archive_is_one_failure(tmp_path: Path) -> None:
     assert counts["truncated"] == 1
     assert len(found) + counts["no_audio"] == 300
     assert len(found) > 30
+
+
+def test_folders_before_a_member_of_several_rows_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "in" / "wav").mkdir(parents=True)
+    for number in range(3):
+        (tmp_path / "in" / "wav" / f"{number}.wav").write_bytes(tone(number, 1.0))
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        for number in range(3):
+            tar.add(tmp_path / "in" / "wav", "wav", recursive=False)
+            tar.add(tmp_path / "in" / "wav" / f"{number}.wav", f"wav/{number}.wav")
+    rows = [(f"{n}-{part}", f"wav/{n}.wav", "文", part / 4, part / 4 + 0.2) for n in range(3) for part in range(3)]
+    table = write_table(tmp_path / "t.tsv", [("id", "path", "text", "start", "end"), *rows])
+    names = {**NAMES, "start": "start", "end": "end"}
+    check_everywhere(uio.from_table(table, fields=names, archives="a.tar.gz").decode_audio().batch(1))
 
 
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tar", "a.zip"])

@@ -26,13 +26,16 @@ from uio_pipes.io.stream import StreamBytes, open_source
 _LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and of what follows it
 
 
+_SUFFIXES = (*ARCHIVES, ".zip")
+
+
 def is_zip(url: str) -> bool:
     return is_named(url.lower(), ".zip")
 
 
 def is_archive(url: str) -> bool:
     """Return whether the name is that of an archive; a file of another name is its own only member."""
-    return is_named(url.lower(), (*ARCHIVES, ".zip"))
+    return is_named(url.lower(), _SUFFIXES)
 
 
 def is_reachable(url: str) -> bool:

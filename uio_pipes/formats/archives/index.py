@@ -67,6 +67,11 @@ class MemberIndex:
             begin = end
 
     @property
+    def size(self) -> int:
+        """Bytes of the file of the index."""
+        return self.windows_at + WINDOW * int(np.count_nonzero(self.columns["bits"] != FRAME))
+
+    @property
     def seekable(self) -> bool:
         """Whether the members can be read in any order."""
         return not self.shard.compression or bool(len(self.columns["content"]))

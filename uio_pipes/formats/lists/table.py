@@ -20,19 +20,20 @@ from braceexpand import braceexpand
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named, name_of, path_of, redact, unsigned
+from uio_pipes.formats.lacking import named_otherwise
 from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
 from uio_pipes.formats.naming import LOOKED_AT, TEXTLESS, FieldNames, Renames, check_asked, pairs_of, renamed
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.opening import beside, is_local
 from uio_pipes.io.transport import failure, filesystem
 
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
 
 def parse(text: str, place: str, names: Renames = None, needs_text: bool = True) -> dict[str, Any]:
-    """Return the fields of one line. ``place``: its list and line number, for messages; ``names``: as it has them;
-    ``needs_text``: False if it may have no ``txt``.
+    """Return the fields of one line. ``place``: its list and line number, for messages, and for relative paths;
+    ``names``: as it has them; ``needs_text``: False if it may have no ``txt``.
 
     Raises:
         ListError: the line is not a JSON object at all (another kind of list).
@@ -45,9 +46,13 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
             if reason != "missing_text" or needs_text:
                 asked = [dict(pairs_of(names)).get(n, n) for n in needed]
                 remedy = f"; {TEXTLESS}" if reason == "missing_text" else ""
-                raise DataError(reason, f"the line has no {' or '.join(asked)}{remedy}", url=place, member=key)
+                lacks = f"the line has no {' or '.join(asked)}: {named_otherwise(needed[0], fields)}{remedy}"
+                raise DataError(reason, lacks, url=place, member=key)
             fields.pop("txt", None)
     check_segment(fields, place, key)
+    for name in ("wav", "feat"):
+        if isinstance(path := fields.get(name), str):
+            fields[name] = beside(path, place.rpartition(", line ")[0])
     return fields
 
 
@@ -150,7 +155,7 @@ class ItemTable(Parts):
 
     def __getitem__(self, number: int) -> str:
         part, within = self.find(number)
-        return part[within]
+        return found_by(part[within], part.name) if isinstance(part, Lines) else part[within]
 
     def place(self, number: int) -> str:
         """Return the place of an item for messages: ``data.list, line 7``."""
@@ -213,6 +218,14 @@ class ItemTable(Parts):
         if not len(lines):
             raise ListError(f"{lines.what} {name} is empty: it holds {lines.empty}")
         self._parts.append(lines)
+
+
+def found_by(line: str, listed: str) -> str:
+    """Return the line of the list ``listed`` with the path where its file is: see :func:`beside`. Others stay."""
+    folder, _, pairs = line.rpartition(" ")
+    if folder and line[0] != "{" and not {".", "/"} & set(pairs):  # of a TouchDataset: FOLDER audio+metainfo
+        return f"{beside(folder, listed)} {pairs}"
+    return beside(line, listed)
 
 
 @lru_cache(maxsize=256)

@@ -22,7 +22,6 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import open_source
 from uio_pipes.prep.common import meant, near
-from uio_pipes.prep.corpora import named_corpus
 from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
 from uio_pipes.sources.nemo.table import expanded
 from uio_pipes.sources.parquet.table import SUFFIXES
@@ -81,12 +80,22 @@ TEXT, PAIRS, CONVERSATIONS = "lines of text", "text files side by side", "conver
 _CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
 _NAME = re.compile(r'"([^"\\]+)" ?:')
 _OF_NEMO = frozenset(["audio_filepath", "audio_filename", "audio_file"])
+_CORPUS = re.compile(r"[^/\\:]*\w[^:]*:(?!//)")
 GivenNames = Mapping[str, str] | None
+
+
+def names_corpus(path: str) -> bool:
+    """Return whether this is a corpus in a folder, as ``librispeech:FOLDER``."""
+    if not _CORPUS.match(path):
+        return False
+    from uio_pipes.prep.corpora import named_corpus  # only here: its sources need torch
+
+    return named_corpus(path) is not None
 
 
 def reads_records(path: str, fields: GivenNames = None) -> bool:
     """Return whether this is a folder, or a file of utterances that has no lines of WeNet's."""
-    if os.path.isdir(path) or named_corpus(path) is not None or is_named(path, (*SUFFIXES, SCP, ".yaml", ".yml")):
+    if os.path.isdir(path) or names_corpus(path) or is_named(path, (*SUFFIXES, SCP, ".yaml", ".yml")):
         return True
     if path.startswith("{"):
         return not is_line(path, fields)

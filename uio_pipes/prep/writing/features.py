@@ -30,7 +30,7 @@ from uio_pipes.prep.writing.cutting import Audio, CutResult, Dtype, Failure, in_
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, parse_pointer, points_at_features
 from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
-from uio_pipes.stages.audio.speed import Resample
+from uio_pipes.stages.audio.effects import Resample
 from uio_pipes.wenet import STEPS, apply_steps, read_conf
 
 STAGES = {"decode_audio", "resample", "fbank", "mfcc", "log_mel_spectrogram"}

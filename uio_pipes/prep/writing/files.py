@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,25 +60,6 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a text file without line ends and blank lines."""
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
-class Busy(Exception):
-    """Another process is at work in the folder."""
-
-
-def taken(descriptor: int, patience: float = 0.0) -> bool:
-    """Lock an open file for this process alone; return False if another one still holds it after ``patience`` seconds.
-    (A process killed a moment ago may outlive its parent a little.)"""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.1)
-        else:
-            return True
 
 
 class Folder:

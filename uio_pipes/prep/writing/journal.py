@@ -21,9 +21,10 @@ from typing import Any, TextIO
 from zlib import crc32
 
 from uio_pipes.base.errors import UioError
+from uio_pipes.base.processes import taken
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
 from uio_pipes.prep.placement import Split
-from uio_pipes.prep.writing.files import Folder, taken, write_to
+from uio_pipes.prep.writing.files import Folder, write_to
 
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"

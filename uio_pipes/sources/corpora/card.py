@@ -47,15 +47,6 @@ class Layout:
         """All paths that are read, with placeholders."""
         return list(dict.fromkeys(_paths(self.arguments, within=True)))
 
-    def filled(
-        self, choices: Sequence[Chosen], fields: Mapping[str, str], at: Callable[[str], str], root: str
-    ) -> dict[str, Any]:
-        """Return the arguments for what is chosen. ``fields``: those of the corpus, which the layout's complete;
-        ``at``: returns the place of a path, or of a glob below ``root``."""
-        arguments = {**self.arguments, "fields": {**fields, **self.arguments.get("fields", {})}}
-        places = {name: at for name in _PLACES} | {"root": lambda path: inside(root, path) if path else root}
-        return {name: _filled(value, choices, places.get(name)) for name, value in arguments.items()}
-
 
 @dataclass(frozen=True)
 class Corpus:
@@ -70,11 +61,11 @@ class Corpus:
             placeholders.
         train: the parts that are read if none is named, as far as they are there.
         layouts: forms that it lies in; the first one that is there is read.
-        fields: what utterances have, as ``fields`` of the function that reads them. Default: none but those of layouts.
+        fields: what utterances have, as ``fields`` of the function that reads them. Default: {}, those of layouts.
         options: further choices, by the names of placeholders: the values that there are, or names of values; the first
             is the default. An empty list stands for whatever is there, all of which is read if nothing is chosen.
-            Default: none.
-        columns: other columns that ``fields`` may ask for. Default: none.
+            Default: {}, none.
+        columns: other columns that ``fields`` may ask for. Default: (), none.
         notes: what is peculiar, and under which reasons it is counted. Default: "".
         nested: whether parts for training are parts of one another: only the first one that is there is then read.
             Default: False.
@@ -104,21 +95,36 @@ class Corpus:
         require(ok, "Corpus", "layouts must be uio.Layout(…), at least one", layouts, "describe how it lies there")
         known = bool(self.parts) and bool(self.train) and all(part in self.parts for part in self.train)
         require(known, "Corpus", f"train must be some of the parts ({', '.join(self.parts)})", self.train, "name one")
-        names = {"part", *self.options, *(name for part in self.parts for name in self.choice(part))}
+        names = {"part", *self.options, *(name for part in self.parts for name in chosen(self, part))}
         for layout in layouts:
             unknown = [name for name in _PLACEHOLDER.findall(" ".join(layout.sought)) if name not in names]
             rule = f"placeholders must be {', '.join(sorted(names))}"
             require(not unknown, "Corpus", rule, unknown, "name others in `options`")
 
-    def choice(self, part: str) -> Chosen:
-        """Return what placeholders stand for in a part."""
-        value = self.parts[part]
-        return {"part": value} if isinstance(value, str) else value
 
-    def option(self, name: str, value: str) -> str:
-        """Return what the placeholder of an option stands for."""
-        values = self.options[name]
-        return values[value] if isinstance(values, Mapping) else value
+def chosen(corpus: Corpus, part: str) -> Chosen:
+    """Return what placeholders stand for in a part."""
+    value = corpus.parts[part]
+    return {"part": value} if isinstance(value, str) else value
+
+
+def option(corpus: Corpus, name: str, value: str) -> str:
+    """Return what the placeholder of an option stands for."""
+    values = corpus.options[name]
+    return values[value] if isinstance(values, Mapping) else value
+
+
+def filled(
+    layout: Layout, choices: Sequence[Chosen], fields: Mapping[str, str], at: Callable[[str], str], root: str
+) -> dict[str, Any]:
+    """Return the arguments of a layout for what is chosen.
+
+    ``fields``: those of the corpus, which the layout's complete; ``at``: returns the place of a path, or of a glob
+    below ``root``.
+    """
+    arguments = {**layout.arguments, "fields": {**fields, **layout.arguments.get("fields", {})}}
+    places = dict.fromkeys(_PLACES, at) | {"root": lambda path: inside(root, path) if path else root}
+    return {name: _filled(value, choices, places.get(name)) for name, value in arguments.items()}
 
 
 def _paths(value: Any, within: bool = False, place: bool = False) -> Iterator[str]:

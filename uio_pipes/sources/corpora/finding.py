@@ -14,7 +14,7 @@ from uio_pipes.base.urls import folder_of, inside, name_of, redact
 from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
-from uio_pipes.sources.corpora.card import Chosen, Corpus, Layout, fill
+from uio_pipes.sources.corpora.card import Chosen, Corpus, Layout, chosen, fill, filled, option
 
 Wanted = Mapping[str, Sequence[str]]  # what is chosen, by "part" or the name of an option
 
@@ -46,10 +46,18 @@ class There(NamedTuple):
 
         return self._replace(choices={part: [one for one in self.choices[part] if fits(one)] for part in parts})
 
+    def archives(self) -> list[str]:
+        """Return the globs of the archives that are read; ``{…}`` in them is filled in by rows."""
+        if self.layout.there is not None:
+            choices = [one for several in self.choices.values() for one in several]
+            return list(dict.fromkeys(self.at(fill(self.layout.there, choice)) for choice in choices))
+        named = self.arguments({}).get("archives", ())
+        return [named] if isinstance(named, str) else list(named)
+
     def arguments(self, fields: Mapping[str, str]) -> dict[str, Any]:
         """Return the arguments that read all of it. ``fields``: those of the corpus."""
         choices = [one for several in self.choices.values() for one in several]
-        return self.layout.filled(choices, fields, self.at, self.folder)
+        return filled(self.layout, choices, fields, self.at, self.folder)
 
 
 def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
@@ -67,9 +75,9 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
         some = [part for part in parts or corpus.train if part in there.choices]
         if some and (parts is None or len(some) == len(parts)):
             some = some[:1] if corpus.nested and parts is None else some
-            chosen = there.only(some, wanted, corpus)
-            if all(chosen.choices.values()):
-                return chosen
+            wholly = there.only(some, wanted, corpus)
+            if all(wholly.choices.values()):
+                return wholly
     raise ListError(_missing(corpus, folder, wanted, several) if several else _nothing(corpus, folder))
 
 
@@ -112,7 +120,7 @@ def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wante
     fixed = {name: values for name, values in given.items() if values}
     for values in product(*fixed.values()):
         named = zip(fixed, values, strict=True)
-        choice = {**corpus.choice(part), **{name: corpus.option(name, value) for name, value in named}}
+        choice = {**chosen(corpus, part), **{name: option(corpus, name, value) for name, value in named}}
         first, *others = layout.sought
         path = fill(first, choice)
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]

@@ -27,7 +27,7 @@ CORPORA: Mapping[str, Corpus] = {
 
 
 def from_corpus(
-    name: str | Corpus,
+    corpus: str | Corpus,
     folder: AnyPath,
     *,
     part: str | Sequence[str] | None = None,
@@ -46,7 +46,7 @@ def from_corpus(
     ``duration``. The folder is looked at when the pipeline is described, for its layout and its parts.
 
     Args:
-        name: the corpus, as "librispeech", or a card of your own, :class:`Corpus`.
+        corpus: its name, as "librispeech", or a card of your own, :class:`Corpus`.
         folder: path or URL of the folder that the corpus is in.
         part: the part(s) to read, as "train-clean-100". Default: None, all parts for training that are there.
         fields: further fields, or others than the card's, each an expression over the corpus's own columns:
@@ -66,9 +66,9 @@ def from_corpus(
     """
     access = Access.of(_NAME, storage_options, cache, cache_size)
     given = options if part is None else {"part": part, **options}
-    there = locate(name, folder, {key: _several(key, value) for key, value in given.items()}, access)
+    there = locate(corpus, folder, {key: _several(key, value) for key, value in given.items()}, access)
     return reading(
-        card_of(name), there, fields, shuffle=shuffle, stream=stream, storage_options=storage_options, cache=cache,
+        card_of(corpus), there, fields, shuffle=shuffle, stream=stream, storage_options=storage_options, cache=cache,
         cache_size=cache_size,
     )  # fmt: skip
 
@@ -77,7 +77,9 @@ def card_of(name: str | Corpus) -> Corpus:
     """Return the card of a corpus. Raises: PipelineError, naming the corpora that there are."""
     if isinstance(name, Corpus):
         return name
-    require(isinstance(name, str), _NAME, "name must be that of a corpus, or a uio.Corpus", name, "as in 'librispeech'")
+    require(
+        isinstance(name, str), _NAME, "corpus must be the name of one, or a uio.Corpus", name, "as in 'librispeech'"
+    )
     if name not in CORPORA:
         near = nearest(name.lower(), CORPORA)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(CORPORA)}."

@@ -13,16 +13,14 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, ListError, StateError
-from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.json_text import OBJECT, Kind, listed, parse_json, whole
 from uio_pipes.base.urls import AnyPath, inside, name_of, unsigned
 from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.items import Item, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import NO_IDENTITY, added
-from uio_pipes.core.state_kinds import OBJECT, Kind, listed, whole
+from uio_pipes.core.stage import NO_IDENTITY, Node, added
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import stamp

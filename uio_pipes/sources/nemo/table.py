@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.urls import inside, name_of, redact, unsigned
+from uio_pipes.base.urls import name_of, redact, unsigned
 from uio_pipes.formats.archives.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import JsonRecords, as_seconds, check_segment, expand, numbers_as_text
@@ -202,7 +202,7 @@ class Manifests(JsonRecords):
 
     def beside(self, path: str, number: int) -> Any:
         """Return the file that a row names, which is not looked for yet."""
-        start = self._manifest(number) if self._root is None else inside(self._root, "manifest.json")
+        start = self._manifest(number) if self._root is None else f"{self._root}/"
         return audio_file(path, start, self.access)
 
     def recording(self, row: dict[str, Any], path: str, number: int) -> Any:

@@ -13,10 +13,9 @@ from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Source, SourceNode
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
+from uio_pipes.core.stage import NO_IDENTITY, Node, names, verbatim
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline

@@ -40,11 +40,11 @@ def _located(name: str, folders: list[str]) -> str:
     if "://" in name or name.startswith(("/", "~")):
         return os.path.expanduser(name)
     paths = [inside(folder, name) for folder in folders]
-    there = (path for path in paths if is_local(path) is None or _there(path))
+    there = (path for path in paths if is_local(path) is None or files_named(path))
     return next(there, paths[0])
 
 
-def _there(path: str) -> list[str]:
+def files_named(path: str) -> list[str]:
     """Return the local files that the name of archives stands for, with anything in place of what rows fill in."""
     pattern = _FILLED.sub("*", path) if is_template(path) else path
     return [path] if os.path.exists(path) else glob.glob(pattern, recursive=True)
@@ -52,7 +52,7 @@ def _there(path: str) -> list[str]:
 
 def streams(names: Sequence[str], root: str | None, table: str) -> bool:
     """Return whether archives must be read in their order, as far as that shows without asking a server."""
-    return any(not all(map(is_reachable, _there(name) or [name])) for name in located(names, root, table))
+    return any(not all(map(is_reachable, files_named(name) or [name])) for name in located(names, root, table))
 
 
 class NamesInRows:
@@ -190,7 +190,7 @@ class ArchiveTable:
     def rows_of(self, member: str, archive: int) -> list[int]:
         """Return the numbers of the rows that name this member of an archive."""
         homes, row = self._index.homes, self.records.rows.row
-        found = (number for number in map(int, self._index.rows.find(member)) if homes[number] in (archive, -1))
+        found = (number for number in self._index.rows.find(member) if homes[number] in (archive, -1))
         return [number for number in found if self._names.member(row(number)) == member]
 
     def rows_in(self, archive: int) -> npt.NDArray[np.int64]:

@@ -14,10 +14,9 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.items import File, Record
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Source, SourceNode
 from uio_pipes.core.sample import Origin
-from uio_pipes.core.stage import NO_IDENTITY, Trait, added, verbatim
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, verbatim
 from uio_pipes.formats.archives.directory import Archives, is_template
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import FieldNames
@@ -38,7 +37,7 @@ class ListTable(Source):
     """The rows of tables. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_table"
-    reasons: ClassVar[frozenset[str]] = frozenset(["not_kept", "dropped"])
+    reasons: ClassVar[frozenset[str]] = frozenset(["no_row", "not_kept", "dropped"])
 
     tables: tuple[Described, ...] = field(metadata=NO_IDENTITY)
     fields: FieldNames | None = field(default=None, metadata=verbatim("fields"))

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from uio_pipes.base.errors import DataError, StateError
+from uio_pipes.base.json_text import OBJECT, TEXT, Kind, listed, whole
 from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.core.buffer import changed, check_stamp, reopening, taken
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import NO_IDENTITY, Trait
-from uio_pipes.core.state_kinds import OBJECT, TEXT, Kind, listed, whole
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait
 from uio_pipes.formats.archives.archive import is_hidden
 from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.archives.reading import ArchiveReader, MemberStart, Passed, open_reader
@@ -134,7 +133,7 @@ class _JoinNode(Node):
             raise
         self.lane.ledger.fine(self.stage.name)
         origin = Origin(item, offset, sub, pass_, source)
-        return self.loaded.sample(fields, origin, self.table.records.place(number))
+        return self.loaded.sample(fields, origin, self.file.url)
 
     def _failed(self, error: DataError) -> None:
         if self.file is not None:

@@ -17,9 +17,8 @@ from uio_pipes.base.checks import check_names, require, require_paths
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Source
-from uio_pipes.core.stage import NO_IDENTITY, Trait, added, names
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.naming import Renames, names_of
 from uio_pipes.formats.touchdataset import IndexedFile

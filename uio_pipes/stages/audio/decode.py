@@ -21,6 +21,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
+from uio_pipes.formats.lacking import named_otherwise
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_file
@@ -74,8 +75,8 @@ class DecodeAudio(OfStream):
         wav = fields.get("wav")
         if wav is None:
             instead = ", but features: leave out what makes them from audio" if "feat" in fields else ""
-            there = ", ".join(map(str, fields))
-            raise DataError("missing_audio", f"the utterance has no audio to decode{instead} (its fields: {there})")
+            there = named_otherwise("wav", fields)
+            raise DataError("missing_audio", f"the utterance has no audio to decode{instead}: {there}")
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, self.channel)
             return

@@ -13,12 +13,11 @@ import numpy as np
 
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.json_text import Kind, listed, whole
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.lengths import FRAMES_AND_TOKENS, Length, Pair, names_of
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import FRAMES_AND_TOKENS, Length, Pair, names_of
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import added
-from uio_pipes.core.state_kinds import Kind, listed, whole
+from uio_pipes.core.stage import Node, added
 from uio_pipes.stages.batches.buckets import (
     RISING,
     Buckets,

@@ -14,11 +14,10 @@ import numpy.typing as npt
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import pick
-from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.json_text import Kind, parse_json, whole
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.state_kinds import Kind, whole
+from uio_pipes.core.stage import Node
 from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PairBudget, PartialBatch, PartialPairs
 
 CANDIDATES = 400  # lengths at which a bucket may end

@@ -18,11 +18,10 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.lengths import Length, Pair, check_measure
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Length, Pair, check_measure
 from uio_pipes.core.roles import Flow, have_features
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Node, Stage
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from typing import ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.core.capabilities import FollowsSteps, MakesBatches
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.lengths import Length
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Length
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import added
+from uio_pipes.core.stage import Node, added
 from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PartialBatch
 
 

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
+
+import numpy as np
+import torch
 
 from uio_pipes.base.checks import check_names, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.lengths import Length, check_measure, measure_of
-from uio_pipes.core.node import Node, name_node
+from uio_pipes.core.realize import Length, check_measure, measure_of, realize
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Trait
-from uio_pipes.stages.batches.pack_batch import LAYOUTS, MADE, PackedRows, RowsNode
+from uio_pipes.core.stage import Node, Trait, name_node
+from uio_pipes.stages.batches.rows import audio_of, check_kept, joined, numbers_of, odd_ones, places_of
 from uio_pipes.stages.utterances.flat_map import Expanding
 
+LAYOUTS = ("segments", "touchnet")
+_OF_ROWS = ("tokens", "labels", "position_ids", "segment_ids", "cu_seqlens", "max_seqlen", "input_ids", "sentence_lens")
+MADE = frozenset([*_OF_ROWS, "keys", "feats", "pcm", "wav", "feat", "label"])  # names that ``keep`` cannot have
 OVERFLOWS = ("drop", "split", "alone")
 
 
@@ -221,3 +226,130 @@ class SplitNode(Expanding):
                 if hasattr(value, "__len__") and len(value) == len(tokens):
                     part.fields[name] = value[first : first + self.most]
             yield part
+
+
+# The batch: here everything deferred is computed
+
+
+class PackedRows(list[Sample]):
+    """The utterances of a batch, row after row. ``ends``: how many there are up to the end of each row."""
+
+    def __init__(self, rows: Iterable[list[Sample]]) -> None:
+        super().__init__()
+        self.ends: list[int] = []
+        for row in rows:
+            self.extend(row)
+            self.ends.append(len(self))
+
+
+class RowsNode(Node):
+    """Makes the tensors of rows."""
+
+    def __init__(self, source: Node, lane: Lane, stage: Pack) -> None:
+        super().__init__(source)
+        self.lane, self.stage = lane, stage
+        self.measured = measure_of(stage.sized_by)
+
+    def next(self) -> Any:
+        rows: PackedRows = self.source.next()
+        if self.lane.mode.skimming:
+            return rows
+        copies = [sample.copy() for sample in rows]  # because a node of the user's may give the same samples again
+        planned = {id(sample): self.measured(sample) for sample in copies}
+        row_of = {id(sample): bisect_right(rows.ends, i) for i, sample in enumerate(copies)}
+        batch = _GrowingRows(self.stage, len(rows.ends), max(self.stage.max_tokens, *planned.values()))
+        realized = list(realize(copies, self.lane, read=self.stage.keep))
+        made = [sample for sample, _ in realized]
+        odd = odd_ones(made, self.lane, self.stage.name)
+        frames, sizes = [], []
+        for sample, length in (one for i, one in enumerate(realized) if i not in odd):
+            try:
+                size = self.measured(sample.finished())
+                batch.add(sample, row_of[id(sample)], size, planned[id(sample)])
+            except DataError as error:
+                self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)
+            else:
+                frames.append(length)
+                sizes.append(size)
+        self.lane.ledger.delivered(frames, sizes, padded=0, padded_tokens=batch.tokens.size)
+        return batch.made() if sizes else {}
+
+
+class _GrowingRows:
+    """Rows to which the parts of a batch are added one after the other."""
+
+    def __init__(self, stage: Pack, rows: int, width: int) -> None:
+        self.stage, self.width = stage, width
+        self.tokens = np.full((rows, width), stage.pad, np.int64)
+        self.labels = np.full((rows, width), stage.ignore, np.int64)
+        self.positions, self.segments = (np.zeros((rows, width), np.int64) for _ in range(2))
+        self.filled = [0] * rows
+        self.bounds: list[list[int]] = [[] for _ in range(rows)]  # where parts end, in each row
+        self.parts: list[tuple[Sample, int, int]] = []  # the utterance, first place, places that are not tokens
+
+    def add(self, sample: Sample, row: int, size: int, planned: int) -> None:
+        """Add a part of ``size`` places, of which it was planned that there are ``planned``. Raises: DataError."""
+        tokens = numbers_of(sample.fields, "label") if "label" in sample.fields else np.empty(0, np.int64)
+        if size > planned or len(tokens) > size:
+            raise DataError(
+                "length_mismatch", f"it has {size} places with {len(tokens)} tokens, planned were {planned}"
+            )
+        labels = numbers_of(sample.fields, "labels") if "labels" in sample.fields else tokens
+        if len(labels) != len(tokens):
+            raise DataError("length_mismatch", f"it has {len(labels)} labels and {len(tokens)} tokens")
+        first, end = self.filled[row], self.filled[row] + size
+        text = end - len(tokens)
+        self.tokens[row, text:end], self.labels[row, text:end] = tokens, labels
+        self.positions[row, first:end] = np.arange(size)
+        self.bounds[row].append(end)
+        self.segments[row, first:end] = len(self.bounds[row])
+        self.filled[row] = end
+        self.parts.append((sample, row * self.width + first, text - first))
+
+    def made(self) -> dict[str, Any]:
+        """Return the batch (see :class:`Pack`)."""
+        order = sorted(range(len(self.parts)), key=lambda i: self.parts[i][1])
+        parts = [self.parts[i] for i in order]
+        samples = [sample for sample, _, _ in parts]
+        batch: dict[str, Any] = {"keys": [sample.key for sample in samples]}
+        batch |= self._segments() if self.stage.layout == LAYOUTS[0] else self._touchnet()
+        for of in dict.fromkeys(["", *(of for sample in samples for of in sample.chain.named)]):
+            if found := audio_of(samples, of):
+                name, lengths = (f"{of}_{found[0]}" if of else found[0]), found[2]
+                batch |= {name: found[1], f"{name}_lengths": torch.tensor(lengths, dtype=torch.int32)}
+                if not of or any(f"{of}_places" in sample.fields for sample in samples):
+                    batch[f"{name}_places"] = places_of(parts, of, len(lengths))
+            if of and any(f"{of}_label" in sample.fields for sample in samples):
+                batch |= joined(f"{of}_target", [sample.fields.get(f"{of}_label", []) for sample in samples])
+        for name in self.stage.keep:
+            kept = joined(name, [sample.fields.get(name) for sample in samples])
+            check_kept(self.stage.name, name, batch, kept)
+            batch |= kept
+        return batch
+
+    def _segments(self) -> dict[str, Any]:
+        ends = [0]
+        for row, bounds in enumerate(self.bounds):
+            ends += [row * self.width + end for end in bounds]
+            if ends[-1] < (row + 1) * self.width:
+                ends.append((row + 1) * self.width)
+        return {
+            "tokens": torch.from_numpy(self.tokens),
+            "labels": torch.from_numpy(self.labels),
+            "position_ids": torch.from_numpy(self.positions),
+            "segment_ids": torch.from_numpy(self.segments),
+            "cu_seqlens": torch.tensor(ends, dtype=torch.int32),
+            "max_seqlen": int(np.diff(ends).max()),
+        }
+
+    def _touchnet(self) -> dict[str, Any]:
+        lens = np.zeros_like(self.tokens)
+        for row, bounds in enumerate(self.bounds):
+            for first, end in zip([0, *bounds], bounds, strict=False):
+                lens[row, first:end] = end - first
+        return {
+            "input_ids": torch.from_numpy(self.tokens),
+            "labels": torch.from_numpy(self.labels),
+            "position_ids": torch.from_numpy(self.positions),
+            "sentence_lens": torch.from_numpy(lens),
+        }

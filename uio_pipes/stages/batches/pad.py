@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,17 +13,21 @@ from uio_pipes.base.checks import check_names, is_whole, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.realize import realize
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Trait, added
+from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.stage import Node, Trait, added
+from uio_pipes.stages.batches.outputs import Outputs, check_outputs
 from uio_pipes.stages.batches.rows import LAYOUTS, PADDED, PaddedRows, check_kept, odd_ones, together
 
 IGNORE = -1  # WeNet's padding of targets
 NO_LOSS = -100  # torch's, in the field ``labels`` of conversations
 _OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
 _MADE = frozenset([*_OF_BATCH, "wav", "feat", "label", "speaker"])  # names that ``keep`` cannot have
+
+ORIGIN = "__origin__"  # a field to keep that every utterance has: where it is in the list
+LONGEST, KEPT = ORDERS = "longest", "kept"
+_OF_COLLATE = ("collate", "order")
 
 Collate = Callable[[list[Sample]], dict[str, Any]]
 
@@ -54,6 +58,16 @@ class Pad(Flow):
         layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
         collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
             first. Default: None.
+        value: what features are padded with; or a mapping with the padding of any outputs, such as
+            ``{"feats": -11.5, "target": -100}``. Default: 0.0, and for other outputs as said above.
+        mask: whether to have ``feats_mask``, ``pcm_mask``, ``target_mask``, … (B, T) bool, true where there is no
+            padding. Default: False.
+        names: new names of outputs, by those above, and None for outputs to leave out, as in
+            ``{"feats": "input_features", "target": "labels", "keys": None}``. Default: None, all as above.
+        order: "longest" utterance first, or "kept", as they came. Default: "longest".
+        lengths: type of all lengths, "int32" or "int64". Default: "int32".
+        transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them.
+            Default: False.
     """
 
     name: ClassVar[str] = "pad"
@@ -66,20 +80,34 @@ class Pad(Flow):
     keep: Sequence[str] = added(())
     layout: str = added(PADDED)
     collate: Collate | None = added(None)
+    value: float | Mapping[str, float] = added(0.0, hash=False)
+    mask: bool = added(False)
+    names: Mapping[str, str | None] | None = added(None, hash=False)
+    order: str = added(LONGEST)
+    lengths: str = added("int32")
+    transpose: bool = added(False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.keep != ():
             check_names(self.name, "keep", self.keep)
+            object.__setattr__(self, "keep", tuple(self.keep))
         rule = "keep must name other fields than those that the batch has anyway"
         require(_MADE.isdisjoint(self.keep), self.name, rule, self.keep, 'try ["txt"]')
         require(self.layout in LAYOUTS, self.name, f"layout must be one of {LAYOUTS}", self.layout, "see help")
         ok = self.collate is None or callable(self.collate)
         require(ok, self.name, "collate must be a function of a list of utterances", self.collate, "give a function")
-        others = (self.pcm, self.keep, self.layout) != (False, (), PADDED)
-        rule = "collate makes the whole batch, so that pcm, keep and layout do nothing"
+        require(self.order in ORDERS, self.name, f"order must be one of {ORDERS}", self.order, "see help")
+        check_outputs(self.name, self.value, self.names, self.lengths)
+        padded = self.layout == PADDED or not (self.mask or self.transpose)
+        require(padded, self.name, 'mask and transpose are of layout="padded"', self.layout, "leave them out")
+        others = [f.name for f in fields(self) if f.name not in _OF_COLLATE and getattr(self, f.name) != f.default]
+        rule = f"collate makes the whole batch, so that {', '.join(others)} would do nothing"
         require(self.collate is None or not others, self.name, rule, self.collate, "leave these out")
-        object.__setattr__(self, "keep", tuple(self.keep))
+
+    @property
+    def outputs(self) -> Outputs:
+        return Outputs(self.value, self.mask, self.names, self.lengths, self.transpose)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _PadNode(source, lane, self)
@@ -98,7 +126,12 @@ class _PadNode(Node):
         chains = {id(sample.chain): sample.chain for sample in samples}.values()  # of the sources of a mix
         batch = _Batch(len(samples), self.stage, list(dict.fromkeys(of for chain in chains for of in chain.named)))
         # Copies, because a node of the user's may give the same samples again.
-        copies = [sample.copy() for sample in sorted(samples, key=_planned, reverse=True)]
+        copies = [sample.copy() for sample in samples]
+        places = {id(sample): place for place, sample in enumerate(copies)} if self.stage.order == KEPT else {}
+        copies.sort(key=_planned, reverse=True)
+        if ORIGIN in self.stage.keep:
+            for sample in copies:
+                sample.fields[ORIGIN] = _order(sample.origin)
         made: list[tuple[Sample, int]] = []
         labels: list[int] = []
         for sample, length in realize(copies, self.lane, whole=collate is not None, read=self.stage.keep):
@@ -110,8 +143,10 @@ class _PadNode(Node):
         odd = odd_ones([sample for sample, _ in made], self.lane, Pad.name) if audible else frozenset[int]()
         kept = [i for i in range(len(made)) if i not in odd]
         self.lane.ledger.delivered([made[i][1] for i in kept], [labels[i] for i in kept])
+        if places:
+            kept.sort(key=lambda i: places[id(made[i][0])])
         if collate is None:
-            return batch.made(odd)
+            return batch.made(kept if places else batch.longest_first(odd))
         return _collated(collate, [made[i][0] for i in kept])
 
 
@@ -120,6 +155,12 @@ def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
     if not isinstance(batch, dict):
         raise PipelineError(f"pad: the function given as collate must return a dict, not {type(batch).__name__}")
     return batch
+
+
+def _order(origin: Origin) -> str:
+    """Return a text by which utterances sort as in the list."""
+    numbers = (origin.pass_, origin.item, origin.offset, *origin.sub)
+    return f"{origin.source}/{' '.join(f'{number:015d}' for number in numbers)}"
 
 
 def _planned(sample: Sample) -> float:
@@ -133,18 +174,19 @@ def _planned(sample: Sample) -> float:
 class _Column:
     """One field of a batch: of these utterances' ``field``, under ``name``, with its lengths under ``lengths``."""
 
-    def __init__(self, of: str, field: str, name: str, rows: PaddedRows) -> None:
+    def __init__(self, of: str, field: str, name: str, rows: PaddedRows, outputs: Outputs) -> None:
         prefix = f"{of}_" if of else ""
         self.of, self.field, self.rows = of, of if of and field == "wav" else prefix + field, rows
         self.name = prefix + name
         self.lengths = f"{self.name}_length{'' if name == 'pcm' else 's'}"
+        rows.padding = outputs.padding(self.name, rows.padding)
 
 
-def _columns(most: int, of: str) -> tuple[_Column, _Column, _Column]:
+def _columns(most: int, of: str, outputs: Outputs) -> tuple[_Column, _Column, _Column]:
     return (
-        _Column(of, "feat", "feats", PaddedRows(most, 2, 0.0, torch.float32)),
-        _Column(of, "wav", "pcm", PaddedRows(most, 1, 0.0, torch.float32)),
-        _Column(of, "label", "target", PaddedRows(most, 1, IGNORE, torch.int64)),
+        _Column(of, "feat", "feats", PaddedRows(most, 2, 0.0, torch.float32), outputs),
+        _Column(of, "wav", "pcm", PaddedRows(most, 1, 0.0, torch.float32), outputs),
+        _Column(of, "label", "target", PaddedRows(most, 1, IGNORE, torch.int64), outputs),
     )
 
 
@@ -152,10 +194,10 @@ class _Batch:
     """A batch to which utterances are added one by one, the longest first if plans are right."""
 
     def __init__(self, most: int, stage: Pad, streams: Sequence[str] = ()) -> None:
-        self.stage = stage
+        self.stage, self.outputs = stage, stage.outputs
         self.fields: list[dict[str, Any]] = []  # without audio, features and labels
         self.sizes: list[int] = []
-        self.streams = [_columns(most, of) for of in ("", *streams)]
+        self.streams = [_columns(most, of, self.outputs) for of in ("", *streams)]
         self.several: dict[str, list[list[torch.Tensor]]] = {}  # by stream: of each utterance, all recordings
         taken = {column.field for columns in self.streams for column in columns}
         self._check_keep(taken - {*streams})
@@ -197,20 +239,26 @@ class _Batch:
         self.fields.append(rest)
         return rest
 
-    def made(self, without: frozenset[int] = frozenset()) -> dict[str, Any]:
-        """Return the batch (see :class:`Pad`) ``without`` the utterances of these numbers; ``{}`` if it is empty."""
+    def longest_first(self, without: frozenset[int]) -> list[int]:
+        """Return the numbers of the utterances by their length, ``without`` some."""
+        order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__, reverse=True)
+        return [i for i in order if i not in without] if without else order
+
+    def made(self, order: list[int]) -> dict[str, Any]:
+        """Return the batch (see :class:`Pad`) of the utterances of these numbers; ``{}`` if no utterance is there."""
         if not self.fields:
             return {}
-        order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__, reverse=True)
-        order = [i for i in order if i not in without] if without else order
         fields = [self.fields[i] for i in order]
         batch: dict[str, Any] = {"keys": [str(f["key"]) for f in fields]}
+        lengths_of: dict[str, str] = {}
         for column in (column for columns in self.streams for column in columns):
             if column.rows.lengths:
                 batch[column.name], batch[column.lengths] = column.rows.made(order, self.stage.layout)
+                lengths_of[column.name] = column.lengths
         for of, found in self.several.items():
             if any(found):
-                batch |= self._several(of, [found[i] for i in order])
+                batch |= (several := self._several(of, [found[i] for i in order]))
+                lengths_of |= {one: f"{one}_lengths" for one in several if f"{one}_lengths" in several}
         if fields and all("label" in f for f in fields):
             batch["label"] = torch.tensor([int(f["label"]) for f in fields])
         if all(isinstance(f.get("speaker"), int) for f in fields):
@@ -219,11 +267,12 @@ class _Batch:
             if all(field in f for f in fields):
                 batch[name] = [f[field] for f in fields]
         for name in self.stage.keep:
-            padding = NO_LOSS if name == "labels" else IGNORE
+            padding = self.outputs.paddings(name, NO_LOSS if name == "labels" else IGNORE)
             kept = together(name, [f.get(name) for f in fields], self.stage.layout, padding)
             check_kept(self.stage.name, name, batch, kept)
             batch |= kept
-        return batch
+            lengths_of |= {one: f"{one}_lengths" for one in kept if f"{one}_lengths" in kept}
+        return self.outputs.of(batch, lengths_of)
 
     def _several(self, of: str, found: list[list[torch.Tensor]]) -> dict[str, Any]:
         """Return the rows of all recordings in a stream one after the other, and how many each utterance has."""
@@ -233,7 +282,7 @@ class _Batch:
             raise PipelineError(
                 f"pad: some utterances have one recording in {of!r}, others a list; make all of them lists"
             )
-        made = together(name, rows, self.stage.layout, IGNORE)
+        made = together(name, rows, self.stage.layout, self.outputs.paddings(name, IGNORE))
         return made | {f"{of}_counts": torch.tensor([len(one) for one in found], dtype=torch.int32)}
 
     def _put(self, column: _Column, fields: dict[str, Any], row: torch.Tensor | None) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core import realize as batch_memory
+from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
 
@@ -114,13 +116,16 @@ def _unpadded(rows: list[torch.Tensor], layout: str) -> Any:
     return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
-def together(name: str, values: list[Any], layout: str, padding: int) -> dict[str, Any]:
-    """Return a batch's fields for these values: numbers as a tensor, arrays as rows with lengths, others as a list."""
+def together(name: str, values: list[Any], layout: str, padding: tuple[float, float]) -> dict[str, Any]:
+    """Return a batch's fields for these values: numbers as a tensor, arrays as rows with lengths, others as a list.
+
+    ``padding``: of floats, and of whole numbers.
+    """
     rows = _arrays(values)
     if rows is None:
         return {name: _plain(values)}
     floats = rows[0].is_floating_point()
-    made = PaddedRows(len(rows), 1, 0 if floats else padding, torch.float32 if floats else torch.int64)
+    made = PaddedRows(len(rows), 1, padding[not floats], torch.float32 if floats else torch.int64)
     for row in rows:
         made.add(row)
     out, lengths = made.made(range(len(rows)), layout)
@@ -179,3 +184,81 @@ def _array(value: Any) -> torch.Tensor | None:
 
 def _are_numbers(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(is_number(one) or _are_numbers(one) for one in value)
+
+
+# The rows of ``pack``: parts one after the other
+
+
+def numbers_of(fields: dict[str, Any], name: str) -> npt.NDArray[np.int64]:
+    """Return a field of whole numbers. Raises: DataError ``bad_label``."""
+    try:
+        numbers = np.asarray(fields[name])
+        if numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not len(numbers)):
+            return numbers.astype(np.int64)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise DataError("bad_label", f"its {name} is not a list of whole numbers")
+
+
+def places_of(parts: list[tuple[Sample, int, int]], of: str, count: int) -> torch.Tensor:
+    """Return the first place, of all rows, and the number of places of each of ``count`` recordings in a stream.
+
+    Those of the usual stream are the free ones before the tokens, unless the utterance says where in its tokens they
+    are.
+    """
+    places = []
+    for sample, first, free in parts:
+        told = sample.fields.get(f"{of or 'wav'}_places")
+        if told is None:
+            places.append((first, 0 if of else free))
+        else:
+            places += [(first + free + int(at), int(many)) for at, many in told]
+    if len(places) != count:
+        raise PipelineError(
+            f"pack: there are {count} recordings of {of or 'wav'!r} and {len(places)} places; each needs one"
+        )
+    return torch.tensor(places).reshape(-1, 2)
+
+
+def audio_of(samples: list[Sample], of: str) -> tuple[str, torch.Tensor, list[int]] | None:
+    """Return "feats" and the features of all recordings one after the other, or else "pcm" and their waveforms, and
+    the lengths of each.
+
+    Raises: PipelineError if they cannot be put together.
+    """
+    found = [(sample.key, *one) for sample in samples for one in _recordings(sample.fields, of)]
+    if all(feat is None for _, feat, _ in found):
+        name, rows = "pcm", [None if wav is None else _mono(key, torch.as_tensor(wav)) for key, _, wav in found]
+    else:
+        name, rows = "feats", [None if feat is None else torch.as_tensor(feat) for _, feat, _ in found]
+        for key, feat, wav in found:
+            if feat is None and wav is not None:
+                raise PipelineError(f"pack: {key} has audio without features; others in its batch have some")
+    there = [row for row in rows if row is not None]
+    if len({row.shape[1:] for row in there}) > 1:
+        widths = sorted({row.shape[-1] for row in there})
+        raise PipelineError(f"pack: features of {' and '.join(map(str, widths))} bins cannot share a batch")
+    if not there:
+        return None
+    return name, torch.cat(there), [0 if row is None else len(row) for row in rows]
+
+
+def _recordings(fields: dict[str, Any], of: str) -> list[tuple[Any, Any]]:
+    """Return features and waveform of each recording in the stream, or None where there is none."""
+    names = audio_names(of) if of else {"wav": "wav", "feat": "feat"}
+    count = recordings(fields, names)
+    feats, waves = (fields.get(names[name]) for name in ("feat", "wav"))
+    if count is None:
+        none = feats is None and waves is None and f"{of or 'wav'}_places" in fields  # of a conversation without audio
+        count, feats, waves = (0, [], []) if none else (1, [feats], [waves])
+    nothing = [None] * count
+    if of and names["sample_rate"] not in fields:  # arrays without a rate are no audio: codes, an embedding
+        waves = nothing
+    waves = [wav if isinstance(wav, (torch.Tensor, np.ndarray)) else None for wav in waves or nothing]
+    return list(zip(feats or nothing, waves, strict=True))
+
+
+def _mono(key: str, wav: torch.Tensor) -> torch.Tensor:
+    if wav.ndim == 2 and wav.shape[0] != 1:
+        raise PipelineError(f"pack: {key} has {wav.shape[0]} channels; put .mono() before, or choose one")
+    return wav.reshape(-1)

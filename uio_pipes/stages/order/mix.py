@@ -12,17 +12,16 @@ from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import FollowsSteps, HasBranches, Warns
 from uio_pipes.core.graph import Graph, plural
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.schedule import BySteps, at_step, show, steps_in
-from uio_pipes.core.stage import LAST, Stage, Trait, printed
+from uio_pipes.core.schedule import Schedule, show
+from uio_pipes.core.stage import LAST, Node, Stage, Trait, printed
 from uio_pipes.stages.order.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-Weights = Sequence[float] | BySteps  # each of them may follow the step, too
+Weights = Sequence[float] | Schedule  # each of them may follow the step, too
 NAMED = 8  # sources of a mix that a fingerprint lists one by one
 
 
@@ -136,17 +135,17 @@ class Mix(FollowsSteps, _Several):
 
     @property
     def reads_all(self) -> bool:
-        return all(all(self.weights_at(step)) for step in self.changes_at)
+        return all(map(all, self.versions.values))
 
-    @property
-    def changes_at(self) -> list[int]:
-        """The steps at which weights change, 0 included."""
-        return sorted(steps_in(self.weights))
+    @cached_property
+    def versions(self) -> Schedule:  # type: ignore[override]
+        """The weights, in the order of the sources."""
+        return Schedule.of(self.weights)
 
     @property
     def weights_now(self) -> Mapping[str, float] | None:
         """The weights of its sources by name, if they can be changed during a run."""
-        return dict(zip(self.pipelines, self.weights_at(0), strict=True)) if len(self.changes_at) == 1 else None
+        return None if self.versions.changes else dict(zip(self.pipelines, self.versions.values[0], strict=True))
 
     def with_weights(self, weights: Mapping[str, float]) -> Mix:
         """Return this mix with these weights and only the sources that they name, in their order."""
@@ -154,25 +153,15 @@ class Mix(FollowsSteps, _Several):
             self, pipelines={name: self.pipelines[name] for name in weights}, weights=tuple(weights.values())
         )
 
-    def weights_at(self, step: int) -> Sequence[float]:
-        """Return the weights at a step, in the order of the sources."""
-        found: Sequence[float] = at_step(self.weights, step)
-        return found
-
     def check_next(self, stage: Stage) -> None:
-        ok = len(self.changes_at) == 1 or Trait.DEALS not in stage.traits
+        ok = not self.versions.changes or Trait.DEALS not in stage.traits
         remedy = "put .sharding_filter() into each of its sources"
         require(
             ok, self.name, "weights that follow the step are for sources that are dealt to lanes", stage.name, remedy
         )
 
     def chooser(self, lane: Lane, site: Site) -> Weighted:
-        name = site.within(lane.source)
-        changed = lane.settings.changes.get(name)
-        steps = None if changed else self.changes_at
-        values = changed or [self.weights_at(step) for step in self.changes_at]
-        setting = lane.settings.follow(name, values, steps, lane.pass_)
-        return Weighted(setting, lane.key(site))
+        return Weighted(self.setting(lane, site), lane.key(site))
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         chooser = self.chooser(lane, site)

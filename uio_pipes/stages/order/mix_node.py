@@ -11,12 +11,12 @@ from torchdata.nodes import BaseNode
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import pick
+from uio_pipes.base.json_text import FLAG, MOST, Kind, rising, whole
 from uio_pipes.core.items import File, Item, Record
 from uio_pipes.core.lane import DEALS, ROUNDS, Lane
-from uio_pipes.core.node import Node
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Setting
-from uio_pipes.core.state_kinds import FLAG, MOST, Kind, rising, whole
+from uio_pipes.core.stage import Node
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.json_text import FLAG, OBJECT, Kind, whole
 from uio_pipes.core.capabilities import Connects, Upstream
 from uio_pipes.core.lane import DEALS, ROUNDS, Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.stage import Trait
-from uio_pipes.core.state_kinds import FLAG, OBJECT, Kind, whole
+from uio_pipes.core.stage import Node, Trait
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import pick
+from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.lengths import Length, check_measure
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Length, check_measure
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.stage import Trait, added
-from uio_pipes.core.state_kinds import Kind, whole
+from uio_pipes.core.stage import Node, Trait, added
 
 LAG = 3  # a sample leaves at the latest after so many times the buffer's size
 

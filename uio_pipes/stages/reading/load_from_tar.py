@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import DataError, StateError
+from uio_pipes.base.errors import DAMAGED, DataError, StateError
+from uio_pipes.base.json_text import FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.base.urls import redact
 from uio_pipes.core.buffer import check_stamp, reopening, taken
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
-from uio_pipes.core.stage import Stage, Trait, names
-from uio_pipes.core.state_kinds import DAMAGED, FLAG, OBJECT, TEXT, Kind, whole
+from uio_pipes.core.stage import Node, Stage, Trait, names
 from uio_pipes.formats.naming import transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Checks, against_manifest, listed_in, miscounted
 from uio_pipes.formats.tar.fields import as_fields, check_members, member_of, payloads_under, text_of

@@ -10,14 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import StateError, UioError
+from uio_pipes.base.errors import DAMAGED, StateError, UioError
+from uio_pipes.base.json_text import OBJECT, listed, whole
 from uio_pipes.core.capabilities import FileList, ReadsFiles, Uncountable
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.stage import added
-from uio_pipes.core.state_kinds import DAMAGED, OBJECT, listed, whole
+from uio_pipes.core.stage import Node, added
 from uio_pipes.formats.tar.checks import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import CachedFile, is_local, open_ahead

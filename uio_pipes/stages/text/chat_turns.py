@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.lengths import Lengths
+from uio_pipes.core.realize import Lengths
 from uio_pipes.core.sample import Sample
 from uio_pipes.formats.expressions import lookup
-from uio_pipes.stages.text.normalize import text_in
+from uio_pipes.stages.text.tokenize import text_in
 from uio_pipes.tokenizers.chat_templates import Turn, bad
 
 MESSAGES, AUDIO, TOOLS = "messages", "audio", "tools"  # fields: the turns, their recordings, and functions to call

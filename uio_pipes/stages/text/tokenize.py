@@ -1,27 +1,229 @@
-"""``tokenize`` and ``ctc_filter``: the text as labels, and utterances with more labels than CTC can align."""
+"""``normalize_text``, ``choose_text``, ``language``: what is done to the transcript; ``tokenize``: the text as labels;
+``ctc_filter``: no utterances with more labels than CTC can align."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import eq
 from typing import Any, ClassVar, cast
 
 from uio_pipes.audio.length import Plan, measure
-from uio_pipes.base.checks import is_whole, require
-from uio_pipes.base.errors import LeftOut, PipelineError
+from uio_pipes.base.checks import check_names, is_number, is_whole, require
+from uio_pipes.base.errors import DataError, LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.roles import OfStream, Op, StageLink, sees_all
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage
+from uio_pipes.core.stage import Deferred, Node, Stage, added
+from uio_pipes.formats.expressions import lookup
+from uio_pipes.formats.lacking import named_otherwise
+from uio_pipes.io.local import Ref
 from uio_pipes.stages.batches.budget import waveform_samples
-from uio_pipes.stages.text.normalize import text_of
 from uio_pipes.stages.utterances.filter import FilterNode
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import EXAMPLES, UnknownShare, has_blank, remove_blanks, tokens_and_labels, unk_id
+
+
+@dataclass(frozen=True)
+class NormalizeText(OfStream):
+    """Change ``txt`` by a function, or remove the blanks in Mandarin text.
+
+    Args:
+        function: gets the text and returns the new one. Default: None, which removes every run of blanks that has a
+            Chinese character or Chinese punctuation on at least one side: ``"今天 iPhone 15 发布"`` becomes
+            ``"今天iPhone 15发布"``. Blanks between words of other scripts stay. ``tokenize`` does this by itself if
+            its tokenizer has no symbol for a blank.
+        of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
+    """
+
+    name: ClassVar[str] = "normalize_text"
+    note: ClassVar[str] = "when the text is needed"
+    reads: ClassVar[frozenset[str]] = frozenset(["txt"])
+    writes: ClassVar[frozenset[str]] = frozenset(["txt"])
+
+    function: Callable[[str], str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.function is None or callable(self.function)
+        require(ok, self.name, "the argument must be a function of the text", self.function, "try str.upper")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        text = text_of(sample)
+        new = remove_blanks(text) if self.function is None else self.function(text)
+        if not isinstance(new, str):
+            raise DataError("bad_text", f"normalize_text: the function gave {new!r}, which is not text")
+        sample.fields["txt"] = new
+
+
+def text_of(sample: Sample) -> str:
+    """Return the sample's text. Raises: DataError ``missing_text`` if it has none."""
+    text = sample.fields.get("txt")
+    if not isinstance(text, str):
+        there = named_otherwise("txt", sample.fields)
+        raise DataError("missing_text", f"the utterance has no text: {there}")
+    return text
+
+
+_ONE = 1 << 32  # the greatest weight as a whole number, so that every machine draws the same
+
+
+@dataclass(frozen=True)
+class ChooseText(Op):
+    """Choose ``txt`` among several transcripts of the utterance: the first that is there, or one drawn by weights.
+
+    A transcript is there if it is text that is not empty; if all are empty, so is ``txt``. An utterance without any
+    of them is the failure ``missing_text``. With ``segments``, name the transcripts there, too (``texts=``), so that
+    they are joined, and put this stage after it.
+
+    Args:
+        names: names of the fields, such as ["txt", "whisper", "paraformer"]; dots lead into nested fields. Without
+            weights, the first that is there is chosen.
+        weights: for each name, how often it is drawn among those that are there, relative to the others, above 0.
+            An utterance gets another draw in each epoch. Default: None, nothing is drawn.
+    """
+
+    name: ClassVar[str] = "choose_text"
+    note: ClassVar[str] = "when the text is needed"
+    writes: ClassVar[frozenset[str]] = frozenset(["txt"])
+
+    names: Sequence[str]
+    weights: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_names(self.name, "names", self.names)
+        object.__setattr__(self, "names", tuple(self.names))
+        given = self.weights
+        ok = given is None or (isinstance(given, (list, tuple)) and len(given) == len(self.names))
+        ok = ok and all(is_number(weight) and weight > 0 for weight in given or ())
+        require(ok, self.name, "weights must be a number above 0 for each name", given, "as in [3, 1]")
+        object.__setattr__(self, "weights", None if given is None else tuple(given))
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(name.partition(".")[0] for name in self.names)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        found = [(at, text) for at, name in enumerate(self.names) if (text := text_in(sample.fields, name)) is not None]
+        if not found:
+            raise DataError("missing_text", f"the utterance has none of {', '.join(self.names)}")
+        said = [(at, text) for at, text in found if text] or found
+        sample.fields["txt"] = said[self._drawn([at for at, _ in said], draws)][1]
+
+    def _drawn(self, there: list[int], draws: Draws) -> int:
+        """Return the number of the chosen one among those that are ``there``."""
+        if self.weights is None:
+            return 0
+        scale = _ONE / max(self.weights)
+        shares = [max(1, round(self.weights[at] * scale)) for at in there]
+        left = draws.below(sum(shares))
+        for number, share in enumerate(shares):
+            left -= share
+            if left < 0:
+                return number
+        raise AssertionError("a draw lies below the sum of the weights")
+
+
+def text_in(fields: Mapping[str, Any], name: str) -> str | None:
+    """Return the text ``name``, which a shard may hold as a member of its own; None if there is none.
+
+    Raises: DataError ``bad_text``.
+    """
+    value = lookup(fields, name)
+    value = value.read() if isinstance(value, Ref) else value
+    if isinstance(value, bytes):
+        try:
+            value = value.decode("utf-8").strip()
+        except UnicodeDecodeError as error:
+            raise DataError("bad_text", f"{name} is not UTF-8 ({error.reason})") from error
+    return value if isinstance(value, str) else None
+
+
+# Unicode ranges. A match is one unit: a word, or a character in scripts that put no blanks between words.
+_UNITS = {
+    "han": r"[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]",
+    "kana": r"[\u3041-\u309f\u30a1-\u30fa\u30fc-\u30ff\uff66-\uff9f]",
+    "thai": r"[\u0e01-\u0e4e]",
+    "latin": r"[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0300-\u036f\u1e00-\u1eff\uff21-\uff3a\uff41-\uff5a]+",
+    "cyrillic": r"[\u0400-\u052f\u1c80-\u1c8f]+",
+    "greek": r"[\u0370-\u03ff\u1f00-\u1fff]+",
+    "arabic": r"[\u0620-\u065f\u066e-\u06d3\u06d5-\u06ef\u06fa-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufefc]+",
+    "hebrew": r"[\u0591-\u05f4]+",
+    "devanagari": r"[\u0900-\u0963\u0970-\u097f]+",
+    "hangul": r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]+",
+}
+_FIND = re.compile("|".join(f"(?P<{script}>{unit})" for script, unit in _UNITS.items()))
+
+_SCRIPTS = {
+    "zh": "han", "ja": "kana", "ko": "hangul", "th": "thai", "el": "greek", "he": "hebrew", "hi": "devanagari",
+    **dict.fromkeys(["en", "de", "fr", "es", "it", "pt", "nl", "pl", "tr", "id", "vi"], "latin"),
+    **dict.fromkeys(["ru", "uk", "bg"], "cyrillic"),
+    **dict.fromkeys(["ar", "fa", "ur"], "arabic"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Language(Op):
+    """Find the language of ``txt``: sets ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", as WeNet does.
+
+    The batch then has ``langs`` and ``tasks``, lists of str.
+
+    Args:
+        detect: a function of the text that returns its language; ``limited_langs`` is then ignored. Default: None,
+            which decides by the script that has the most units in the text: words, or characters for Chinese,
+            Japanese and Thai. Chinese characters count as Japanese in a text with kana, and if "zh" is not among
+            ``limited_langs``.
+        limited_langs: codes of the languages that may be found. Each must have a script of its own: of en, fr, de
+            and other Latin ones, for example, only one can be given. A tie, or a text in none of these scripts,
+            goes to the first one. Default: ("zh", "en").
+        needs_text: False leaves utterances without a text as they are. Default: True, they are ``missing_text``.
+    """
+
+    name: ClassVar[str] = "language"
+    reads: ClassVar[frozenset[str]] = frozenset(["txt"])
+    writes: ClassVar[frozenset[str]] = frozenset(["lang", "task"])
+
+    detect: Callable[[str], str] | None = None
+    limited_langs: Sequence[str] = ("zh", "en")
+    needs_text: bool = added(True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.detect is None or callable(self.detect)
+        require(ok, self.name, "detect must be a function of the text", self.detect, "name it with detect=…")
+        langs, remedy = self.limited_langs, "pass a function that distinguishes them with detect=…"
+        ok = isinstance(langs, (list, tuple)) and bool(langs) and all(isinstance(lang, str) for lang in langs)
+        require(ok, self.name, "limited_langs must be a list of languages", langs, "WeNet's is ['zh', 'en']")
+        object.__setattr__(self, "limited_langs", tuple(langs))
+        if self.detect is None:
+            known = f"limited_langs must be of {', '.join(sorted(_SCRIPTS))}"
+            require(all(lang in _SCRIPTS for lang in langs), self.name, known, langs, remedy)
+            scripts = {_SCRIPTS[lang] for lang in langs}
+            require(len(scripts) == len(langs), self.name, "each language must have a script of its own", langs, remedy)
+
+    def check(self, before: Sequence[Stage]) -> None:
+        if self.needs_text:
+            super().check(before)
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        if not self.needs_text and "txt" not in sample.fields:
+            return
+        text = text_of(sample)
+        lang = self._by_script(text) if self.detect is None else self.detect(text)
+        if not isinstance(lang, str):
+            raise DataError("bad_language", f"detect gave {lang!r}, which is not a language")
+        sample.fields["lang"], sample.fields["task"] = lang, "transcribe"
+
+    def _by_script(self, text: str) -> str:
+        units = Counter(match.lastgroup for match in _FIND.finditer(text))
+        if "ja" in self.limited_langs and (units["kana"] or "zh" not in self.limited_langs):
+            units["kana"] += units.pop("han", 0)
+        return max(self.limited_langs, key=lambda lang: units[_SCRIPTS[lang]])  # the first of equals
 
 
 @dataclass(frozen=True)

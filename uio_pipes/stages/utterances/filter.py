@@ -15,11 +15,10 @@ from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import Connects, FollowsSteps, Upstream
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.lengths import Length, check_measure, exactly
-from uio_pipes.core.node import Node
+from uio_pipes.core.realize import Length, check_measure, exactly
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, added
+from uio_pipes.core.stage import NO_IDENTITY, Node, added
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.local import open_regular
 

@@ -8,16 +8,15 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
+from uio_pipes.base.json_text import OBJECT, whole
 from uio_pipes.core.buffer import MARK_EVERY, changed
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.core.schedule import wants
-from uio_pipes.core.stage import Trait
-from uio_pipes.core.state_kinds import OBJECT, whole
+from uio_pipes.core.stage import Node, Trait
 
 
 @dataclass(frozen=True)

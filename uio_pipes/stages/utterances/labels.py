@@ -15,17 +15,15 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import Warns
 from uio_pipes.core.items import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import MEASURED, Sample, run_key
-from uio_pipes.core.stage import NO_IDENTITY, Stage, printed
+from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, printed
 from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
 from uio_pipes.formats.lists.table import check_segment
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local
-from uio_pipes.tokenizers.base import digest
-from uio_pipes.tokenizers.symbols import read_symbols
+from uio_pipes.tokenizers.base import digest, read_symbols
 
 
 def _speakers(stage: Speaker, stable: bool) -> str | None:

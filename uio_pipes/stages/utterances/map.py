@@ -13,16 +13,15 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.base.json_text import refused
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import ANY
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Deferred, Node
 from uio_pipes.core.realize import wanted
 from uio_pipes.core.roles import Flow, Op, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import wants
-from uio_pipes.core.stage import Trait
-from uio_pipes.core.state_kinds import refused
+from uio_pipes.core.stage import Deferred, Node, Trait
 
 MappedLength = Literal["same"] | Callable[[int], int]
 

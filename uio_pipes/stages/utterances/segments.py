@@ -13,10 +13,9 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import Connects, Upstream
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.node import Node
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, Trait, added
+from uio_pipes.core.stage import Node, Stage, Trait, added
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.stages.utterances.flat_map import Expanding

@@ -2,13 +2,13 @@
 
 ::
 
-    EXP/test.attention.partial/begin.json      what is decoded, and how; and the loader's state at the beginning
-                               rank0.jsonl     a line a batch: its texts, and the positions of its lanes after it
-                               rank1.jsonl
+    test.partial/begin.json      what is decoded, and how; and the loader's state at the beginning
+                 rank0.jsonl     a line a batch: its results, and the positions of its lanes after it
+                 rank1.jsonl
 
-Texts and positions are in one line, and a line counts only if it is complete and in the expected order. So no batch can
-be noted as done without its texts, or have texts without being noted. Lines are only appended. Each rank writes one
-file, under a lock; the files of all ranks are read together, also those of runs with more ranks.
+Results and positions are in one line, and a line counts only if it is complete and in the expected order. So no batch
+can be noted as done without its results, or have results without being noted. Lines are only appended. Each rank
+writes one file, under a lock; the files of all ranks are read together, also those of runs with more ranks.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uio_pipes as uio
-from uio_pipes.prep.writing.files import Busy, taken, write_lines
-
-__all__ = ["Busy", "Changed", "Partial", "Record", "Writer"]
+from uio_pipes.base.errors import StateError
+from uio_pipes.base.processes import Busy, taken
+from uio_pipes.run.state_merging import merge_states
 
 PATIENCE = 10.0  # seconds within which a killed process must have released its file
 State = dict[str, str]
 
 
-class Changed(Exception):
-    """The partial results are those of another model, list or search; the message says what differs, and the remedy."""
+class Changed(StateError):
+    """The partial results are those of another model, list or search; the message says what differs."""
 
 
 @dataclass(frozen=True)
-class Record:
+class DecodedBatch:
     """One line: a batch, and the positions of the lanes that have moved since the line before."""
 
     lanes: State
-    utterances: list[tuple[str, list[tuple[float, str]]]] = field(default_factory=list)  # key, [score, text] of each
+    utterances: list[Any] = field(default_factory=list)  # what was made of each
     failures: list[str] = field(default_factory=list)  # the loader's reports
     frames: int = 0
     seconds: float = 0.0
@@ -59,10 +58,10 @@ class Partial:
             Changed: the results in the folder are those of another decoding.
         """
         for path in self._files():
-            Writer(path).close()
+            ResultWriter(path).close()
         if not self._begin.is_file():
             shutil.rmtree(self.folder, ignore_errors=True)
-            write_lines(self._begin, [json.dumps({"about": about, "state": fresh}, ensure_ascii=False)])
+            write_json(self._begin, {"about": about, "state": fresh})
         before, now = self._read_begin()["about"], json.loads(json.dumps(about))
         changed = [_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name]]
         if changed:
@@ -80,16 +79,16 @@ class Partial:
         for path in self._files():
             lanes = {name: text for record in _records(path) for name, text in record.lanes.items()}
             ranks.append({"meta": fresh["meta"], **lanes})
-        return uio.merge_states(ranks)
+        return merge_states(ranks)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[DecodedBatch]:
         """Yield all records."""
         for path in self._files():
             yield from _records(path)
 
-    def writer(self, rank: int) -> Writer:
+    def writer(self, rank: int) -> ResultWriter:
         """Return a writer at the end of this rank's own file. Raises: Busy."""
-        return Writer(self.folder / f"rank{rank}.jsonl")
+        return ResultWriter(self.folder / f"rank{rank}.jsonl")
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("rank*.jsonl"))
@@ -99,7 +98,7 @@ class Partial:
         return begin
 
 
-class Writer:
+class ResultWriter:
     """A writer of records to one file. Each is on the disk before the next batch begins; the file is locked until
     closed."""
 
@@ -113,7 +112,7 @@ class Writer:
             self._file.close()
             raise
 
-    def add(self, record: Record) -> None:
+    def add(self, record: DecodedBatch) -> None:
         """Write one line."""
         self._file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
         self._file.flush()
@@ -123,11 +122,19 @@ class Writer:
         """Close the file, and with it release the lock."""
         self._file.close()
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> ResultWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file that is there as a whole, or not at all; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, path)
 
 
 def _change(name: str, old: Any, new: Any) -> str:
@@ -136,22 +143,22 @@ def _change(name: str, old: Any, new: Any) -> str:
     return f"{name} was {old!r}, now {new!r}"
 
 
-def _records(path: Path) -> list[Record]:
+def _records(path: Path) -> list[DecodedBatch]:
     return _sound(path.read_bytes())[0]
 
 
-def _sound(data: bytes) -> tuple[list[Record], int]:
+def _sound(data: bytes) -> tuple[list[DecodedBatch], int]:
     """Return the records before the first damaged line, and where that line begins. A kill tears the last line; a
     machine that lost its power may have lost more of the end."""
     records, end = [], 0
     for line in data.splitlines(keepends=True):
         try:
-            records.append(Record(**json.loads(line)) if line.endswith(b"\n") else _refuse())
+            records.append(DecodedBatch(**json.loads(line)) if line.endswith(b"\n") else _refuse())
         except (ValueError, TypeError):
             break
         end += len(line)
     return records, end
 
 
-def _refuse() -> Record:
+def _refuse() -> DecodedBatch:
     raise ValueError("a torn line")

@@ -1,0 +1,70 @@
+"""Words of other loaders: each is answered with what is said here, and the page has the same table."""
+
+import copy
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import uio_pipes as uio
+from uio_pipes.base.elsewhere import WORDS, answer, renewed, table
+
+PAGE = Path(__file__).parents[2] / "docs" / "elsewhere.md"
+GRAPH = uio.list_files(["a.tar"]).sharding_filter().open_files().load_from_tar().decode_audio()
+CALLED = [(call, name) for word in WORDS for call in word.calls for name in word.name.split(", ")]
+
+
+def test_the_page_has_the_table() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert table() in text, "run .venv/bin/python -m uio_pipes.base.elsewhere docs/elsewhere.md"
+    assert renewed(text) == text
+
+
+@pytest.mark.parametrize("call", sorted({call for call, _ in CALLED} - {"Loader", "Pipeline"}))
+def test_stages_answer(call: str) -> None:
+    for name in (name for of, name in CALLED if of == call):
+        with pytest.raises(uio.PipelineError) as raised:
+            getattr(GRAPH, call)(**{name: 7})
+        assert f"{name} of " in str(raised.value), "and not a parameter that the stage has"
+
+
+@pytest.mark.parametrize("name", [name for call, name in CALLED if call == "Loader"])
+def test_the_loader_answers(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"Loader\(\) got an unexpected keyword argument '{name}'; {name} of \w+"):
+        uio.Loader(GRAPH, **{name: 7})
+
+
+@pytest.mark.parametrize("name", [name for call, name in CALLED if call == "Pipeline"])
+def test_the_pipeline_answers(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"a Pipeline has no '{name}'; {name} of \w+ is said"):
+        getattr(GRAPH, name)
+
+
+@pytest.mark.parametrize("given", [{"max_duration": 120}, {"max_seconds": 120.0}], ids=str)
+def test_a_budget_in_seconds_is_worked_out(given: dict[str, Any]) -> None:
+    with pytest.raises(uio.PipelineError, match=r"seconds × 100, so max_frames=12000$"):
+        GRAPH.dynamic_batch(**given)
+    assert str(answer("dynamic_batch", "max_duration", "2 min")).endswith("seconds × 100")
+
+
+def test_names_that_begin_alike_are_suggested() -> None:
+    with pytest.raises(uio.PipelineError, match=r"Did you mean 'max_samples'\?"):
+        GRAPH.dynamic_batch(max_sample=1)
+    with pytest.raises(AttributeError, match=r"no 'log_mel'; did you mean 'log_mel_spectrogram'\?"):
+        GRAPH.log_mel(80)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no 'specaug'; did you mean 'spec_aug'\?"):
+        GRAPH.specaug()  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"Did you mean 'seed'\?"):
+        uio.Loader(GRAPH, seeds=1)  # type: ignore[call-arg]
+
+
+def test_a_pipeline_is_copied_and_sent_as_before() -> None:
+    assert pickle.loads(pickle.dumps(GRAPH)) == copy.deepcopy(GRAPH) == GRAPH
+    assert not hasattr(GRAPH, "__array__")
+
+
+@pytest.mark.parametrize("word", ["multi-GPU", "collate_fn", "persistent_workers", "max_duration", "Whisper", "TSV"])
+def test_what_people_search_for_is_on_the_page(word: str) -> None:
+    assert re.search(rf"\b{word}\b", PAGE.read_text(encoding="utf-8"))

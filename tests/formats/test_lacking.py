@@ -1,0 +1,87 @@
+"""Fields that have another name in the data: found at the first utterances, with the line to write."""
+
+import json
+import logging
+import wave
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import uio_pipes as uio
+from uio_pipes.base.errors import NothingRead
+from uio_pipes.core.ledger import FIRST
+from uio_pipes.formats.lacking import USUAL, named_otherwise
+from uio_pipes.run.failure_log import LOGGED
+
+
+def listed(folder: Path, *lines: dict[str, Any]) -> Path:
+    path = folder / "data.list"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def sound(folder: Path) -> str:
+    with wave.open(str(folder / "a.wav"), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(bytes(3200))
+    return str(folder / "a.wav")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "told"),
+    [
+        ({"id": "a", "wav": "a.wav", "txt": "t"}, "missing_key", r'has id, wav, txt; .* write fields=\{"key": "id"\}'),
+        ({"key": "a", "audio_filepath": "a", "txt": "t"}, "missing_audio", r'fields=\{"wav": "audio_filepath"\}'),
+        ({"key": "a", "wav": "a", "Sentence": "t"}, "missing_text", r'fields=\{"txt": "Sentence"\}; text=None'),
+        ({"key": "a", "wav": "a", "blob": "t"}, "missing_text", r'fields=\{"txt": "ITS NAME"\}'),
+        ({"key": "a", "wav": "a"}, "missing_text", r"the line has no txt: it has key, wav; text=None"),
+    ],
+    ids=str,
+)
+def test_the_first_utterances_stop_the_run(tmp_path: Path, line: dict[str, Any], reason: str, told: str) -> None:
+    path = listed(tmp_path, *([line] * 40))
+    loader = uio.Loader(uio.from_raw_list(path).batch(1))
+    with pytest.raises(NothingRead, match=rf"first {FIRST} utterances of a lane all fail as {reason}, .*{told}"):
+        list(loader)
+
+
+def test_what_lacks_it_later_is_only_counted(tmp_path: Path) -> None:
+    good, bad = {"key": "a", "wav": sound(tmp_path), "txt": "t"}, {"key": "b", "wav": "b.wav"}
+    loader = uio.Loader(uio.from_raw_list(listed(tmp_path, good, *[bad] * 20)).shuffle(50).batch(1))
+    assert [sample["key"] for batch in loader for sample in batch] == ["a"]
+    assert loader.stats().skipped == {"missing_text": 20}
+
+
+def test_other_failures_do_not_stop_it(tmp_path: Path) -> None:
+    lines = [{"key": str(n), "wav": f"{tmp_path}/none.wav", "txt": "t"} for n in range(FIRST + 2)]
+    loader = uio.Loader(uio.from_raw_list(listed(tmp_path, *lines)).decode_audio().batch(1).pad())
+    with pytest.raises(NothingRead, match=rf"{FIRST + 2} failed \({FIRST + 2} as missing_file\)"):
+        list(loader)
+
+
+def test_failures_of_one_kind_are_logged_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good, bad = {"key": "a", "wav": sound(tmp_path), "txt": "t"}, {"key": "b", "wav": "b.wav"}
+    lines = [good, *[bad] * 9, {"key": "c", "txt": "t"}, {"key": "d", "txt": "t"}]
+    loader = uio.Loader(uio.from_raw_list(listed(tmp_path, *lines)).batch(1))
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "uio_pipes"):
+            list(loader)
+        texts = [record.getMessage() for record in caplog.records]
+        assert sum("[missing_text]" in text for text in texts) == LOGGED
+        assert sum("[missing_audio]" in text for text in texts) == 2
+        hushed = [text for text in texts if "are counted from here on" in text]
+        assert len(hushed) == 1
+        assert "(missing_text in load_from_raw)" in hushed[0]
+        assert "9 failures missing_text in load_from_raw on this rank" in texts
+    assert loader.stats().skipped == {"missing_text": 9, "missing_audio": 2}
+
+
+@given(st.sampled_from(sorted(USUAL)), st.data())
+def test_what_is_usual_elsewhere_is_found(ours: str, data: st.DataObject) -> None:
+    usual = data.draw(st.sampled_from(USUAL[ours]))
+    there = data.draw(st.permutations([usual.upper(), "key", "wav", "zzzz"]))
+    assert named_otherwise(ours, there).endswith(f'write fields={{"{ours}": "{usual.upper()}"}}')

@@ -1,0 +1,120 @@
+"""``uio start``: for data of any kind it writes a training script that runs, and reads every utterance."""
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import command
+import corpus
+import cuts_corpus
+import nemo_data
+import numpy as np
+import parquet_corpus
+import pytest
+import soundfile
+import touchdataset
+
+import uio_pipes as uio
+from uio_pipes.prep.recognize import Recognized, recognize
+from uio_pipes.prep.start import begin
+
+
+def of_several_kinds(root: Path) -> Path:
+    """A raw list of audio of two rates, one of them with two channels."""
+    lines = []
+    for number, (rate, channels) in enumerate([(8_000, 1), (16_000, 2)] * 6):
+        path = root / f"{number}.flac"
+        soundfile.write(path, np.full((rate // 2, channels), 0.1), rate)
+        lines.append(json.dumps({"key": str(number), "wav": str(path), "txt": "good day"}))
+    (root / "several.list").write_text("\n".join(lines))
+    return root / "several.list"
+
+
+def texts(root: Path) -> Path:
+    (root / "lines.txt").write_text("".join(f"line {number}\n" for number in range(60)))
+    return root / "lines.txt"
+
+
+def silent(root: Path) -> Path:
+    (root / "silent.list").write_text(json.dumps({"key": "a", "wav": str(root / "a.wav")}) + "\n")
+    (root / "a.wav").write_bytes(corpus.wav_bytes(1))
+    return root / "silent.list"
+
+
+DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
+    "shards": (lambda root: corpus.shards(root, [5, 6, 7]).list, 18, ("uio.from_shard_list(", ".tokenize(")),
+    "raw list": (lambda root: corpus.raw_list(root, 9).list, 9, ("uio.from_raw_list(", ".decode_audio()  # wav: 9")),
+    "several": (of_several_kinds, 12, (".mono()", ".resample(16_000)  # 8,000 Hz: 6, 16,000 Hz: 6")),
+    "features": (lambda root: corpus.feature_shards(root, [5, 6]).list, 11, ("uio.from_shard_list(", ".tokenize(")),
+    "cuts": (lambda root: cuts_corpus.cuts(root, 4), 4, ("uio.from_lhotse_cuts(",)),
+    "nemo": (lambda root: nemo_data.plain(root, 6), 8, ("uio.from_nemo(",)),
+    "tarred nemo": (lambda root: nemo_data.tarred(root, [2, 3]).manifests, 7, ("uio.from_nemo(", "audio_0.tar")),
+    "parquet": (lambda root: parquet_corpus.write(root / "a.parquet", parquet_corpus.rows(7)), 7, ("from_parquet(",)),
+    "indexed": (lambda root: touchdataset.write(root / "d", touchdataset.speech(5)), 5, ("uio.from_indexed(",)),
+    "texts": (texts, 60, ("uio.from_text(", ".batch(2)  # texts", 'batch["target"].shape')),
+    "no texts": (silent, 1, ("text=None",)),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_the_script_runs_and_reads_everything(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, count, code = DATA[name]
+    data = str(make(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    done = command.uio("start", data, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    script = Path("train.py").read_text()
+    assert [part for part in code if part not in script] == [], script
+    assert (name != "no texts") == Path("tokens.txt").exists()
+    told = command.programs("train.py")
+    assert f"with {count} utterance" in told, told
+    assert "epoch 1, batch" in told
+    assert "failure" not in told
+
+
+def test_of_few_data_an_epoch_has_some_batches_and_no_label_is_unknown(tmp_path: Path) -> None:
+    made = begin(recognize(str(corpus.shards(tmp_path, [40, 40]).list)), str(tmp_path / "tokens.txt"))
+    assert made.tokens[:4] == ["<blank>", "<unk>", "<sos/eos>", "0"]
+    assert "文" in made.tokens
+    (tmp_path / "tokens.txt").write_text("".join(f"{token} {i}\n" for i, token in enumerate(made.tokens)))
+    loader = uio.Loader(described(made.script))
+    labels = [label for batch in loader for label in batch["target"].flatten().tolist()]
+    assert 1 not in labels
+    assert 12 < loader.stats().batches < 60
+
+
+def described(script: str) -> uio.Pipeline:
+    """The pipeline of a script, without its loop."""
+    names: dict[str, uio.Pipeline] = {}
+    exec(compile(ast.Module(ast.parse(script).body[:-1], []), "train.py", "exec"), names)
+    return names["pipeline"]
+
+
+def test_of_large_data_only_the_first_utterances_are_looked_at(tmp_path: Path) -> None:
+    made = begin(recognize(str(corpus.raw_list(tmp_path, 9).list)), "tokens.txt", limit=4)
+    assert "which saw the first 4 utterances" in made.script
+    assert "of what was seen; all: uio dict" in made.script
+    assert "max_frames=12_000" in made.script, "how many there are is not known"
+
+
+def test_what_has_no_script_says_what_to_do(tmp_path: Path) -> None:
+    made = corpus.shards(tmp_path, [2])
+    with pytest.raises(uio.ListError, match=r"conversations.md has one"):
+        begin(Recognized("a", "mixture", uio.from_shard_list(made.list)), "tokens.txt")
+    bad = corpus.shards(tmp_path / "bad", [1], damage=["truncated"])
+    with pytest.raises(uio.ListError, match=r"no utterance that can be read: uio inspect"):
+        begin(recognize(str(bad.list)), "tokens.txt")
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    made = corpus.shards(tmp_path, [3])
+    (tmp_path / "train.py").write_text("mine")
+    done = command.uio("start", made.list, cwd=tmp_path)
+    assert (done.returncode, "train.py is there already: remove it, or name another by --out" in done.stderr) == (
+        2,
+        True,
+    )
+    done = command.uio("start", made.list, "--out", "other.py", "--table", "other.txt", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout) == {"script": "other.py", "table": "other.txt", "tokens": 7}
+    assert (tmp_path / "train.py").read_text() == "mine"

@@ -1,0 +1,175 @@
+"""Words of other loaders, and what is said here instead: for errors, and for the page ``docs/elsewhere.md``.
+
+The page's table is :func:`table`; ``.venv/bin/python -m uio_pipes.base.elsewhere docs/elsewhere.md`` renews it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from uio_pipes.base.checks import is_number, nearest
+
+BATCHES = ("batch", "dynamic_batch", "bucket_batch")
+BUDGETS = (*BATCHES, "sort", "filter")
+FRAMES = 100  # frames of 10 ms in a second
+
+
+class Word(NamedTuple):
+    """A word of another library.
+
+    Attributes:
+        name: the word. library: whose it is.
+        here: what is said here, as Markdown.
+        calls: the calls that answer with it, if they are given it as a keyword; "Pipeline" for a method.
+        factor: of a budget, by which its value becomes that of ``max_frames``.
+    """
+
+    name: str
+    library: str
+    here: str
+    calls: tuple[str, ...] = ()
+    factor: int | None = None
+
+
+_IN_PIPELINE = "`.batch(16)` or `.dynamic_batch(max_frames=12_000)` in the pipeline"
+_ORDER = "`shuffle=True` of `uio.from_…` for the list, `.shuffle(1_500)` in the pipeline for utterances"
+_SECONDS = "`max_frames`, in frames of 10 ms and with padding: seconds × 100"
+_DEALT = "not needed: the pipeline deals to ranks and workers (`.sharding_filter()` is in each `uio.from_…`)"
+_LASTING = "not needed: with `steps_per_epoch=…` workers go on from epoch to epoch; otherwise each epoch starts them"
+
+WORDS = (
+    Word(
+        "dataset",
+        "DataLoader",
+        "the pipeline: `uio.from_…(…)`; of a dataset of yours, `uio.from_iterable(…)`",
+        ("Loader",),
+    ),
+    Word("batch_size", "DataLoader", _IN_PIPELINE, ("Loader",)),
+    Word("shuffle", "DataLoader", _ORDER, ("Loader",)),
+    Word("sampler", "DataLoader", f"order: {_ORDER}; a share of each source: `uio.mix(…)`", ("Loader",)),
+    Word(
+        "batch_sampler",
+        "DataLoader",
+        "`.bucket_batch(…)` or `.sort(500).dynamic_batch(…)` in the pipeline",
+        ("Loader",),
+    ),
+    Word("collate_fn", "DataLoader", "`.pad()` in the pipeline; a function of yours is `.pad(collate=…)`", ("Loader",)),
+    Word("drop_last", "DataLoader", "`drop_last=True` of `.batch`, `.dynamic_batch` or `.bucket_batch`", ("Loader",)),
+    Word("persistent_workers", "DataLoader", _LASTING, ("Loader",)),
+    Word("prefetch_factor", "DataLoader", "`uio.Loader(…, prefetch_factor=2)`, the same"),
+    Word("num_workers, pin_memory", "DataLoader", "`uio.Loader(…, num_workers=4, pin_memory=True)`, the same"),
+    Word("worker_init_fn", "DataLoader", "not needed: draws depend on `seed`, epoch and utterance alone", ("Loader",)),
+    Word(
+        "generator",
+        "DataLoader",
+        "`uio.Loader(…, seed=777)`; a stage's function gets a generator as `rng`",
+        ("Loader",),
+    ),
+    Word(
+        "timeout", "DataLoader", "not needed: a worker that ends is named; remote reads have time limits", ("Loader",)
+    ),
+    Word(
+        "multiprocessing_context",
+        "DataLoader",
+        "not needed: workers start as `multiprocessing.set_start_method` says",
+        ("Loader",),
+    ),
+    Word("IterableDataset", "DataLoader", "`pipeline.as_dataset()`, for trainers that bring their own loader"),
+    Word("DistributedSampler", "DataLoader", _DEALT),
+    Word("max_duration", "Lhotse", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
+    Word(
+        "max_cuts", "Lhotse", "`.batch(max_cuts)`; a budget besides it is `bucket_batch(bucket_batch_sizes=…)`", BUDGETS
+    ),
+    Word(
+        "num_buckets",
+        "Lhotse",
+        "`.bucket_batch(num_buckets=…)`; `window=1_500` needs none",
+        ("batch", "dynamic_batch", "Loader"),
+    ),
+    Word("quadratic_duration", "Lhotse", "`quadratic`, in frames of 10 ms: seconds × 100", BATCHES[1:]),
+    Word(
+        "buffer_size, shuffle_buffer_size",
+        "Lhotse",
+        "`.shuffle(size)`; of `bucket_batch`, `window=size`",
+        (*BATCHES, "Loader"),
+    ),
+    Word("duration_bins", "Lhotse", "`bucket_boundaries`, in frames of 10 ms", ("bucket_batch",)),
+    Word("DynamicBucketingSampler", "Lhotse", "`.bucket_batch(max_frames=…, window=1_500)`"),
+    Word("CutSet.mux", "Lhotse", "`uio.mix({…}, weights=…)`"),
+    Word("K2SpeechRecognitionDataset", "Lhotse", 'not needed: `.pad(keep=["txt"])` makes the batch'),
+    Word("max_seconds", "NeMo, fairseq", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
+    Word("min_duration", "NeMo", "`.filter(min_frames=…)`, in frames of 10 ms: seconds × 100", (*BUDGETS, "Loader")),
+    Word(
+        "max_tokens",
+        "fairseq",
+        "`.dynamic_batch(max_tokens=…)`, of labels, with padding; frames are `max_frames`",
+        ("batch", "sort", "Loader"),
+    ),
+    Word(
+        "batch_bins",
+        "ESPnet",
+        "`max_frames`, padding included: bins ÷ values of a frame, such as 80",
+        (*BUDGETS, "Loader"),
+    ),
+    Word("max_frames_in_batch", "WeNet", "`.dynamic_batch(max_frames=…)`, the same number", (*BUDGETS, "Loader")),
+    Word("shuffle_size, sort_size", "WeNet", "`.shuffle(1_500)`, `.sort(500)`", ("Loader",)),
+    Word("WebDataset", "webdataset", '`uio.from_shard_list(…, grouping="webdataset")`'),
+    Word("split_by_node, split_by_worker", "webdataset", _DEALT),
+    Word(
+        "shardshuffle, resampled",
+        "webdataset",
+        "`uio.from_shard_list(…, shuffle=True)`; without an end `.repeat()`",
+        ("Loader",),
+    ),
+    Word("batched", "webdataset", "`.batch(16)`, and `.pad()` to make tensors", ("Pipeline",)),
+    Word("decode", "webdataset", "`.decode_audio()`, before the features", ("Pipeline",)),
+    Word("rename, to_tuple", "webdataset", "`fields=` of `uio.from_…` and `.pad(names=…)`", ("Pipeline",)),
+    Word("with_epoch, with_length", "webdataset", "`uio.Loader(…, steps_per_epoch=…)`", ("Pipeline",)),
+    Word("select", "webdataset", "`.filter(function)`", ("Pipeline",)),
+    Word("cast_column", "datasets", "`.resample(16_000)`; audio is decoded by `.decode_audio()`", ("Pipeline",)),
+    Word(
+        "set_transform, with_format",
+        "datasets",
+        "`.map(function)`, where it stands; batches by `.pad()`",
+        ("Pipeline",),
+    ),
+    Word("train_test_split", "datasets", "a list of files for each part", ("Pipeline",)),
+)
+
+
+def answer(call: str, name: str, value: object = None) -> str | None:
+    """Return what is said here instead of the keyword ``name`` of ``call``; None if nobody says so elsewhere."""
+    for word in WORDS:
+        if call in word.calls and name in word.name.split(", "):
+            so = f", so max_frames={value * word.factor:.0f}" if word.factor and is_number(value) else ""  # type: ignore[operator]
+            return f"{name} of {word.library} is said in another way here: {word.here}{so}"
+    return None
+
+
+def unexpected(call: str, name: str, value: object, known: Iterable[str]) -> str:
+    """Return what to say of a keyword that ``call`` does not take: what it is here, or the name that was meant."""
+    told = answer(call, name, value)
+    if told is not None:
+        return f"; {told}"
+    near = nearest(name, known)
+    return f". Did you mean {near!r}?" if near else ""
+
+
+def table() -> str:
+    """Return the page's table."""
+    cells = [f"| `{'`, `'.join(word.name.split(', '))}` | {word.library} | {word.here} |" for word in WORDS]
+    return "\n".join(["| there | whose | here |", "|---|---|---|", *cells, ""])
+
+
+def renewed(page: str) -> str:
+    """Return the page with the table of today instead of its own."""
+    head, _, rest = page.partition("| there |")
+    return head + table() + rest[rest.index("\n\n") + 1 :]
+
+
+if __name__ == "__main__":
+    for path in map(Path, sys.argv[1:]):
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")

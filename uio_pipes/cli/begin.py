@@ -1,0 +1,101 @@
+"""``uio example`` and ``uio start``: a folder to try things in, and a training script for data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from uio_pipes.base.urls import counted
+from uio_pipes.cli.common import keep_inputs, local_file, print_json, say
+from uio_pipes.cli.options import AllowPipes, Fields, Json, field_names
+
+NEXT = """
+Next{change}:
+
+uio inspect data/shards.list
+python - <<'EOF'
+import uio_pipes as uio
+
+pipeline = (
+    uio.from_shard_list("data/shards.list", shuffle=True)
+    .decode_audio().speed_perturb()
+    .tokenize(uio.CharTokenizer("data/lang_char.txt"))
+    .fbank(num_mel_bins=80).spec_aug()
+    .shuffle(1_500).sort(500).dynamic_batch(max_frames=2_000).pad()
+)
+for batch in uio.watch(uio.Loader(pipeline)):
+    print(batch["feats"].shape, batch["target"].shape)
+EOF
+"""
+
+
+def example(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The project's folder; DIR/data is made in it.")],
+    seed: Annotated[int, typer.Option(min=0, help="Another seed makes another example.")] = 0,
+    json: Json = False,
+) -> None:
+    """Make a small folder with speech, to try everything on.
+
+    All pages of the documentation use it. DIR/data has 48 short recordings (speech if espeakng-loader is installed,
+    otherwise tones) as a raw list, Kaldi tables, tar shards and feature shards, and a dictionary, CMVN, noises and
+    rooms. Nothing is overwritten.
+    """
+    local_file(folder)
+    from uio_pipes.prep.example import CONTENT, make_example
+
+    made, new = make_example(folder, seed)
+    if json:
+        print_json({"folder": str(folder / "data"), "new": new, **asdict(made)})
+        return
+    typer.echo(f"{folder / 'data'}{'' if new else ' (there already)'}: "
+               f"{made.utterances} utterances, {made.seconds:.0f} s ({made.speech})")  # fmt: skip
+    for name, what in CONTENT.items():
+        typer.echo(f"  {name:<26}{what}")
+    here = folder.resolve() == Path.cwd()
+    typer.echo(NEXT.format(change="" if here else f", in {folder}"), nl=False)
+
+
+def start(
+    data: Annotated[
+        str, typer.Argument(help="A list, shard, manifest, table, folder or URL: what `uio inspect` takes.")
+    ],
+    out: Annotated[Path, typer.Option(help="The script to write.")] = Path("train.py"),
+    table: Annotated[
+        Path | None, typer.Option(help="The table of characters to write; beside the script if not given.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Look at no more than this number of utterances.")] = 5_000,
+    fields: Fields = None,
+    allow_pipes: AllowPipes = False,
+    json: Json = False,
+) -> None:
+    """Write a training script for data that you have.
+
+    It runs as it is: source, sample rate, table of characters and budget of batches are filled in from the data, each
+    with a comment on why.
+    """
+    local_file(out)
+    tokens = table or out.with_name("tokens.txt")
+    local_file(tokens)
+    keep_inputs([data], [out, tokens])
+    for path in (out, tokens):
+        if path.exists():
+            raise typer.BadParameter(f"{path} is there already: remove it, or name another by --out and --table")
+    from uio_pipes.prep.dictionary import write_table
+    from uio_pipes.prep.recognize import recognize
+    from uio_pipes.prep.start import begin
+    from uio_pipes.prep.writing.files import write_lines
+
+    made = begin(recognize(data, allow_pipes, field_names(fields)), str(tokens), limit, f"{out.stem}.pt")
+    if made.tokens:
+        write_table(tokens, made.tokens)
+    write_lines(out, made.script.splitlines())
+    if json:
+        print_json({"script": str(out), "table": str(tokens) if made.tokens else None, "tokens": len(made.tokens)})
+        return
+    if made.tokens:
+        say(f"{tokens}: {counted(len(made.tokens), 'token')}")
+    for line in (f"{out}: it reads {data}. Next:", "", f"python {out}", f"uio bench {out}:pipeline --seconds 5"):
+        say(line)

@@ -1,0 +1,353 @@
+/* Features of a waveform, frame by frame: mean, pre-emphasis, window, Fourier transform, bands, logarithm, cosines.
+ *
+ * LANES frames lie side by side in the lanes of vectors, and every lane does the same operations of IEEE 754 in the same
+ * order, whatever the vectors' width: so the bits are equal on every CPU. That holds if nothing is contracted or
+ * reordered (-ffp-contract=off, no -ffast-math). `frames.py` makes the constants, and does the same operations by NumPy
+ * where this could not be compiled. Between the samples and the features nothing is larger than a cache.
+ */
+#ifndef LANES /* the file itself; it includes what stands below for each width of vectors */
+#ifndef KERNEL_ALONE /* a test compiles it for other CPUs, without Python */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#endif
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define JOINED(a, b) a##b
+#define NAMED(name, lanes) JOINED(name, lanes)
+#define OF(name) NAMED(name, LANES) /* vec8, stage8, … */
+
+/* What frames.py packs: pointers, then whole numbers, in this order. */
+typedef struct {
+    const float *window;    /* (width) */
+    const float *twiddles;  /* of each stage (see there), as pairs */
+    const float *unpacking; /* (size / 2 + 1, 2): -i exp(-i pi k / size) */
+    const int32_t *bands;   /* (bands, 2): the first bin, and how many */
+    const float *weights;   /* of all bands, one after the other */
+    const float *cosines;   /* (bands, outputs); NULL: the outputs are the bands */
+    const int32_t *radices; /* (stages): their product is the size */
+    int64_t width;          /* samples of a frame, at most 2 * size */
+    int64_t shift;          /* samples from one frame to the next */
+    int64_t size;           /* of the complex transform: half of the real one */
+    int64_t stages;
+    int64_t count;          /* of bands */
+    int64_t outputs;        /* values of a frame */
+    int64_t kaldi;          /* 1: mean and pre-emphasis; 0: neither */
+    float emphasis;
+    float floor;            /* of a band, before the logarithm */
+} Plan;
+
+typedef struct {
+    const float *floats;    /* samples in [-1, 1], or NULL */
+    const int16_t *ints;    /* samples of 16 bits, of which 1 / 32768 is meant */
+    const float *noise[2];  /* to be added, times dither; or NULL, or one of them */
+    float dither;
+    int64_t frames;
+    float *out;             /* (frames, outputs) */
+} Job;
+
+#define LANES 4
+#define TARGET
+#include "_kernel.c"
+#if defined(__x86_64__)
+#define LANES 8
+#define TARGET __attribute__((target("avx2")))
+#include "_kernel.c"
+#define LANES 16
+#define TARGET __attribute__((target("avx512f,avx512dq")))
+#include "_kernel.c"
+#endif
+
+/* The widest vectors that the CPU has are taken, but of at most so many lanes. */
+static int run(const Plan *plan, const Job *job, int lanes) {
+#if defined(__x86_64__)
+    if (lanes >= 16 && __builtin_cpu_supports("avx512dq")) return run_all_16(plan, job);
+    if (lanes >= 8 && __builtin_cpu_supports("avx2")) return run_all_8(plan, job);
+#endif
+    return run_all_4(plan, job);
+}
+
+#ifndef KERNEL_ALONE
+static PyObject *features(PyObject *self, PyObject *args) {
+    const char *plan, *job;
+    Py_ssize_t plan_size, job_size;
+    int lanes, done;
+    if (!PyArg_ParseTuple(args, "y#y#i", &plan, &plan_size, &job, &job_size, &lanes)) return NULL;
+    if (plan_size != sizeof(Plan) || job_size != sizeof(Job)) {
+        PyErr_SetString(PyExc_ValueError, "the plan or the job is not packed as this kernel was built to read it");
+        return NULL;
+    }
+    Plan p;
+    Job j;
+    memcpy(&p, plan, sizeof p), memcpy(&j, job, sizeof j);
+    Py_BEGIN_ALLOW_THREADS
+    done = run(&p, &j, lanes);
+    Py_END_ALLOW_THREADS
+    if (!done) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"features", features, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "The compiled kernel of frames.py.", 0, methods, NULL, NULL, NULL, NULL};
+PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&module); }
+#endif
+
+#else /* for one width of vectors */
+
+#define vec OF(vec_)
+#define ivec OF(ivec_)
+#define loose OF(loose_)
+#define cvec OF(cvec_)
+#define at OF(at_)
+#define logarithm OF(logarithm_)
+#define add OF(add_)
+#define sub OF(sub_)
+#define minus_i OF(minus_i_)
+#define scaled OF(scaled_)
+#define times OF(times_)
+#define butterfly2 OF(butterfly2_)
+#define butterfly4 OF(butterfly4_)
+#define butterfly5 OF(butterfly5_)
+#define stage OF(stage_)
+#define transform OF(transform_)
+#define powers OF(powers_)
+#define lay_out OF(lay_out_)
+#define windowed OF(windowed_)
+#define bands_of OF(bands_of_)
+#define cosines_of OF(cosines_of_)
+#define run_all OF(run_all_)
+
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
+typedef float loose __attribute__((vector_size(4 * LANES), aligned(4))); /* at any address */
+typedef struct { vec re, im; } cvec;
+
+INLINE TARGET vec at(const float *place) { return (vec) * (const loose *)place; }
+
+/* The natural logarithm of normal numbers above 0: Cephes' polynomial, within 1 unit in the last place. */
+INLINE TARGET vec logarithm(vec x) {
+    ivec bits = (ivec)x;
+    ivec exponent = (bits >> 23) - 126;
+    vec m = (vec)((bits & 0x007fffff) | 0x3f000000); /* in [0.5, 1) */
+    ivec low = m < 0.707106781186547524f;            /* -1 or 0 */
+    exponent += low;
+    m = m + (vec)((ivec)m & low) - 1.0f;
+    vec e = __builtin_convertvector(exponent, vec), z = m * m;
+    vec y = m * 7.0376836292e-2f + -1.1514610310e-1f;
+    y = y * m + 1.1676998740e-1f;
+    y = y * m + -1.2420140846e-1f;
+    y = y * m + 1.4249322787e-1f;
+    y = y * m + -1.6668057665e-1f;
+    y = y * m + 2.0000714765e-1f;
+    y = y * m + -2.4999993993e-1f;
+    y = y * m + 3.3333331174e-1f;
+    y = y * m * z;
+    y = y + e * -2.12194440e-4f;
+    y = y - 0.5f * z;
+    return ((m + y) + e * 0.693359375f) + (x - x); /* what is not a number stays that */
+}
+
+INLINE TARGET cvec add(cvec a, cvec b) { return (cvec){a.re + b.re, a.im + b.im}; }
+INLINE TARGET cvec sub(cvec a, cvec b) { return (cvec){a.re - b.re, a.im - b.im}; }
+INLINE TARGET cvec minus_i(cvec a) { return (cvec){a.im, -a.re}; }
+INLINE TARGET cvec scaled(cvec a, float by) { return (cvec){a.re * by, a.im * by}; }
+INLINE TARGET cvec times(cvec a, const float *w) { return (cvec){a.re * w[0] - a.im * w[1], a.re * w[1] + a.im * w[0]}; }
+
+INLINE TARGET void butterfly2(cvec *x) {
+    cvec a = x[0], b = x[1];
+    x[0] = add(a, b), x[1] = sub(a, b);
+}
+
+INLINE TARGET void butterfly4(cvec *x) {
+    cvec a = add(x[0], x[2]), b = sub(x[0], x[2]), c = add(x[1], x[3]), d = minus_i(sub(x[1], x[3]));
+    x[0] = add(a, c), x[1] = add(b, d), x[2] = sub(a, c), x[3] = sub(b, d);
+}
+
+INLINE TARGET void butterfly5(cvec *x) {
+    const float c1 = 0.309016994374947424f, c2 = -0.809016994374947424f;
+    const float s1 = 0.951056516295153572f, s2 = 0.587785252292473129f;
+    cvec a = add(x[1], x[4]), b = add(x[2], x[3]), c = sub(x[1], x[4]), d = sub(x[2], x[3]);
+    cvec e = add(add(x[0], scaled(a, c1)), scaled(b, c2)), f = add(add(x[0], scaled(a, c2)), scaled(b, c1));
+    cvec g = minus_i(add(scaled(c, s1), scaled(d, s2))), h = minus_i(sub(scaled(c, s2), scaled(d, s1)));
+    x[0] = add(add(x[0], a), b);
+    x[1] = add(e, g), x[4] = sub(e, g), x[2] = add(f, h), x[3] = sub(f, h);
+}
+
+/* One stage of Stockham's transform, which sorts by itself. `w`: its twiddles, (groups, radix - 1), then, of radices
+ * other than 2, 4 and 5, the roots of unity, (radix). */
+INLINE TARGET void stage(
+    const cvec *restrict in, cvec *restrict out, const float *w, int radix, int64_t groups, int64_t stride
+) {
+    const float *roots = w + 2 * groups * (radix - 1);
+    for (int64_t p = 0; p < groups; p++, w += 2 * (radix - 1))
+        for (int64_t q = 0; q < stride; q++) {
+            const cvec *from = in + q + stride * p;
+            cvec *to = out + q + stride * radix * p, x[5];
+            if (radix == 2 || radix == 4 || radix == 5) {
+                for (int j = 0; j < radix; j++) x[j] = from[stride * groups * j];
+                if (radix == 4) butterfly4(x);
+                else if (radix == 2) butterfly2(x);
+                else butterfly5(x);
+            }
+            for (int k = 0; k < radix; k++) {
+                cvec sum = radix <= 5 && radix != 3 ? x[k] : from[0];
+                if (radix == 3 || radix > 5)
+                    for (int j = 1; j < radix; j++)
+                        sum = add(sum, times(from[stride * groups * j], roots + 2 * ((int64_t)j * k % radix)));
+                to[stride * k] = k == 0 || groups == 1 ? sum : times(sum, w + 2 * (k - 1));
+            }
+        }
+}
+
+/* Transforms what is in `a`; returns `a` or `b`, whichever has the result. */
+INLINE TARGET cvec *transform(const Plan *plan, cvec *a, cvec *b) {
+    const float *w = plan->twiddles;
+    int64_t left = plan->size, stride = 1;
+    for (int64_t s = 0; s < plan->stages; s++) {
+        int radix = plan->radices[s];
+        int64_t groups = left / radix;
+        if (radix == 4) stage(a, b, w, 4, groups, stride);
+        else if (radix == 2) stage(a, b, w, 2, groups, stride);
+        else if (radix == 5) stage(a, b, w, 5, groups, stride);
+        else stage(a, b, w, radix, groups, stride);
+        w += 2 * groups * (radix - 1) + (radix == 3 || radix > 5 ? 2 * radix : 0);
+        left = groups, stride *= radix;
+        cvec *other = a;
+        a = b, b = other;
+    }
+    return a;
+}
+
+/* Four times the squared magnitudes of the real transform, bins 0 to size. */
+INLINE TARGET void powers(const Plan *plan, const cvec *z, vec *out) {
+    int64_t n = plan->size;
+    for (int64_t k = 0; 2 * k <= n; k++) {
+        cvec p = z[k], q = z[k ? n - k : 0];
+        cvec sum = {p.re + q.re, p.im - q.im}, difference = {p.re - q.re, p.im + q.im};
+        cvec turned = times(difference, plan->unpacking + 2 * k);
+        cvec low = add(sum, turned), high = sub(sum, turned);
+        out[k] = low.re * low.re + low.im * low.im;
+        out[n - k] = high.re * high.re + high.im * high.im;
+    }
+}
+
+/* Lays out the samples of LANES frames: sample n of frame f is at row n % shift, column f + n / shift. */
+INLINE TARGET void lay_out(const Plan *plan, const Job *job, int64_t first, int64_t frames, int64_t pitch, float *rows) {
+    int64_t shift = plan->shift, begin = first * shift, length = (frames - 1) * shift + plan->width;
+    for (int64_t c = 0; c * shift < length; c++) {
+        int64_t from = begin + c * shift, count = length - c * shift < shift ? length - c * shift : shift;
+        float *to = rows + c;
+        if (job->noise[0]) {
+            const float *a = job->noise[0] + from, *b = job->noise[1] ? job->noise[1] + from : NULL;
+            for (int64_t n = 0; n < count; n++) {
+                float x = job->floats ? job->floats[from + n] : (float)job->ints[from + n] * (1.0f / 32768.0f);
+                x = x + a[n] * job->dither;
+                to[n * pitch] = b ? x + b[n] * job->dither : x;
+            }
+        } else if (job->floats)
+            for (int64_t n = 0; n < count; n++) to[n * pitch] = job->floats[from + n];
+        else
+            for (int64_t n = 0; n < count; n++) to[n * pitch] = (float)job->ints[from + n] * (1.0f / 32768.0f);
+    }
+}
+
+/* Mean, pre-emphasis and window of LANES frames, from rows to (width) vectors. */
+INLINE TARGET void windowed(const Plan *plan, const float *rows, int64_t pitch, vec *out) {
+    int64_t width = plan->width, shift = plan->shift;
+    vec mean = {0}, before = {0};
+    if (plan->kaldi) {
+        vec sums[4] = {{0}, {0}, {0}, {0}}, start = at(rows); /* of differences: a constant has no rounding */
+        for (int64_t first = 0, column = 0; first < width; first += shift, column++)
+            for (int64_t n = 0; n < shift && first + n < width; n++)
+                sums[(first + n) & 3] += at(rows + n * pitch + column) - start;
+        mean = start + ((sums[0] + sums[1]) + (sums[2] + sums[3])) / (float)width;
+        before = at(rows) - mean; /* the first sample is its own predecessor */
+    }
+    for (int64_t first = 0, column = 0; first < width; first += shift, column++)
+        for (int64_t n = 0; n < shift && first + n < width; n++) {
+            vec x = at(rows + n * pitch + column);
+            if (plan->kaldi) {
+                x = x - mean;
+                vec emphasized = x - before * plan->emphasis;
+                before = x, x = emphasized;
+            }
+            out[first + n] = x * plan->window[first + n];
+        }
+}
+
+INLINE TARGET void bands_of(const Plan *plan, const vec *power, vec *out) {
+    const float *weights = plan->weights;
+    for (int64_t band = 0; band < plan->count; band++) {
+        const vec *p = power + plan->bands[2 * band];
+        vec sum = {0};
+        for (int32_t k = 0; k < plan->bands[2 * band + 1]; k++) sum += p[k] * weights[k];
+        weights += plan->bands[2 * band + 1];
+        vec low = (vec){0} + plan->floor;
+        ivec below = sum < low;
+        out[band] = logarithm((vec)(((ivec)low & below) | ((ivec)sum & ~below)));
+    }
+}
+
+INLINE TARGET void cosines_of(const Plan *plan, const vec *bands, vec *out) {
+    for (int64_t k = 0; k < plan->outputs; k++) {
+        vec sum = {0};
+        for (int64_t band = 0; band < plan->count; band++) sum += bands[band] * plan->cosines[band * plan->outputs + k];
+        out[k] = sum;
+    }
+}
+
+static TARGET int run_all(const Plan *plan, const Job *job) {
+    int64_t columns = LANES + (plan->width - 1) / plan->shift, pitch = (columns + 3) / 4 * 4;
+    size_t room = sizeof(cvec) * plan->size, power = sizeof(vec) * (plan->size + 1), some = sizeof(vec) * plan->count;
+    size_t laid = (sizeof(float) * (plan->shift * pitch + LANES) + 63) / 64 * 64;
+    char *memory = aligned_alloc(64, 2 * room + power + 2 * some + laid);
+    if (!memory) return 0;
+    cvec *a = (cvec *)memory, *b = a + plan->size;
+    vec *squares = (vec *)(b + plan->size), *bands = squares + plan->size + 1, *values = bands + plan->count;
+    float *rows = (float *)(values + plan->count);
+    memset(rows, 0, laid);
+    for (int64_t first = 0; first < job->frames; first += LANES) {
+        int64_t frames = job->frames - first < LANES ? job->frames - first : LANES;
+        lay_out(plan, job, first, frames, pitch, rows);
+        windowed(plan, rows, pitch, (vec *)a);
+        memset((vec *)a + plan->width, 0, room - sizeof(vec) * plan->width);
+        powers(plan, transform(plan, a, b), squares);
+        bands_of(plan, squares, bands);
+        if (plan->cosines) cosines_of(plan, bands, values);
+        const float *from = (const float *)(plan->cosines ? values : bands);
+        for (int64_t f = 0; f < frames; f++) {
+            float *to = job->out + (first + f) * plan->outputs;
+            for (int64_t k = 0; k < plan->outputs; k++) to[k] = from[k * LANES + f];
+        }
+    }
+    free(memory);
+    return 1;
+}
+
+#undef LANES
+#undef TARGET
+#undef vec
+#undef ivec
+#undef loose
+#undef cvec
+#undef at
+#undef logarithm
+#undef add
+#undef sub
+#undef minus_i
+#undef scaled
+#undef times
+#undef butterfly2
+#undef butterfly4
+#undef butterfly5
+#undef stage
+#undef transform
+#undef powers
+#undef lay_out
+#undef windowed
+#undef bands_of
+#undef cosines_of
+#undef run_all
+#endif

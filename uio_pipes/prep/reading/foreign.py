@@ -1,0 +1,135 @@
+"""Data that say by names of their own what they are: the columns of tables, JSON objects, folders of save_to_disk."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from uio_pipes.base.errors import ListError
+from uio_pipes.base.urls import is_named
+from uio_pipes.formats.tables.description import Table
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+
+_TABLES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
+_AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
+_FILE = re.compile(r"/\S*/\S+|\w+://\S+")
+_USUAL = {
+    "key": ("key", "id", "utt", "utt_id", "utterance_id", "audio_id"),
+    "txt": ("txt", "text", "sentence", "transcript", "transcription", "words", "content"),
+}
+_PATHS = ("audio", "wav", "path", "file", "audio_path", "audio_filepath", "file_name", "filename")
+_SHOWN = 12  # names in a message
+_UNKNOWN = '{"wav": …, "txt": …}'
+
+
+def foreign_folder(path: str, names: set[str]) -> str:
+    """Return what a folder of Hugging Face's ``save_to_disk`` is, and what reads it; "" for any other folder."""
+    several = "dataset_dict.json" in names
+    if not several and not {"state.json", "dataset_info.json"} <= names:
+        return ""
+    splits = sorted(name for name in names if os.path.isdir(os.path.join(path, name))) if several else []
+    split = ["train"] if "train" in splits else splits[:1]
+    data = f"datasets.load_from_disk({path!r})" + "".join(f"[{name!r}]" for name in split)
+    features = _features(os.path.join(path, *split, "dataset_info.json"))
+    audio = next((n for n, f in features.items() if isinstance(f, dict) and f.get("_type") == "Audio"), "")
+    line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))" if audio else data
+    given = _guess(features, audio or next((name for name in _PATHS if name in features), ""))
+    if "wav" not in given:
+        columns = f", with the columns {_shown([*features])}" if features else ""
+        return f"a folder of datasets' save_to_disk{columns}: {_iterable(line, {})} reads it in Python"
+    return f"a folder of datasets' save_to_disk: {_iterable(line, given)} reads it in Python"
+
+
+def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]] | None:
+    """Return how the rows of lines with columns are written, and what seems to be which; None for lines of text.
+
+    ``path``: the table; ``lines``: its first ones; ``fields``: what is said of its columns.
+
+    Raises: ListError if no column seems to be the audio, or lines name files in a form that no source reads.
+    """
+    separator = _delimiter(path, lines)
+    if not separator:
+        if not _each_names_a_file(lines):
+            return None
+        raise ListError(
+            f"{path} has lines that name files in a form that no source reads ({lines[0][:60]!r}): of KEY PATH a line, "
+            'name it ….scp as in Kaldi; otherwise write {"key": …, "wav": …, "txt": …} a line, which uio.from_raw_list '
+            "reads"
+        )
+    rows = list(csv.reader(lines[:2], delimiter=separator))
+    headed = len(rows) > 1 and not any(map(_names_file, rows[0]))
+    names = rows[0] if headed else _columns(rows[0])
+    found = _guess(dict(zip(names, rows[-1], strict=False)), "") | dict(fields or {})
+    if "wav" not in found:
+        raise ListError(
+            f"{path} is a table with the columns {_shown(names)}, of which none seems to be the audio: say which is "
+            "which, as in --fields wav=clips/{path},txt=sentence, or by uio.from_table in Python"
+        )
+    return Table(path, "tsv", separator, headed or names, separator in ",;"), found
+
+
+def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
+    """Return the names, ours first, that a JSON object with the name of an audio file seems to have; "" without one."""
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError):
+        return ""
+    audio = next((name for name, value in read.items() if isinstance(value, str) and _names_file(value)), "")
+    given = _guess(read, audio) | dict(fields or {})
+    return ",".join(f"{ours}={theirs}" for ours, theirs in ({"key": audio} | given).items()) if audio else ""
+
+
+def _iterable(items: str, fields: dict[str, str]) -> str:
+    return f"uio.from_iterable({items}, fields={fields or _UNKNOWN}).sharding_filter()"
+
+
+def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
+    """Return our names of fields, with those in ``row`` that usually mean the same; ``audio``: that of the audio."""
+    audio = audio or next((name for name, value in row.items() if isinstance(value, str) and _names_file(value)), "")
+    found = {ours: next((name for name in usual if name in row), "") for ours, usual in _USUAL.items()}
+    return {ours: theirs for ours, theirs in {**found, "wav": audio}.items() if theirs}
+
+
+def _columns(row: Sequence[str]) -> list[str]:
+    """Return names for columns without a header: the audio, the key before it, the text after it."""
+    at = next((number for number, cell in enumerate(row) if _names_file(cell)), -1)
+    ours = {at: "wav", at + 1: "txt"} | ({0: "key"} if at > 0 else {})
+    return [ours.get(number, f"column{number + 1}") for number in range(len(row))]
+
+
+def _delimiter(path: str, lines: Sequence[str]) -> str:
+    """Return what separates the columns; "" if they are no columns."""
+    if is_named(path, _TABLES):
+        mark = max("\t,;|", key=lines[0].count)
+        return mark if mark in lines[0] else ""
+    return next((mark for mark in "\t," if _each_names_a_file(lines, mark)), "")
+
+
+def _each_names_a_file(lines: Sequence[str], delimiter: str | None = None) -> bool:
+    """Return whether each line, but for a header and one that the end of the head may have cut, names a file in one of
+    several columns."""
+    rows = [line.split(delimiter) for line in (lines[1:-1] or lines[-1:])]
+    return all(len(row) > 1 and any(map(_names_file, row)) for row in rows)
+
+
+def _names_file(text: str) -> bool:
+    """Return whether a text is the path of an audio file, or an absolute path or a URL."""
+    text = text.strip().strip('"')
+    return text.lower().partition("?")[0].endswith(_AUDIO) or _FILE.fullmatch(text) is not None
+
+
+def _features(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file).get("features")
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

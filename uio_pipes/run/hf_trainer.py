@@ -1,0 +1,198 @@
+"""Hugging Face's ``Trainer`` on our loaders. Its package is not imported until a training begins.
+
+When it resumes, the ``Trainer`` goes through the first batches of the epoch again and throws them away, to know its
+step and to give random generators their state. So an epoch that goes on in the middle begins with as many empty ones,
+which cost nothing; the batches after them are those that the loader's own state says.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.graph import Graph
+from uio_pipes.run.evaluation import EvaluationLoader
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.partial import write_json
+from uio_pipes.run.trainers import Gathered
+
+FILE = "uio_loader.json"
+_Trainer: Any = object
+
+
+class HFTrainerMixin(_Trainer):  # type: ignore[misc]
+    """Hugging Face's ``Trainer`` or ``Seq2SeqTrainer`` on loaders: ``class Mine(uio.HFTrainerMixin, Trainer): pass``.
+
+    Of the arguments of the ``Trainer``, ``train_dataset`` is a :class:`Loader`, and ``eval_dataset`` a pipeline, an
+    :class:`EvaluationLoader`, or a dict of these; make them after the ``TrainingArguments``, which start the process
+    group. Each checkpoint gets the loader's state, and ``train(resume_from_checkpoint=…)`` goes on with the next batch,
+    on any number of processes. Of the outputs of a batch the model gets those that its ``forward`` takes
+    (``remove_unused_columns=False`` gives it all). Other datasets are left to the ``Trainer``.
+    """
+
+    _saver: Any = None
+    _passed = 0  # batches that the Trainer goes through before the first one to train on
+
+    def get_train_dataloader(self) -> Any:
+        """Return what gives the ``Trainer`` the batches of one epoch after the other."""
+        if isinstance(self.train_dataset, Graph):
+            raise PipelineError("train_dataset is a pipeline: give a loader of it, uio.Loader(pipeline, seed=…)")
+        if not isinstance(self.train_dataset, Loader):
+            return super().get_train_dataloader()
+        passed, self._passed = self._passed, 0
+        return DataLoader(_Epochs(self.train_dataset, passed, self), batch_size=None)
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """Return the batches of the evaluation.
+
+        Args:
+            eval_dataset: what to evaluate, or its name in the dict. Default: None, ``self.eval_dataset``.
+        """
+        return self._evaluation(eval_dataset) or super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        """Return the batches of ``predict``.
+
+        Args:
+            test_dataset: a pipeline, or what the ``Trainer`` takes.
+        """
+        return self._evaluation(test_dataset) or super().get_test_dataloader(test_dataset)
+
+    def _evaluation(self, given: Any) -> Any:
+        data = self.eval_dataset if given is None else self.eval_dataset[given] if isinstance(given, str) else given
+        if isinstance(data, Loader):
+            raise PipelineError("eval_dataset is a Loader: give its pipeline, or uio.EvaluationLoader(pipeline, …)")
+        if isinstance(data, Graph):
+            data = EvaluationLoader(data, num_workers=self.args.dataloader_num_workers)
+        return _Taken(data, self) if isinstance(data, EvaluationLoader) else None
+
+    def evaluation_loop(self, dataloader: Any, *args: Any, **options: Any) -> Any:
+        """As that of the ``Trainer``; of the results of all processes, each utterance counts once.
+
+        Args:
+            dataloader: what ``get_eval_dataloader`` returned.
+            *args: as for the ``Trainer``.
+            **options: as for the ``Trainer``.
+        """
+        if isinstance(dataloader, _Taken):
+            self.gather_function = dataloader.gather
+        return super().evaluation_loop(dataloader, *args, **options)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
+        """As that of the ``Trainer``, resumed with exactly the next batch.
+
+        Args:
+            resume_from_checkpoint: folder of a checkpoint; True for the newest complete one in ``output_dir``. Default:
+                None, begin.
+            *args: as for the ``Trainer``.
+            **options: as for the ``Trainer``.
+
+        Raises:
+            PipelineError: the checkpoint has no state of the loader.
+            StateError: the state does not fit the loader.
+        """
+        loader = self.train_dataset
+        if isinstance(loader, Loader):
+            if self._saver is None:
+                self._saver = _saver(loader)
+                self.add_callback(self._saver)
+            if resume_from_checkpoint is True:
+                resume_from_checkpoint = _newest(Path(self.args.output_dir))
+            if resume_from_checkpoint and resume_from_checkpoint is not True:
+                self._passed = _resumed(loader, Path(resume_from_checkpoint), self.args)
+        return super().train(resume_from_checkpoint, *args, **options)
+
+    def _takes(self, batch: Any) -> Any:
+        """Return what of a batch the model takes. Raises: PipelineError if it lacks what the model is given first."""
+        if not self.args.remove_unused_columns or not isinstance(batch, dict):
+            return batch
+        model = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        known = {*inspect.signature(model.forward).parameters, *self.label_names}
+        taken = {name: value for name, value in batch.items() if name in known}
+        main = getattr(model, "main_input_name", None)
+        if not taken or main not in {None, *taken}:
+            raise PipelineError(
+                f"the model takes {main or ', '.join(sorted(known))}, and the batch has {', '.join(batch)}: give its "
+                f"outputs the model's names, as in .pad(names={{'feats': {main or 'input_features'!r}}})"
+            )
+        return taken
+
+
+class _Epochs(IterableDataset[Any]):
+    """The epochs of a loader, one with each iteration; the first one after as many empty batches as were ``passed``."""
+
+    def __init__(self, loader: Loader, passed: int, trainer: HFTrainerMixin) -> None:
+        self.loader, self.passed, self.trainer = loader, passed, trainer
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        passed, self.passed = self.passed, 0
+        yield from [None] * passed
+        yield from map(self.trainer._takes, self.loader)
+
+
+class _Taken:
+    """An evaluation, of whose batches the model gets what it takes."""
+
+    def __init__(self, evaluation: EvaluationLoader, trainer: HFTrainerMixin) -> None:
+        self.evaluation, self.trainer, self.gather = evaluation, trainer, evaluation.gather
+
+    @property
+    def dataset(self) -> list[None]:
+        return self.evaluation.dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.trainer._takes, self.evaluation)
+
+
+def _saver(loader: Loader) -> Any:
+    """Return a callback that saves the loader's state in each checkpoint, last of all: so it is complete then."""
+    from transformers import TrainerCallback
+
+    class SavesLoader(TrainerCallback):  # type: ignore[misc, unused-ignore]
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            saved = {"state": Gathered(loader).state_dict(), "ended": loader._all_received()}
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            if args.should_save and folder.is_dir():
+                write_json(folder / FILE, saved)
+
+    return SavesLoader()
+
+
+def _newest(folder: Path) -> str | bool:
+    """Return the newest complete checkpoint in the folder; True if there is none, so that the ``Trainer`` says so."""
+    found = [path.parent for path in folder.glob(f"checkpoint-*/{FILE}")]
+    return str(max(found, key=_step_of)) if found else True
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"])
+
+
+def _resumed(loader: Loader, checkpoint: Path, args: Any) -> int:
+    """Load the loader's state; return how many batches of the epoch the ``Trainer`` goes through without them."""
+    if not (checkpoint / FILE).is_file():
+        raise PipelineError(
+            f"{checkpoint} has no {FILE}, the loader's state: it was saved without uio.HFTrainerMixin, or its process "
+            "was killed meanwhile. Go on from another one (resume_from_checkpoint=True takes the newest complete one)"
+        )
+    saved = json.loads((checkpoint / FILE).read_text(encoding="utf-8"))
+    loader.load_state_dict(saved["state"])
+    if saved["ended"]:
+        loader.set_epoch(loader.epoch + 1)
+    if args.ignore_data_skip:
+        return 0
+    accumulated = args.gradient_accumulation_steps
+    try:
+        updates = max(-(-len(loader) // accumulated), 1)
+    except TypeError:  # the Trainer then takes all steps for one epoch
+        updates = args.max_steps
+    return int(_step_of(checkpoint) % updates * accumulated)
