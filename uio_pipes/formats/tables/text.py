@@ -61,7 +61,11 @@ class TextForm(NamedTuple):
         if (self.quoted and '"' in text) or (self.escape and self.escape in text):
             quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
             options: Any = {"delimiter": self.separator or ",", "quoting": quoting, "escapechar": self.escape or None}
-            return next(csv.reader([text], **options), [])
+            lines = iter([text, ""])  # what a reader takes of it goes over the end of the row
+            found = next(csv.reader(lines, **options))
+            if next(lines, None) is None:
+                raise csv.Error("a quote is not closed")
+            return found
         if self.separator == "":
             return [text.strip()]
         if self.takes_rest and count:
