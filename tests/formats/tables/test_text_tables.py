@@ -230,3 +230,8 @@ def test_a_table_that_changes_while_in_use_is_an_error(tmp_path: Path) -> None:
 def test_what_is_no_table_is_an_error(data: bytes, form: TextForm, message: str) -> None:
     with mock.patch.multiple(text, CHUNK=8, LONGEST=20), pytest.raises(uio.ListError, match=message):
         read(data, form)
+
+
+def test_a_header_with_one_name_twice_is_an_error() -> None:
+    with pytest.raises(uio.ListError, match=r"a.csv: its header has the column 'id' twice; .* header="):
+        read(b"id,path,id\n1,2,3\n", TextForm(",", quoted=True))

@@ -229,7 +229,14 @@ class _Part:
         after = self._some(self._skipped, LONGEST).split(b"\n")[: at + line.count(b"\n") + 1]
         self._skipped += sum(len(each) + 1 for each in after)
         self._first_line += len(after)
-        return tuple(name.strip() for name in names)
+        return self._distinct(tuple(name.strip() for name in names))
+
+    def _distinct(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Raises: ListError if two columns have one name: which of them is meant, nobody could say."""
+        if twice := next((name for name in names if name and names.count(name) > 1), ""):
+            remedy = "correct it, or name the columns: uio.Table(…, header=(…)) with comment= for this line"
+            raise ListError(f"{redact(self.name)}: its header has the column {twice!r} twice; {remedy}")
+        return names
 
     def _first_rows(self) -> list[tuple[int, bytes]]:
         return self._cutter.rows(self._some(self._skipped, LONGEST))[:1]
