@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 import uio_pipes as uio
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+NOT_OURS = "it wants other packages than those of development (see above)"
 
 
 def pipeline(corpus: Corpus, **names: str) -> uio.Pipeline:
@@ -49,9 +50,9 @@ def load(loader: uio.Loader, path: Any, end_of_epoch: bool) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_speechbrain_resumes_within_an_epoch(many_shards: Corpus, tmp_path: Path, workers: int) -> None:
-    speechbrain = pytest.importorskip("speechbrain", reason="could not import speechbrain")
-    checkpoints = pytest.importorskip("speechbrain.utils.checkpoints", reason="could not import speechbrain")
-    counters = pytest.importorskip("speechbrain.utils.epoch_loop", reason="could not import speechbrain")
+    speechbrain = pytest.importorskip("speechbrain", reason=NOT_OURS)
+    checkpoints = pytest.importorskip("speechbrain.utils.checkpoints", reason=NOT_OURS)
+    counters = pytest.importorskip("speechbrain.utils.epoch_loop", reason=NOT_OURS)
 
     class Brain(speechbrain.Brain):  # type: ignore[misc, name-defined]
         def on_fit_start(self) -> None:
@@ -92,7 +93,7 @@ def test_speechbrain_resumes_within_an_epoch(many_shards: Corpus, tmp_path: Path
 
 
 def test_torchtitan_takes_a_loader_as_its_dataloader(many_shards: Corpus) -> None:
-    titan = pytest.importorskip("torchtitan.components.dataloader", reason="could not import torchtitan")
+    titan = pytest.importorskip("torchtitan.components.dataloader", reason=NOT_OURS)
 
     class TitanLoader(titan.BaseDataLoader):  # type: ignore[misc, name-defined]
         @dataclass(kw_only=True, slots=True)
@@ -132,7 +133,7 @@ def test_torchtitan_takes_a_loader_as_its_dataloader(many_shards: Corpus) -> Non
 
 
 def test_espnet_takes_an_iterator_factory(many_shards: Corpus) -> None:
-    espnet = pytest.importorskip("espnet2.iterators.abs_iter_factory", reason="could not import espnet2")
+    espnet = pytest.importorskip("espnet2.iterators.abs_iter_factory", reason=NOT_OURS)
     names = {"feats": "speech", "feats_lengths": "speech_lengths"}
 
     class Factory(espnet.AbsIterFactory):  # type: ignore[misc, name-defined]
