@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import prepare, tar_of
-from benchmarks.owned import children
+from benchmarks.owned import children, resident
 from benchmarks.scale_list import private
 
 MODULE = "benchmarks.tables"
@@ -145,11 +145,11 @@ def _rows(data: Path, how: str, rows: int) -> dict[str, Any]:
     names = {"key": "path | stem", "wav": "path", "txt": "sentence", "speaker": "client_id"}
     options: dict[str, Any] = {"archives": archive} if how == "index" else {}
     pipeline = uio.from_table(_table(data, rows), fields=names, shuffle=how == "shuffled", **options)
-    before, began = private(os.getpid()), time.perf_counter()
+    before, began = resident(os.getpid()), time.perf_counter()
     pipeline._list_fingerprint()
     opened = time.perf_counter() - began
     if how == "index":
-        return {"opened": opened, "private": private(os.getpid()) - before, "rows": rows / opened}
+        return {"opened": opened, "held": (resident(os.getpid()) - before) / (1 << 20), "rows": rows / opened}
     if how == "workers":
         return _workers(_table(data, rows), opened)
     node, count = pipeline.build(Lane(Ledger(), seed=1)), min(rows, sized(300_000, 300))
@@ -158,7 +158,7 @@ def _rows(data: Path, how: str, rows: int) -> dict[str, Any]:
     for _ in range(count):
         node.next()
     took = time.process_time() - began
-    return {"opened": opened, "private": private(os.getpid()) - before, "rows": count / took}
+    return {"opened": opened, "held": (resident(os.getpid()) - before) / (1 << 20), "rows": count / took}
 
 
 def _workers(table: Path, opened: float) -> dict[str, Any]:
@@ -215,11 +215,11 @@ def _tell_rows(report: Report, arguments: Any) -> None:
     jobs = {f"{name}, {ROWS:,}": {"what": "rows", "how": how, "rows": ROWS} for name, how in ways.items()}
     jobs |= {f"workers, {rows:,}": {"what": "rows", "how": "workers", "rows": rows} for rows in (ROWS, FEW)}
     results = report.ran(rounds(MODULE, jobs, min(3, arguments.repeats), data=arguments.data))
-    fields = {"opened": ("opened, s", ".1f"), "rows": ("rows per s of CPU", ",.0f"), "private": ("MiB", ".0f")}
+    fields = {"opened": ("opened, s", ".1f"), "rows": ("rows per s of CPU", ",.0f"), "held": ("MiB", ".0f")}
     shown = {name: runs for name, runs in results.items() if not name.startswith("workers")}
     rows = [[name, *(spread(runs, field, form) for field, (_, form) in fields.items())] for name, runs in shown.items()]
     report.table("A table of many rows in one process", ["", *(name for name, _ in fields.values())], rows)
-    most = max(median(runs, "private") for runs in shown.values())
+    most = max(median(runs, "held") for runs in shown.values())
     report.target("at most 200 MB of a process", most * (1 << 20) <= 200e6, f"{most:.0f} MiB")
     many, few = (median(results[f"workers, {rows:,}"], "worker") for rows in (ROWS, FEW))
     report.target("workers share it", many - few <= 20, f"{many - few:.1f} MiB more in a worker than with {FEW:,} rows")

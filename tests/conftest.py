@@ -69,6 +69,7 @@ SLOW = frozenset(
         "test_lost_workers",
         "test_memory",
         "test_mesh",
+        "test_other_systems",
         "test_packaging",
         "test_peers",
         "test_ray_workers",

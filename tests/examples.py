@@ -1,4 +1,8 @@
-"""A tiny graph with each stage on a corpus of tar shards (or other data): what the contract tests stop and resume."""
+"""A tiny graph with each stage on a corpus of tar shards (or other data), and what the contract tests stop and resume.
+
+A stage that runs in a node of its own is stopped in its example. Those that only do something to one utterance all run
+in the same node: they are stopped together, in :data:`CHAINS`.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -97,6 +101,11 @@ def _named(sample: Sample) -> Sample:
     return sample
 
 
+def _with_streams(sample: Sample) -> Sample:
+    sample["prompt"] = sample["answer"] = sample["wav"]
+    return sample
+
+
 def _with_video(sample: Sample) -> Sample:
     sample["video"] = _video(5 + len(sample.key) % 3)
     return sample
@@ -142,6 +151,28 @@ def mix(corpus: uio.Pipeline) -> uio.Pipeline:
 def random_crop(corpus: uio.Pipeline) -> uio.Pipeline:
     cropped = corpus.decode_audio().random_crop(max_seconds=0.4)
     return cropped.fbank(num_mel_bins=8).random_crop(max_frames=30)
+
+
+def audio_chain(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Everything that works on audio, but for what reads other recordings."""
+    mono = corpus.decode_audio(channel=None).mono().resample(16_000).speed_perturb([0.9, 1.0, 1.1])
+    loud = mono.random_crop(max_seconds=0.6).volume_perturb().clip(probability=0.7).loudness(probability=0.7)
+    return loud.lowpass((1000, 3000), probability=0.7).pitch_shift(probability=0.3).codec(["gsm"], probability=0.7)
+
+
+def features_chain(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Everything that makes features, of three streams, or works on them."""
+    mfcc = corpus.map(_with_streams).decode_audio(of="prompt").mfcc(16, num_ceps=13, dither=0.1, of="prompt")
+    mels = mfcc.decode_audio(of="answer").resample(16_000, of="answer").log_mel_spectrogram(16, of="answer")
+    masked = global_cmvn(mels).spec_aug(max_t=20, max_f=4).spec_sub(max_t=20).spec_trim()
+    return masked.deltas().stack(frames=4, stride=3)
+
+
+def labels_chain(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Everything that works on texts and labels, and video."""
+    chosen = corpus.map(_named).choose_text(["key", "txt"], weights=[1, 2]).normalize_text(str.upper)
+    labelled = chosen.tokenize(_code_points).language().speaker({"0": 1, "1": 2}).tag({"lang": "zh"})
+    return labelled.map(_with_video).decode_video(fps=10)
 
 
 def interleaved(corpus: uio.Pipeline, count: int) -> uio.Pipeline:
@@ -228,3 +259,5 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Tokenize: lambda corpus: corpus.decode_audio().tokenize(_code_points),
     VolumePerturb: lambda corpus: corpus.decode_audio().volume_perturb(),
 }
+
+CHAINS = {"audio": audio_chain, "features": features_chain, "labels": labels_chain}

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,18 +46,35 @@ if __name__ == "__main__":
             assert done.stdout == f"{method}\n", done.stderr
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, though CI may run with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_ctrl_c_is_raised_behind_what_must_not_be_interrupted() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # CI may run with it ignored
     done = False
-    try:
-        with pytest.raises(KeyboardInterrupt), uninterrupted():  # noqa: PT012 (it is raised at the end)
-            os.kill(os.getpid(), signal.SIGINT)
-            done = True
-        assert done
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with uninterrupted():
-            os.kill(os.getpid(), signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt), uninterrupted():  # noqa: PT012 (it is raised at the end)
+        signal.raise_signal(signal.SIGINT)
+        done = True
+    assert done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("heeded")
+def test_a_process_that_is_forked_meanwhile_heeds_ctrl_c() -> None:
+    with uninterrupted():
+        if not (child := os.fork()):
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                os._exit(7)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

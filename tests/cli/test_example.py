@@ -99,6 +99,7 @@ def test_shards_are_those_of_uio_pack_and_enough_for_twelve_lanes(folder: Path) 
     assert content(folder / "data/shards") == before
 
 
+@pytest.mark.slow
 def test_what_it_says_to_do_next_works(spoken: Path) -> None:
     said = uio("example", spoken).stdout
     assert "(there already)" in said

@@ -320,6 +320,7 @@ def test_ray_writes_the_same_bytes(raw_list: Path, packed: Path, tmp_path: Path)
         assert (tmp_path / name).read_text().splitlines()[first:] == lines[first:]
 
 
+@pytest.mark.slow
 def test_from_s3_to_s3(raw_list: Path, packed: Path, tmp_path: Path) -> None:
     with s3_server() as endpoint:
         import s3fs

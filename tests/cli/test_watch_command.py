@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from command import start, uio
 from corpus import Corpus
 from page_reader import Page
@@ -30,6 +31,7 @@ def wait_until_records(folder: Path, count: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_training_of_two_ranks_is_watched_killed_and_goes_on(many_shards: Corpus, tmp_path: Path) -> None:
     folder, page = tmp_path / "exp/watch", tmp_path / "page.html"
     run = training(many_shards, folder, 1_000_000)

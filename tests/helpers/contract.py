@@ -11,8 +11,6 @@ import io
 import json
 import pickle
 import pkgutil
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from command import programs
 from examples import EXAMPLES
-from processes import environment
 
 import uio_pipes as uio
 import uio_pipes.sources
@@ -170,12 +168,11 @@ def counted(stats: uio.Stats) -> dict[str, Any]:
 
 
 def in_fresh_process(jobs: list[tuple[Case, State]], folder: Path) -> list[list[str]]:
-    """The digests of the rest of each job, made by one new interpreter."""
+    """The digests of the rest of each job, made by no fork of this process, and with another seed of hashes."""
     given, made = folder / "jobs.pickle", folder / "digests.json"
     given.write_bytes(pickle.dumps([(case.pipeline, case.options, json.dumps(state)) for case, state in jobs]))
     code = "import sys, contract; contract.run_jobs(sys.argv[1], sys.argv[2])"
-    env = environment(PYTHONHASHSEED="77")
-    subprocess.run([sys.executable, "-c", code, str(given), str(made)], env=env, check=True, timeout=200)
+    programs("-c", code, given, made)
     digests: list[list[str]] = json.loads(made.read_text())
     return digests
 

@@ -78,8 +78,9 @@ class Forks:
                 listener.listen()
                 number = listener.fileno()
                 command = [sys.executable, __file__, str(number)]
+                env = {**os.environ, "PYTHONHASHSEED": "77"}  # sets of strings have another order than in this process
                 self.server = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, pass_fds=[number], start_new_session=True
+                    command, stdin=subprocess.PIPE, pass_fds=[number], start_new_session=True, env=env
                 )
             atexit.register(self.stop)
         return str(self.folder / "socket")

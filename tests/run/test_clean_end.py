@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from contract import digest, keys_of
 from corpus import Corpus
-from processes import environment
+from processes import children, environment
 
 import uio_pipes as uio
 
@@ -26,18 +26,6 @@ LIMIT = 20  # seconds after which what has not gone is a leak; nothing waits tha
 
 
 # What a process owns
-
-
-def children() -> set[int]:
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == os.getpid() and fields[0] != "Z":
-            found.add(int(stat.parent.name))
-    return found
 
 
 def descriptors() -> set[tuple[str, str]]:
@@ -383,6 +371,9 @@ def test_a_trainer_ends_while_a_worker_is_busy(how: str, told: str) -> None:
 INTERRUPTED = """
 import os, signal, sys, test_clean_end as here
 signal.signal(signal.SIGINT, signal.default_int_handler)  # CI may run in the background, where it is ignored
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+# Python drops what is raised in a destructor. Who has pressed Ctrl-C in vain presses it again.
+sys.unraisablehook = lambda dropped: signal.setitimer(signal.ITIMER_REAL, 0.1)
 from pathlib import Path
 from corpus import Corpus
 loader = here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())), num_workers=int(sys.argv[2]))

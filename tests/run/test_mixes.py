@@ -18,7 +18,7 @@ import uio_pipes as uio
 from uio_pipes.reports.steps import steps
 from uio_pipes.run import trainers
 
-JOURNEYS = int(os.environ.get("UIO_EDITS", "6"))  # 1,000 were run
+JOURNEYS = int(os.environ.get("UIO_EDITS", "3"))  # 1,000 were run
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 4}
 
 

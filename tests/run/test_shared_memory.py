@@ -324,6 +324,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_may_be_started_in_other_ways(plain_corpus: Corpus, tmp_path: Path, method: str) -> None:
@@ -350,6 +351,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "3.14"])
 def test_a_lambda_is_refused_before_workers_start_unless_they_are_forks(
     plain_corpus: Corpus, tmp_path: Path, method: str
@@ -381,6 +383,7 @@ if sys.argv[2] == "raise":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["raise", "end"])
 def test_workers_are_ended_when_the_trainer_leaves_an_iterator_open(plain_corpus: Corpus, end: str) -> None:
     command = [sys.executable, "-c", EXITS, str(plain_corpus.list), end]
@@ -417,6 +420,7 @@ for _ in here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())).repeat(), 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("program", [KILLED, KILLED_EARLY], ids=["at_work", "before_its_workers_began"])
 def test_nothing_is_left_when_the_trainer_is_killed(plain_corpus: Corpus, program: str) -> None:

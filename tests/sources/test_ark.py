@@ -10,7 +10,6 @@ import kaldiio
 import numpy as np
 import pytest
 import soundfile
-from contract import Case, check_cuts, record, some_cuts
 from corpus import wav_bytes
 from kaldi_data import write
 
@@ -219,12 +218,3 @@ def test_audio_without_a_size_in_an_ark_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="whose size is given") as caught:
         ark_audio(LocalFile(str(tmp_path / "a.ark")), 2)
     assert caught.value.reason == "bad_ark"
-
-
-@pytest.mark.parametrize("options", [{}, {"lanes": 3}], ids=str)
-def test_batches_of_features_resume_exactly(options: dict[str, Any], tmp_path: Path) -> None:
-    kaldi_data.feats(tmp_path, 20, compression=1)
-    pipeline = uio.from_kaldi(tmp_path, shuffle=True).spec_aug().shuffle(8).sort(5).dynamic_batch(max_frames=250).pad()
-    recorded = record(Case(pipeline, options))
-    assert len(recorded.keys) == 20
-    check_cuts(recorded, some_cuts(len(recorded.digests), 6))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from contract import Case, check_cuts, keys_of, record
+from contract import keys_of
 from conversation_data import every_shape, of_huggingface, of_nemo, of_sharegpt, of_text, recordings
 from fault_server import serving
 from nemo_data import tar, wav, write
@@ -324,14 +324,6 @@ def test_wrong_arguments_and_files_are_refused(tmp_path: Path) -> None:
 
 
 # Behind it
-
-
-def test_an_epoch_stops_and_goes_on_anywhere(tmp_path: Path) -> None:
-    graph = uio.from_conversations(every_shape(tmp_path, 3), shuffle=True).decode_audio(of="audio")
-    graph = graph.speed_perturb(of="audio").fbank(8, of="audio").shuffle(5).batch(3).pad()
-    recorded = record(Case(graph, {"lanes": 2}))
-    check_cuts(recorded, range(len(recorded.digests) + 1))
-    assert len(uio.Loader(graph)) == len(recorded.digests)
 
 
 def test_a_state_is_refused_if_tags_are_others(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import kaldiio
 import numpy as np
 import pytest
 import soundfile
-from contract import Case, check_cuts, check_twice, in_fresh_process, keys_of, record, some_cuts
+from contract import Case, check_cuts, keys_of, record
 from kaldi_data import KaldiCorpus, recordings, write
 
 import uio_pipes as uio
@@ -278,38 +278,12 @@ def test_lanes_are_balanced_by_the_lengths_that_tables_tell(
     assert weights(tmp_path / "data") == [100, 200, 300, *[200] * 9]
 
 
-# What holds for every source
-
-
-@pytest.mark.parametrize("options", [{}, {"lanes": 3, "snapshot_every": 2}], ids=str)
-def test_rest_is_identical_after_every_cut(options: dict[str, Any], cut: KaldiCorpus, tmp_path: Path) -> None:
-    pipeline = uio.from_kaldi(cut.folder, shuffle=True).decode_audio().shuffle(5).sort(4).batch(2).pad()
-    recorded = record(Case(pipeline, options))
-    total = len(recorded.digests)
-    check_cuts(recorded, some_cuts(total, 8))
-    check_twice(recorded, total // 2)
-    assert recorded.after != recorded.digests
-    made = in_fresh_process([(recorded.case, recorded.states[3])], tmp_path)
-    assert made == [recorded.digests[3:]]
-
-
 def test_bad_input_resumes_exactly_too(whole: KaldiCorpus, tmp_path: Path) -> None:
     write(tmp_path / "text", dict.fromkeys([*whole.keys[::2], "Z1", "Z2"], "x"))
     pipeline = uio.from_kaldi(whole.folder / "wav.scp", tmp_path / "text", shuffle=True).decode_audio().batch(1)
     recorded = record(Case(pipeline, {"lanes": 2}))
     assert recorded.stats.skipped == {"missing_text": 6, "missing_recording": 2}
     check_cuts(recorded, range(len(recorded.digests) + 1))
-
-
-def test_mixed_with_shards(cut: KaldiCorpus, plain_corpus: corpus.Corpus) -> None:
-    sources = {
-        "kaldi": uio.from_kaldi(cut.folder, shuffle=True),
-        "tar": uio.from_shard_list(plain_corpus.list, shuffle=True),
-    }
-    pipeline = uio.mix(sources, weights={"kaldi": 1, "tar": 2}).decode_audio().shuffle(6).batch(3).pad()
-    recorded = record(Case(pipeline, {"lanes": 2}))
-    assert sorted(recorded.keys) == sorted([*cut.keys, *plain_corpus.keys])
-    check_cuts(recorded, some_cuts(len(recorded.digests), 6))
 
 
 def test_changed_tables_are_noticed_when_resuming_but_moved_ones_are_not(whole: KaldiCorpus, tmp_path: Path) -> None:

@@ -215,6 +215,7 @@ def test_a_source_that_some_lanes_lack_is_told(caplog: pytest.LogCaptureFixture)
     assert caplog.text == ""
 
 
+@pytest.mark.slow
 def test_hundreds_of_streams_need_few_descriptors(gz_corpus: Corpus) -> None:
     shards = [line for line in gz_corpus.list.read_text().splitlines() if line.endswith(".gz")]
     sources = {f"s{i}": uio.from_shard_list([shards[i % len(shards)]]).shuffle(2) for i in range(300)}

@@ -93,13 +93,24 @@ def pool_context(preload: list[str]) -> BaseContext:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C to the end of the block: a pool that is interrupted while it starts a process would never end."""
+    """Delay Ctrl-C to the end of the block, but not in processes that are forked in it.
+
+    A pool that is interrupted while it starts a process would never end, and Python drops what is raised at a fork.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
     caught: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+    pid = os.getpid()
+
+    def delay(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == pid:
+            caught.append((number, frame))
+        else:
+            handler(number, frame)
+
+    signal.signal(signal.SIGINT, delay)
     try:
         yield
     finally:

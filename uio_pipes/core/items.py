@@ -197,7 +197,7 @@ class Upcoming(Generic[T]):
         try:
             return value, self._load(value)
         except DataError as error:
-            return value, _alone(error)
+            return value, alone(error)
 
     def _take(self, count: int) -> None:
         taken: list[dict[str, Any]] = []
@@ -207,13 +207,13 @@ class Upcoming(Generic[T]):
             try:
                 value = self._source.next()
             except Exception as error:
-                self._items.append(_Item(before, None, _alone(error)))
+                self._items.append(_Item(before, None, alone(error)))
                 self._ended = True
                 break
             try:
                 fields: dict[str, Any] | Exception = self._load(value)
             except Exception as error:
-                fields = _alone(error)
+                fields = alone(error)
             self._items.append(_Item(before, value, fields))
             if isinstance(fields, Mapping):
                 taken.append(fields)
@@ -236,8 +236,11 @@ class Upcoming(Generic[T]):
         return len(self._items)
 
 
-def _alone(error: E) -> E:
-    """Return an expected error without its traceback: that holds the trainer's frames as long as the error is kept."""
-    if isinstance(error, StopIteration | UioError):
-        error.__traceback__ = None
+def alone(error: E) -> E:
+    """Return an expected error without its traceback and those of its causes: they hold the trainer's frames as long as
+    the error is kept."""
+    each: BaseException | None = error if isinstance(error, StopIteration | UioError) else None
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
     return error

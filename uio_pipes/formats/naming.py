@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
-from uio_pipes.base.checks import is_whole, require
-from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.formats.expressions import Expression, compiled
+from uio_pipes.base.checks import is_whole, nearest, require
+from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.formats.expressions import Expression, compiled, lookup
 
 
 def finding(reason: str, message: str, url: str, key: str = "", offset: int | None = None) -> DataError:
@@ -133,6 +134,30 @@ def _wanted(pairs: FieldNames) -> _Wanted:
 def pairs_of(names: Renames) -> FieldNames:
     """Return our names with those in the data."""
     return tuple(names.items()) if isinstance(names, Mapping) else names or ()
+
+
+_SHOWN = 12  # names in a message
+LOOKED_AT = 100  # records at the beginning: what all of them lack, the data do not have
+
+
+def check_asked(records: Sequence[Mapping[str, Any]], names: Renames, place: str) -> None:
+    """Raises: ListError if none of the first ``records`` has what a name or an expression asks for. ``place``: of the
+    first one."""
+    for ours, theirs in pairs_of(names):
+        expression = compiled(theirs)
+        lacking = (all(_lacks(record, name) for name in expression.names) for record in records)
+        if records and expression.names and all(lacking) and not any(theirs in record for record in records):
+            there = ", ".join(islice(records[0], _SHOWN)) + (", …" if len(records[0]) > _SHOWN else "")
+            near = nearest(expression.names[0].partition(".")[0], records[0])
+            hint = f"; did you mean {near!r}?" if near else ""
+            message = f"fields[{ours!r}] asks for {theirs!r}, which none of the first {len(records)} records has"
+            raise ListError(f"{place}: {message}; the first one has {there}{hint}")
+
+
+def _lacks(record: Mapping[str, Any], name: str) -> bool:
+    """Return whether a record has nothing of that name; where there is a null instead, others may have it."""
+    root = name if name in record else name.partition(".")[0]
+    return root not in record or (record[root] is not None and lookup(record, name) is None)
 
 
 def check_text(fields: Mapping[str, Any], names: Renames, place: str = "") -> None:

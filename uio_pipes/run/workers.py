@@ -30,7 +30,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.processes import end_with_parent
+from uio_pipes.base.processes import end_with_parent, uninterrupted
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.schedule import show
 from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec, prepared_lanes
@@ -141,7 +141,8 @@ class Worker:
             generator=torch.Generator(),  # the worker's seed must not be drawn from the trainer's generator
         )
         try:
-            self._batches: Any = iter(loader)
+            with uninterrupted():
+                self._batches: Any = iter(loader)
         except OSError as error:
             raise explained(error) from error
         close_our_writer(self._batches)

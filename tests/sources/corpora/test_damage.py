@@ -13,7 +13,7 @@ from corpora_small import Making, made
 import uio_pipes as uio
 
 
-def read(name: str, folder: Path, **options: str) -> tuple[Counter[str], dict[str, int]]:
+def read(name: str, folder: Path, **options: str | list[str]) -> tuple[Counter[str], dict[str, int]]:
     """Keys that are delivered, and how many are left out by reason."""
     loader = uio.Loader(uio.from_corpus(name, folder, **options).decode_audio().batch(2), lanes=1)
     return Counter(sample["key"] for batch in loader for sample in batch), loader.stats().skipped
@@ -75,3 +75,25 @@ def test_a_member_that_is_there_twice_is_counted(tmp_path: Path) -> None:
         again.size = 3
         tar.addfile(again, io.BytesIO(b"abc"))
     assert read("reazonspeech", tmp_path, part="tiny") == (wanted(making, "tiny"), {"duplicate_member": 1})
+
+
+@pytest.mark.parametrize("name", ["librispeech", "libritts"])
+def test_rows_without_audio_are_counted_in_several_compressed_archives_too(tmp_path: Path, name: str) -> None:
+    made(name, tmp_path, downloaded=True)
+    for archive in tmp_path.glob("*.tar.gz"):
+        without_first_audio(archive)
+    parts = sorted(archive.name.removesuffix(".tar.gz") for archive in tmp_path.glob("*.tar.gz"))
+    found, lost = read(name, tmp_path, part=parts)
+    assert len(parts) > 1
+    assert lost == {"no_audio": len(parts)}
+    assert found
+
+
+def without_first_audio(archive: Path) -> None:
+    with tarfile.open(archive) as old:
+        members = [(member, old.extractfile(member).read()) for member in old if member.isfile()]  # type: ignore[union-attr]
+    audio = next(member for member, _ in members if member.name.endswith((".flac", ".wav")))
+    with tarfile.open(archive, "w:gz") as new:
+        for member, data in members:
+            if member is not audio:
+                new.addfile(member, io.BytesIO(data))

@@ -1,5 +1,6 @@
 """Tables of audio within archives, as they were downloaded: at random, or in the order of the archives."""
 
+import io
 import json
 import tarfile
 import zipfile
@@ -296,3 +297,18 @@ def test_an_archive_that_is_missing_is_said(tmp_path: Path) -> None:
         list(uio.Loader(uio.from_table(table, fields=NAMES, archives="a.tar").batch(1)))
     with pytest.raises(uio.UioError, match="no such file"):
         list(uio.Loader(uio.from_table(table, fields=NAMES, archives="a.tar.gz").batch(1)))
+
+
+def test_equal_tables_in_two_folders_are_joined_to_the_archives_of_their_own(tmp_path: Path) -> None:
+    audio = {"one": wav_bytes(np.zeros(300)), "two": wav_bytes(np.zeros(600))}
+    for part, data in audio.items():
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "a.tsv").write_text("wav\nu.wav\n")
+        with tarfile.open(tmp_path / f"{part}.tar.gz", "w:gz") as archive:
+            member = tarfile.TarInfo("u.wav")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    for part, data in audio.items():  # in one process, which keeps what it knows of a table
+        archives = str(tmp_path / "{table | folder | name}.tar.gz")
+        pipeline = uio.from_table(tmp_path / part / "a.tsv", fields={"wav": "wav"}, archives=archives)
+        assert [sample["wav"] for sample in uio.Loader(pipeline)] == [data]

@@ -244,6 +244,21 @@ def test_a_null_on_the_way_may_be_something_in_later_rows(tmp_path: Path) -> Non
         samples(uio.from_table(rows[1:], root=tmp_path, fields={"wav": "wav", "speaker": "info.whom"}))
 
 
+def test_without_fields_a_table_of_other_names_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(uio.ListError, match=r"no row has wav or txt, only client_id, path, .*say which is which"):
+        samples(uio.from_table(write(tmp_path)))
+
+
+def test_what_is_equal_in_joined_tables_is_part_of_what_a_state_fits(tmp_path: Path) -> None:
+    table, other = write(tmp_path), tmp_path / "more.tsv"
+    other.write_text("a\tb\nc0.wav\tspeaker0\n")
+    of = [
+        uio.from_table(uio.Table(table, join=uio.Table(other, on=on)), fields=FIELDS)._list_fingerprint()
+        for on in ("path = a", "client_id = b")
+    ]
+    assert of[0] != of[1]
+
+
 def test_rows_that_cannot_be_read_at_all_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a\tb\n1,2\n3,4\n")
     with pytest.raises(

@@ -8,6 +8,7 @@ import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
@@ -22,7 +23,7 @@ from uio_pipes.base.urls import is_named, name_of, path_of, redact, unsigned
 from uio_pipes.formats.lacking import named_otherwise
 from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
-from uio_pipes.formats.naming import TEXTLESS, FieldNames, Renames, pairs_of, renamed
+from uio_pipes.formats.naming import LOOKED_AT, TEXTLESS, FieldNames, Renames, check_asked, pairs_of, renamed
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import beside, is_local
 from uio_pipes.io.transport import failure, filesystem
@@ -292,6 +293,9 @@ class JsonRecords:
 
     def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
         self.lines, self.access, self._names = ItemTable(entries, access), access, names
+        if names:
+            first = (self.lines[number] for number in range(min(LOOKED_AT, len(self.lines))))
+            check_asked(list(_objects(first)), names, self.place(0))
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -343,6 +347,13 @@ class JsonRecords:
     def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
         """Return the fields of an utterance, made from the object of line ``number``. Raises: DataError."""
         raise NotImplementedError
+
+
+def _objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the sound ones of JSON lines."""
+    for text in lines:
+        with suppress(ListError, DataError):
+            yield parse_object(text, "")
 
 
 def key_of(line: dict[str, Any], place: str) -> str:

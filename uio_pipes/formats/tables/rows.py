@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any, Protocol
 
 import numpy as np
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.expressions import Expression
 
 Row = Mapping[str, Any]
 
@@ -103,18 +104,16 @@ _ALL = (1 << 64) - 1
 class JoinedRows:
     """Rows of a table, completed by those of another one that have the same value.
 
-    ``by``: returns the value of a row, ``to``: that of a row of the other table, of which the first one with that value
-    counts. A row without one there has its own fields only. Fields of the same name are those of the first table.
+    ``by``: the value of a row, ``to``: that of a row of the other table, of which the first one with that value counts.
+    A row without one there has its own fields only. Fields of the same name are those of the first table.
     """
 
-    def __init__(
-        self, rows: Rows, other: Rows, by: Callable[[Row], str | None], to: Callable[[Row], str | None]
-    ) -> None:
+    def __init__(self, rows: Rows, other: Rows, by: Expression, to: Expression) -> None:
         self.rows, self.other = rows, other
         self._by, self._to = by, to
-        self._index = RowIndex((_safely(to, row) for row in other.scan()), len(other))
+        self._index = RowIndex((_value(to, row) for row in other.scan()), len(other))
         self.files = [*rows.files, *other.files]
-        self.digest = f"{rows.digest}+{other.digest}"
+        self.digest = f"{rows.digest}+{other.digest} {by.text} = {to.text}"
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -136,16 +135,18 @@ class JoinedRows:
                 yield error
 
     def _joined(self, row: Row) -> Row:
-        value = self._by(row)
+        value = _value(self._by, row)
         for number in () if value is None else self._index.find(value):
             other = self.other.row(number)
-            if self._to(other) == value:
+            if _value(self._to, other) == value:
                 return {**other, **row}
         return row
 
 
-def _safely(value: Callable[[Row], str | None], row: Row | DataError) -> str | None:
+def _value(expression: Expression, row: Row | DataError) -> str | None:
+    """Return the value by which a row is found; None if there is none."""
     try:
-        return None if isinstance(row, DataError) else value(row)
+        found = None if isinstance(row, DataError) else expression(row)
     except DataError:
         return None
+    return None if found is None else str(found)

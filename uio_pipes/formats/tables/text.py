@@ -22,6 +22,7 @@ from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, kept, opened
 from uio_pipes.formats.tables.cutting import Cutter, RowBounds
 from uio_pipes.formats.tables.rows import Row
 from uio_pipes.io.access import Access
+from uio_pipes.io.opening import is_local
 
 IN_MEMORY = 1 << 22  # bytes: longer tables stay on disk
 _UTF_8 = ("utf-8", "utf-8-sig", "ascii")
@@ -60,7 +61,11 @@ class TextForm(NamedTuple):
         if (self.quoted and '"' in text) or (self.escape and self.escape in text):
             quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
             options: Any = {"delimiter": self.separator or ",", "quoting": quoting, "escapechar": self.escape or None}
-            return next(csv.reader([text], **options), [])
+            lines = iter([text, ""])  # what a reader takes of it goes over the end of the row
+            found = next(csv.reader(lines, **options))
+            if next(lines, None) is None:
+                raise csv.Error("a quote is not closed")
+            return found
         if self.separator == "":
             return [text.strip()]
         if self.takes_rest and count:
@@ -83,7 +88,7 @@ class TextRows:
 
     def __init__(self, files: Sequence[str | ReadTable], form: TextForm, access: Access | None = None) -> None:
         self.form = form
-        self._parts = [_Part(each, form, access) for each in files]
+        self._parts = [_part(each, form, access) for each in files]
         self.files = [part.name for part in self._parts]
         self._firsts = [0, *accumulate(len(part) for part in self._parts)]
         if not len(self):
@@ -126,6 +131,20 @@ def _block(part: _Part, number: int) -> list[tuple[int, bytes]]:
     return part.block(number)
 
 
+def _part(file: str | ReadTable, form: TextForm, access: Access | None) -> _Part:
+    """Return the rows of one file; a local one that has not changed is scanned once, before there are workers."""
+    path = is_local(file) if isinstance(file, str) else None
+    if path is None or not os.path.isfile(path):
+        return _Part(file, form, access)
+    status = os.stat(path)
+    return _known(file, form, os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _known(name: str, form: TextForm, *_: object) -> _Part:
+    return _Part(name, form, None)
+
+
 class _Part:
     """The rows of one file, sixteen of them a block."""
 
@@ -151,7 +170,7 @@ class _Part:
     def place(self, number: int) -> str:
         """Return the line of a row, for messages."""
         block, within = divmod(number, STEP)
-        line = int(self._numbers[block]) + self.block(block)[within][0]
+        line = int(self._numbers[block]) + _block(self, block)[within][0]
         return f"{redact(self.name)}, line {line}"
 
     def block(self, number: int) -> list[tuple[int, bytes]]:
@@ -210,7 +229,14 @@ class _Part:
         after = self._some(self._skipped, LONGEST).split(b"\n")[: at + line.count(b"\n") + 1]
         self._skipped += sum(len(each) + 1 for each in after)
         self._first_line += len(after)
-        return tuple(name.strip() for name in names)
+        return self._distinct(tuple(name.strip() for name in names))
+
+    def _distinct(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Raises: ListError if two columns have one name: which of them is meant, nobody could say."""
+        if twice := next((name for name in names if name and names.count(name) > 1), ""):
+            remedy = "correct it, or name the columns: uio.Table(…, header=(…)) with comment= for this line"
+            raise ListError(f"{redact(self.name)}: its header has the column {twice!r} twice; {remedy}")
+        return names
 
     def _first_rows(self) -> list[tuple[int, bytes]]:
         return self._cutter.rows(self._some(self._skipped, LONGEST))[:1]

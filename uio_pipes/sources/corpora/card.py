@@ -40,12 +40,13 @@ class Layout:
     def sought(self) -> tuple[str, ...]:
         """The paths that are there of a part, with placeholders."""
         first = _up_to_stars(next(_paths(self.arguments)))
-        return (first,) if self.there is None else (first, self.there)
+        return (first,) if self.there in (None, first) else (first, str(self.there))
 
     @property
     def places(self) -> list[str]:
-        """All paths that are read, with placeholders."""
-        return list(dict.fromkeys(_paths(self.arguments, within=True)))
+        """All paths that are read, with placeholders; ``there`` for archives whose names rows fill in."""
+        paths = _paths(self.arguments, within=True)
+        return list(dict.fromkeys(self.there if self.there and " | " in path else path for path in paths))
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ AISHELL3 = Corpus(
 
 _CLEAN = ("train-clean-100", "train-clean-360", "train-other-500")
 _TESTS = ("dev-clean", "dev-other", "test-clean", "test-other")
+_OWN = "{table | m/^[^\\/]+\\/([^\\/]+)/}.tar.gz"  # of the part of the table, which lies in it with its audio
 LIBRISPEECH = Corpus(
     "librispeech",
     title="LibriSpeech: English, read from books",
@@ -91,8 +92,8 @@ LIBRISPEECH = Corpus(
             "table": Table(
                 "LibriSpeech/{part}/*/*/*.trans.txt", separator=" ", header=("key", "txt"), within="{part}.tar.gz"
             ),
-            "archives": "{part}.tar.gz", "match": "path | stem", "fields": {"wav": "key"},
-        }),
+            "archives": _OWN, "match": "path | stem", "fields": {"wav": "key"},
+        }, there="{part}.tar.gz"),
     ),
 )  # fmt: skip
 
@@ -116,8 +117,8 @@ LIBRITTS = Corpus(
             }),
             Layout("as downloaded", from_table, {
                 "table": Table(f"{root}/{{part}}/*/*/*.trans.tsv", header=_LIBRITTS, within="{part}.tar.gz"),
-                "archives": "{part}.tar.gz", "match": "path | stem", "fields": {"wav": "key"},
-            }),
+                "archives": _OWN, "match": "path | stem", "fields": {"wav": "key"},
+            }, there="{part}.tar.gz"),
         )
     ),
     notes="Files of macOS (`._*`) never count. One recording is known to be damaged (1092_134562_000013_000004).",
@@ -150,9 +151,9 @@ MLS = Corpus(
                     f"mls_{{lang}}{kind}/{{part}}/transcripts.txt", separator="\t", header=("key", "txt"),
                     within=f"mls_{{lang}}{kind}.tar.gz",
                 ),
-                "archives": f"mls_{{lang}}{kind}.tar.gz", "fields": {"wav": "key"},
+                "archives": "{table | m/^[^\\/]+/}.tar.gz", "fields": {"wav": "key"},
                 "match": "path | m/\\/{part}\\/audio\\/.*?([^\\/]*)\\.\\w+$/",
-            })
+            }, there=f"mls_{{lang}}{kind}.tar.gz")
             for kind in ("_opus", "")
         ),
         Layout("Parquet, from Hugging Face", from_parquet, {

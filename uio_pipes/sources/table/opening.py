@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.formats.expressions import Expression
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.tables.description import TEXTS, Table
-from uio_pipes.formats.tables.rows import ChainedRows, JoinedRows, Row, Rows
+from uio_pipes.formats.tables.rows import ChainedRows, JoinedRows, Rows
 from uio_pipes.formats.tables.spool import Spooling, spooled
 from uio_pipes.formats.tables.text import TextForm, TextRows
 from uio_pipes.io.access import Access
@@ -32,8 +31,7 @@ def _table(table: Table, access: Access) -> Rows:
     names = [name for path in _paths(table.paths) for name in ([path] if within else expand(path, access))]
     rows = _chained([_read(table, form, tuple(some), within, access) for form, some in groupby(names, table.format_of)])
     for other in _tables(table.join):
-        ours, theirs = other.sides()
-        rows = JoinedRows(rows, _table(other, access), _text_of(ours), _text_of(theirs))
+        rows = JoinedRows(rows, _table(other, access), *other.sides())
     return rows
 
 
@@ -57,11 +55,3 @@ def _paths(given: AnyPath | Iterable[AnyPath]) -> tuple[str, ...]:
 def _tables(given: Table | Sequence[Table]) -> tuple[Table, ...]:
     assert isinstance(given, tuple)
     return given
-
-
-def _text_of(expression: Expression) -> Callable[[Row], str | None]:
-    def value(row: Row) -> str | None:
-        found = expression(row)
-        return None if found is None else str(found)
-
-    return value

@@ -21,6 +21,7 @@ from uio_pipes.formats.tables.rows import Row, Rows
 LOOKED_AT = 100  # rows at the beginning: what all of them lack, the table does not have
 TABLE = "table"  # the name of the path of the table, in expressions
 SEVERAL = 12  # names in a message
+OURS = frozenset(["wav", "txt", "feat"])  # without any of them a row is no utterance
 
 
 class RowAudio(Protocol):
@@ -100,7 +101,7 @@ class TableRecords:
         fields: dict[str, Any] = {}
         try:
             row = self._row(self.rows.row(number), number)
-            self._sort_out(row)
+            self._sort_out(row, number)
             fields = self._under_our_names(row)
             self._complete(fields, number, audio or self._audio)
             return fields
@@ -119,13 +120,13 @@ class TableRecords:
     def _row(self, row: Row, number: int) -> Row:
         return {TABLE: self.rows.file(number), **row} if self._of_table else row
 
-    def _sort_out(self, row: Row) -> None:
-        for wish in self._keep:
-            if not wish.holds(row):
-                raise LeftOut("not_kept", f"{wish.expression.text} is not {wish.pattern.pattern}")
-        for wish in self._drop:
-            if wish.holds(row):
-                raise LeftOut("dropped", f"{wish.expression.text} is {wish.pattern.pattern}")
+    def _sort_out(self, row: Row, number: int) -> None:
+        """Raises: LeftOut for a row that is not wanted."""
+        unkept = next((wish for wish in self._keep if not wish.holds(row)), None)
+        dropped = unkept or next((wish for wish in self._drop if wish.holds(row)), None)
+        if dropped is not None:
+            told = f"{dropped.expression.text}: {dropped.pattern.pattern}"
+            raise LeftOut("dropped" if unkept is None else "not_kept", told, url=self.place(number))
 
     def _under_our_names(self, row: Row) -> dict[str, Any]:
         if self._names is None:
@@ -164,17 +165,23 @@ class TableRecords:
         rows = [self._row(row, number) for number, row in enumerate(first) if not isinstance(row, DataError)]
         if not rows and isinstance(first[0], DataError):
             raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
+        if self._names is None and not any(OURS & row.keys() for row in rows):
+            remedy = 'say which is which: fields={"wav": "clips/{path}", "txt": …}'
+            raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {_shown(rows[0])}; {remedy}")
         for what, expression in self._asked():
             missing = [name for name in expression.names if all(_lacks(row, name) for row in rows)]
             if missing and all(_value(expression, row) is None for row in rows):
                 raise ListError(self._message(what, expression, missing[0], rows[0]))
 
     def _message(self, what: str, expression: Expression, name: str, row: Row) -> str:
-        there = ", ".join(islice(row, SEVERAL)) + (", …" if len(row) > SEVERAL else "")
         near = nearest(name, row)
         asked = f"{what} asks for {name!r}" + ("" if expression.plain else f" in {expression.text!r}")
         hint = f"; did you mean {near!r}?" if near else ""
-        return f"{redact(self.rows.file(0))}: {asked}, which no row has; the rows have {there}{hint}"
+        return f"{redact(self.rows.file(0))}: {asked}, which no row has; the rows have {_shown(row)}{hint}"
+
+
+def _shown(row: Row) -> str:
+    return ", ".join(islice(row, SEVERAL)) + (", …" if len(row) > SEVERAL else "")
 
 
 def _value(expression: Expression, row: Row) -> Any:

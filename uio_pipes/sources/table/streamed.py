@@ -11,7 +11,7 @@ from uio_pipes.base.json_text import OBJECT, TEXT, Kind, listed, whole
 from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.core.buffer import changed, check_stamp, reopening, taken
 from uio_pipes.core.capabilities import Uncountable
-from uio_pipes.core.items import File, Loaded
+from uio_pipes.core.items import File, Loaded, alone
 from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
@@ -165,11 +165,14 @@ class _JoinNode(Node):
         for number in map(int, self.table.rows_in(item)):
             if number in self.met:
                 continue
+            lost: DataError | None = None
             try:
                 self.table.fields(number, item, None)
             except DataError as error:
-                error.item, error.key = item, self.table.key(number, error)
-                yield error
+                lost = alone(error)
+            if lost is not None:
+                lost.item, lost.key = item, self.table.key(number, lost)
+                yield lost
 
     # Opening and states
 

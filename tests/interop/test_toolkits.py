@@ -1,0 +1,154 @@
+"""Toolkits with trainers of their own, the real packages where they are installed: what docs/trainers.md says to write.
+
+They are not among the packages of development, as they want others in versions of their own. To run it:
+``uv pip install --no-deps --target FOLDER speechbrain hyperpyyaml scipy joblib torchtitan tyro …``, PYTHONPATH=FOLDER.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from contract import digest
+from corpus import Corpus
+from torch.utils.data import DataLoader, IterableDataset
+
+import uio_pipes as uio
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+NOT_OURS = "it wants other packages than those of development (see above)"
+
+
+def pipeline(corpus: Corpus, **names: str) -> uio.Pipeline:
+    graph = uio.from_shard_list(corpus.list, shuffle=True).decode_audio().fbank(6).shuffle(5).batch(4)
+    return graph.pad(names=names or None)
+
+
+def loader(corpus: Corpus, **options: Any) -> uio.Loader:
+    return uio.Loader(pipeline(corpus), seed=3, lanes=4, **options)
+
+
+class Batches(IterableDataset[Any]):
+    """A loader for what takes nothing but a DataLoader of torch's."""
+
+    def __init__(self, loader: uio.Loader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Any:
+        return iter(self.loader)
+
+
+def save(loader: uio.Loader, path: Any) -> None:
+    Path(path).write_text(json.dumps(loader.state_dict()))
+
+
+def load(loader: uio.Loader, path: Any, end_of_epoch: bool) -> None:
+    loader.load_state_dict(json.loads(Path(path).read_text()))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_speechbrain_resumes_within_an_epoch(many_shards: Corpus, tmp_path: Path, workers: int) -> None:
+    speechbrain = pytest.importorskip("speechbrain", reason=NOT_OURS)
+    checkpoints = pytest.importorskip("speechbrain.utils.checkpoints", reason=NOT_OURS)
+    counters = pytest.importorskip("speechbrain.utils.epoch_loop", reason=NOT_OURS)
+
+    class Brain(speechbrain.Brain):  # type: ignore[misc, name-defined]
+        def on_fit_start(self) -> None:
+            super().on_fit_start()
+            self.seen: list[str] = []
+
+        def compute_forward(self, batch: Any, stage: Any) -> Any:
+            self.seen.append(digest(batch))
+            return self.modules.model(batch["feats"])
+
+        def compute_objectives(self, predictions: Any, batch: Any, stage: Any) -> Any:
+            return predictions.mean()
+
+    def trained(steps: int | None) -> list[str]:
+        data, counter = loader(many_shards, num_workers=workers), counters.EpochCounter(2)
+        checkpointer = checkpoints.Checkpointer(tmp_path, recoverables={"counter": counter})
+        checkpointer.add_recoverable("loader", data, custom_load_hook=load, custom_save_hook=save)
+        options: dict[str, Any] = {"ckpt_interval_steps": 2, "ckpt_interval_minutes": 0}
+        if steps is not None:
+            options["optimizer_step_limit"] = steps
+        brain = Brain(
+            {"model": torch.nn.Linear(6, 1)},
+            lambda parameters: torch.optim.SGD(parameters, 0.1),
+            run_opts={"device": "cpu", "noprogressbar": True, **options},
+            checkpointer=checkpointer,
+        )
+        brain.fit(counter, DataLoader(Batches(data), batch_size=None))
+        found: list[str] = brain.seen
+        return found
+
+    plain = loader(many_shards)
+    epochs = [[digest(batch) for batch in plain] for _ in range(2)]
+    first = trained(5)
+    assert first == epochs[0][:5]
+    rest = trained(None)
+    assert rest[: len(epochs[0]) - 4] == epochs[0][4:], "from the checkpoint after four steps on"
+    assert rest[len(epochs[0]) - 4 :] == epochs[1]
+
+
+def test_torchtitan_takes_a_loader_as_its_dataloader(many_shards: Corpus) -> None:
+    titan = pytest.importorskip("torchtitan.components.dataloader", reason=NOT_OURS)
+
+    class TitanLoader(titan.BaseDataLoader):  # type: ignore[misc, name-defined]
+        @dataclass(kw_only=True, slots=True)
+        class Config(titan.BaseDataLoader.Config):  # type: ignore[misc, name-defined]
+            shards: str = ""
+
+        def __init__(self, config: Any, *, dp_world_size: int, dp_rank: int, **_: Any) -> None:
+            graph = uio.from_shard_list(config.shards, shuffle=True).decode_audio().fbank(6).batch(4).pad()
+            self.loader = uio.Loader(graph, seed=3, lanes=4, rank=dp_rank, world_size=dp_world_size, steps_per_epoch=5)
+
+        def __iter__(self) -> Any:
+            while True:
+                for batch in self.loader:
+                    yield {"input": batch["feats"]}, batch["feats_lengths"]
+
+        def state_dict(self) -> dict[str, Any]:
+            return self.loader.state_dict()
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            self.loader.load_state_dict(state_dict)
+
+    def built() -> Any:
+        config = TitanLoader.Config(shards=str(many_shards.list))
+        return config.build(dp_world_size=1, dp_rank=0, local_batch_size=4, seq_len=1, tokenizer=None)
+
+    whole = built()
+    batches = iter(whole)
+    for _ in range(7):
+        next(batches)
+    resumed = built()
+    resumed.load_state_dict(whole.state_dict())
+    again = iter(resumed)
+    for _ in range(6):
+        (one, lengths), (other, others) = next(batches), next(again)
+        assert torch.equal(one["input"], other["input"])
+        assert torch.equal(lengths, others)
+
+
+def test_espnet_takes_an_iterator_factory(many_shards: Corpus) -> None:
+    espnet = pytest.importorskip("espnet2.iterators.abs_iter_factory", reason=NOT_OURS)
+    names = {"feats": "speech", "feats_lengths": "speech_lengths"}
+
+    class Factory(espnet.AbsIterFactory):  # type: ignore[misc, name-defined]
+        def __init__(self, loader: uio.Loader) -> None:
+            self.loader = loader
+
+        def build_iter(self, epoch: int, shuffle: bool | None = None) -> Any:
+            self.loader.set_epoch(epoch)
+            return ((batch.pop("keys"), batch) for batch in self.loader)
+
+    factory = Factory(uio.Loader(pipeline(many_shards, **names), seed=3))
+    for epoch in (1, 2):
+        keys = []
+        for utt_id, batch in factory.build_iter(epoch):
+            keys += utt_id
+            assert set(batch) == {"speech", "speech_lengths"}
+            assert len(utt_id) == len(batch["speech"]) == len(batch["speech_lengths"])
+        assert sorted(keys) == sorted(many_shards.keys)
