@@ -22,10 +22,15 @@ import torch
 import touchdataset
 from corpus import Corpus
 from fault_server import FaultServer, serving
+from hypothesis import HealthCheck, settings
 from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
 
 import uio_pipes as uio
+
+# Timing decides no test, on a busy machine neither.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def _tool_missing(report: pytest.CollectReport | pytest.TestReport) -> bool:
