@@ -18,7 +18,7 @@ SCRIPTS = sorted(
     if "__main__" in path.read_text(encoding="utf-8") and path.stem != "corpus"
 )
 ARGUMENTS = {"throughput": ["--only", "tar, one process", "waveforms, one process"]}
-PEERS = "Energon|torchaudio.load"  # what `uio_pipes[dev]` does not bring; the benchmark says so and goes on
+PEERS = "Energon|torchaudio.load|rapidgzip"  # what `uio_pipes[dev]` does not bring; the benchmark says so and goes on
 
 
 @pytest.fixture(scope="module")
