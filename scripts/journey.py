@@ -334,7 +334,7 @@ class Trace:
         stack: list[int] | None = getattr(self.stacks, "sections", None)
         if stack is None:
             begins = "Describing" if threading.current_thread() is threading.main_thread() else "Merging"
-            stack = self.stacks.sections = [[section.title for section in SECTIONS].index(begins)]
+            stack = self.stacks.sections = [_TITLES.index(begins)]
         return stack
 
     def _known(self, frame: FrameType) -> tuple[Function | None, int | None, str]:

@@ -20,7 +20,8 @@ AUDIO_SUFFIXES = frozenset({"wav", "flac", "mp3", "m4a", "ogg", "opus", "wma", "
 PAYLOADS = AUDIO_SUFFIXES | {"npy"}
 # The archive is sound: only one member is of no use, or nothing is known to be wrong.
 _INTACT = frozenset({"unsupported_member", "bad_member_name", "unclear_end"})
-UNREADABLE = frozenset({"missing_file", "unreadable_file", "changed_file", "unopenable"})  # the source, not the archive
+# The source failed, not the archive: trying again may help.
+UNREADABLE = frozenset({"missing_file", "unreadable_file", "unopenable", "changed_file"})
 
 _META = re.compile(r"__[^/]*__($|/)")  # as in webdataset's tariterators
 
@@ -73,7 +74,7 @@ class TarReader:
         """Return (offset, damaged, last key) of the next utterance: a new reader with these yields exactly the rest,
         errors included.
 
-        A source that fails to read (``unreadable_file``, ``changed_file``) is not passed over: it is tried again.
+        A source that fails to read (``UNREADABLE``) is not passed over: it is tried again.
         """
         return *self._position, self._last
 

@@ -23,13 +23,13 @@ from zlib import crc32
 from uio_pipes.base.errors import UioError
 from uio_pipes.base.processes import taken
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
+from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.prep.placement import Split
 from uio_pipes.prep.writing.files import Folder, write_to
 
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"
 LIST = "list.jsonl"  # of a folder of audio files
-RETRIED = frozenset(["missing_file", "unreadable_file", "unopenable", "changed_file"])
 
 
 class OtherPacking(UioError):
@@ -118,7 +118,7 @@ class Journal:
         return {
             name
             for name, done in self.finished.items()
-            if not any(retry_failed or reason in RETRIED for _, reason, _ in done.failed)
+            if not any(retry_failed or reason in UNREADABLE for _, reason, _ in done.failed)
         }
 
     def failures(self, shards: set[str]) -> Iterator[list[str]]:
