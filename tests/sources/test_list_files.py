@@ -208,7 +208,7 @@ def test_raw_list_for_shards_names_line_and_remedy(tmp_path: Path) -> None:
 
 
 def test_shard_list_for_raw_names_line_and_remedy(tmp_path: Path) -> None:
-    path = shard_list(tmp_path / "x.list", ["# head", "", shard(tmp_path / "a.tar", members(1))])
+    path = shard_list(tmp_path / "x.list", ["# head", "", "a.tar"])  # the message would cut a long path
     message = listing(uio.from_raw_list(path))
     assert f"{path}, line 3" in message
     assert "a.tar" in message
