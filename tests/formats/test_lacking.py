@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.ledger import FIRST
-from uio_pipes.formats.lacking import USUAL, named_otherwise
+from uio_pipes.formats.naming import USUAL, named_otherwise
 from uio_pipes.run.failure_log import LOGGED
 
 
