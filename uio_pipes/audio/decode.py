@@ -23,9 +23,18 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from uio_pipes.audio.bounds import check_channel, check_claims, check_finite, check_longest
 from uio_pipes.audio.codecs import CODED, decode_coded
-from uio_pipes.audio.containers import HEAD, Wav, check_length, sniff, wav_header
+from uio_pipes.audio.containers import (
+    HEAD,
+    Wav,
+    check_channel,
+    check_claims,
+    check_finite,
+    check_length,
+    check_longest,
+    sniff,
+    wav_header,
+)
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import AudioInfo, open_data, regular

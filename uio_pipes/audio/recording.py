@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from uio_pipes.audio.bounds import check_channel
+from uio_pipes.audio.containers import check_channel
 from uio_pipes.audio.decode import MOST_HELD, decode, decode_at, decode_file, whole
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Payload, RandomFile, Ref

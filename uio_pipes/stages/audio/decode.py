@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.audio.bounds import LONGEST, check_channel, decoding_at_most
+from uio_pipes.audio.containers import LONGEST, check_channel, decoding_at_most
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.audio.recording import decoded
 from uio_pipes.audio.video import ReadBytes, decode_video
