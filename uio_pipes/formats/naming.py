@@ -19,7 +19,11 @@ def finding(reason: str, message: str, url: str, key: str = "", offset: int | No
     return error
 
 
-UNDECODED = 'leave the audio undecoded, dataset.cast_column("audio", Audio(decode=False)): it is decoded with the batch'
+def undecoded(column: str = "audio") -> str:
+    """Return the remedy for a data set that decodes its audio by itself."""
+    return (
+        f'leave the audio undecoded, dataset.cast_column("{column}", Audio(decode=False)): it is decoded with the batch'
+    )
 
 
 def audio_of(value: Mapping[str, Any]) -> dict[str, Any]:
