@@ -146,7 +146,7 @@ class Loader:
             PipelineError: ``epoch`` is not a whole number, or is below 0.
         """
         require_whole("epoch", epoch, 0)
-        check_resumed(epoch, self.epoch, self._progress.received, self._options.in_steps)
+        check_resumed(self, epoch, self.epoch, self._progress.received, self._options.in_steps)
         self._asked = epoch
         self._go_to(epoch)
 

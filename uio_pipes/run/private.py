@@ -134,15 +134,16 @@ WITHOUT_DATASET = (
 )
 
 
-def check_resumed(epoch: int, at: int, received: int, in_steps: bool) -> None:
-    """Raises: PipelineError if it is a Trainer with ``ignore_data_skip`` that resumes in ``epoch``, and the loader, of
-    which it has ``received`` so many batches of epoch ``at``, would give what it had before.
+def check_resumed(loader: object, epoch: int, at: int, received: int, in_steps: bool) -> None:
+    """Raises: PipelineError if it is a Trainer on this ``loader`` that resumes in ``epoch``, and the loader, which has
+    given ``received`` batches of epoch ``at``, would give what it had before.
 
     ``in_steps``: epochs are stretches of one stream, so that the next one begins where the state says, too.
     """
     for names in _callers("transformers.trainer"):
         steps, trainer = names.get("num_update_steps_per_epoch"), names.get("self")
-        if not (steps and names.get("resume_from_checkpoint") and names.get("epochs_trained") == epoch):
+        resumed = names.get("resume_from_checkpoint") and names.get("train_dataloader") is loader
+        if not (steps and resumed and names.get("epochs_trained") == epoch):
             continue
         step: int = trainer.state.global_step
         if (epoch != at or not received) if step % steps else (in_steps and epoch > at and not received):
