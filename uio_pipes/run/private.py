@@ -141,7 +141,8 @@ def check_resumed(loader: object, epoch: int, at: int, received: int, in_steps: 
     ``in_steps``: epochs are stretches of one stream, so that the next one begins where the state says, too.
     """
     for names in _callers("transformers.trainer"):
-        steps, trainer = names.get("num_update_steps_per_epoch"), names.get("self")
+        trainer: Any = names.get("self")
+        steps = names.get("num_update_steps_per_epoch")
         resumed = names.get("resume_from_checkpoint") and names.get("train_dataloader") is loader
         if not (steps and resumed and names.get("epochs_trained") == epoch):
             continue
