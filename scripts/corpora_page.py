@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uio_pipes.reports.corpora import described, forms
+from uio_pipes.prep.corpora import described, forms
 from uio_pipes.sources.corpora.source import CORPORA
 
 PAGE = Path(__file__).parent.parent / "docs" / "corpora.md"

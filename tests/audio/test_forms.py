@@ -8,10 +8,10 @@ import pytest
 import soundfile
 
 import uio_pipes as uio
+from uio_pipes.audio.decode import _held
 from uio_pipes.audio.forms import ENCODINGS, with_form
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.audio.recording import Recording, decoded
-from uio_pipes.audio.whole import _held
 from uio_pipes.io.local import LocalFile, Ref
 
 RATE = 8000

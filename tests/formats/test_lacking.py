@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
-from uio_pipes.core.ledger import FIRST
-from uio_pipes.formats.lacking import USUAL, named_otherwise
-from uio_pipes.run.failure_log import LOGGED
+from uio_pipes.core.ledger import FIRST, LOGGED
+from uio_pipes.formats.naming import USUAL, named_otherwise
 
 
 def listed(folder: Path, *lines: dict[str, Any]) -> Path:

@@ -159,8 +159,10 @@ def test_rows_of_another_format_are_refused_with_the_remedy() -> None:
 
 def test_a_column_that_is_not_there_is_refused_at_once() -> None:
     for items in (undecoded(3), streamed()):
-        with pytest.raises(uio.PipelineError, match="no column 'sentence', only id, audio, text"):
+        with pytest.raises(uio.PipelineError, match="no column 'sentence' for txt: it has id, audio, text"):
             uio.from_iterable(items, fields={**NAMES, "txt": "sentence"})
+        with pytest.raises(uio.PipelineError, match=r"comes first, write fields=\{\"wav\": \"audio\"\}"):
+            uio.from_iterable(items, fields={"audio": "wav"})
 
 
 def test_all_splits_together_are_refused() -> None:

@@ -145,6 +145,37 @@ def test_a_plain_loader_cannot_be_passed_over(many_shards: Corpus, tmp_path: Pat
         Plain(Model(), arguments).train(str(tmp_path / "checkpoint-3"))
 
 
+def test_a_plain_loader_that_skips_nothing_begins_no_epoch_again(many_shards: Corpus, tmp_path: Path) -> None:
+    """With ignore_data_skip the Trainer leaves the position to the loader, which must have been given its state."""
+    given, states = [loader(many_shards, 4)], {}
+
+    class Plain(transformers.Trainer):  # type: ignore[misc, name-defined]
+        def get_train_dataloader(self) -> Any:
+            return given[0]
+
+    class Keeps(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
+        def on_step_end(self, arguments: Any, state: Any, control: Any, **_: Any) -> None:
+            states[state.global_step] = given[0].state_dict()
+
+    def trained(**options: Any) -> Any:
+        arguments = transformers.TrainingArguments(
+            str(tmp_path), save_steps=1, ignore_data_skip=True, **QUIET, **options
+        )
+        return Plain(Model(), arguments, callbacks=[Keeps()])
+
+    whole = trained(max_steps=6)
+    whole.train()
+    for step in (3, 4):
+        given[0] = loader(many_shards, 4)
+        with pytest.raises(uio.PipelineError, match=rf"resumes at step {step}, in epoch {step // 4}, .*HFTrainerMixin"):
+            trained(max_steps=6).train(str(tmp_path / f"checkpoint-{step}"))
+        given[0].load_state_dict(states[step])
+        resumed = trained(max_steps=6, save_strategy="no")
+        resumed.train(str(tmp_path / f"checkpoint-{step}"))
+        assert resumed.model.seen == whole.model.seen[-len(resumed.model.seen) :]
+        assert len(resumed.model.seen) == len(whole.model.seen) * (6 - step) // 6
+
+
 # What goes to the model
 
 

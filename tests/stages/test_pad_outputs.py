@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.stages.batches.outputs import Outputs
+from uio_pipes.stages.batches.rows import Outputs
 
 
 def graph(folder: Path, count: int = 4) -> uio.Pipeline:

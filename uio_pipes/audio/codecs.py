@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.bounds import check_finite, check_longest
-from uio_pipes.audio.containers import id3_size
+from uio_pipes.audio.containers import check_finite, check_longest, id3_size
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import open_data
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import cache, lru_cache
 from pathlib import Path
@@ -21,11 +23,19 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from uio_pipes.audio.bounds import check_channel, check_claims, check_finite, check_longest
 from uio_pipes.audio.codecs import CODED, decode_coded
-from uio_pipes.audio.containers import HEAD, Wav, check_length, sniff, wav_header
+from uio_pipes.audio.containers import (
+    HEAD,
+    Wav,
+    check_channel,
+    check_claims,
+    check_finite,
+    check_length,
+    check_longest,
+    sniff,
+    wav_header,
+)
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
-from uio_pipes.audio.whole import whole
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import AudioInfo, open_data, regular
 
@@ -33,6 +43,9 @@ if TYPE_CHECKING:
     import torch
 
 
+MOST_HELD = 1 << 27  # bytes of recordings held by a process: four hours of Opus, or one of MP3
+_held: OrderedDict[Hashable, bytes] = OrderedDict()
+_lock = threading.Lock()
 _MOST = 1 << 26  # samples in all channels; longer files are left to libsndfile, which can seek
 
 
@@ -326,3 +339,19 @@ def _tensor(samples: npt.NDArray[np.float32]) -> torch.Tensor:
     import torch
 
     return torch.from_numpy(samples)
+
+
+def whole(key: Hashable, size: int, read: Callable[[], bytes]) -> bytes:
+    """Return the ``size`` bytes of the recording ``key``, which are held until others need the room: of most formats a
+    segment needs all bytes of a recording in an archive or far away, and its neighbours then take them from here."""
+    with _lock:
+        if (data := _held.get(key)) is not None:
+            _held.move_to_end(key)
+            return data
+    data = read()
+    if size <= MOST_HELD:
+        with _lock:
+            _held[key] = data
+            while sum(map(len, _held.values())) > MOST_HELD:
+                _held.popitem(last=False)
+    return data

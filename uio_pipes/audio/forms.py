@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import soundfile
 
-from uio_pipes.audio.bounds import check_channel, check_claims, check_finite, check_longest
+from uio_pipes.audio.containers import check_channel, check_claims, check_finite, check_longest
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.audio.recording import Channels, InFile, decoded

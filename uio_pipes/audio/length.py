@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.audio.bounds import check_claims
-from uio_pipes.audio.containers import HEAD
+from uio_pipes.audio.containers import HEAD, check_claims
 from uio_pipes.audio.decode import probe, probe_file
 from uio_pipes.audio.recording import Channels, Recording
 from uio_pipes.base.errors import DataError

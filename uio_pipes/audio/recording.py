@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from uio_pipes.audio.bounds import check_channel
-from uio_pipes.audio.decode import decode, decode_at, decode_file
-from uio_pipes.audio.whole import MOST, whole
+from uio_pipes.audio.containers import check_channel
+from uio_pipes.audio.decode import MOST_HELD, decode, decode_at, decode_file, whole
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Payload, RandomFile, Ref
 from uio_pipes.io.nearby import Nearby
@@ -158,7 +157,7 @@ def decoded(
 def _segment(audio: Ref, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:
     """Decode a segment. ``early`` tells whether parts can be read: what is compressed in its archive is read whole."""
     size, key = audio.size, (audio.file.path, audio.offset, audio.size)
-    in_parts = audio.early or size > MOST
+    in_parts = audio.early or size > MOST_HELD
 
     def read(offset: int, count: int) -> bytes:
         return audio.read_at(offset, count) if in_parts else whole(key, size, audio.read)[offset : offset + count]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.audio.bounds import check_channel, check_finite
+from uio_pipes.audio.containers import check_channel, check_finite
 from uio_pipes.base.errors import DataError
 
 

@@ -1,4 +1,5 @@
-"""``uio inspect``, ``uio verify`` and ``uio index``: what data contain, what is wrong with them, and their indexes."""
+"""``uio inspect``, ``uio verify`` and ``uio index``: what data contain, what is wrong with them, and their indexes;
+``uio corpora``: the published ones that are read by name."""
 
 from __future__ import annotations
 
@@ -10,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 import typer
 
 from uio_pipes.base.urls import counted, printable
-from uio_pipes.cli.common import check_suffix, keep_inputs, parsed, print_json, print_tables, show_problems, verdict
+from uio_pipes.cli.common import (
+    check_suffix,
+    keep_inputs,
+    parsed,
+    print_json,
+    print_tables,
+    say,
+    show_problems,
+    verdict,
+)
 from uio_pipes.cli.options import PROCESSES, AllowPipes, Fields, GroupingOption, Json, Processes, field_names
 
 if TYPE_CHECKING:
@@ -300,3 +310,33 @@ def _follow(items: Iterable[T], what: str, total: int) -> Iterator[T]:
     from uio_pipes.prep.common import follow
 
     return follow(((item, 1) for item in items), what, total)
+
+
+def corpora(
+    name: Annotated[str | None, typer.Argument(help="The corpus to show; FILE.py:NAME is a card of yours.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the published corpora that are read by name, or show one: what to download, its layout, parts and fields.
+
+    The licence of each is between you and who publishes it. `uio inspect NAME:FOLDER` shows what is there of one.
+    """
+    from uio_pipes.prep.corpora import described, listed, own_card
+    from uio_pipes.sources.corpora.source import CORPORA, card_of
+
+    if name is None:
+        rows = listed(CORPORA)
+        if as_json:
+            print_json([dict(zip(("name", "title", "hours", "forms"), row, strict=True)) for row in rows])
+        else:
+            print_tables([("Corpora", ("name", "what it is", "hours", "forms"), rows)])
+        return
+    file, _, own = name.rpartition(":")
+    card = own_card(file, own) if file else card_of(name)
+    if as_json:
+        report: dict[str, Any] = {key: getattr(card, key) for key in ("name", "title", "hours", "download", "notes")}
+        lists: dict[str, Any] = {key: list(getattr(card, key)) for key in ("parts", "train", "options", "columns")}
+        layouts = [{"form": layout.form, "paths": layout.places} for layout in card.layouts]
+        print_json({**report, **lists, "layouts": layouts})
+        return
+    for line in described(card).splitlines():
+        say(line)

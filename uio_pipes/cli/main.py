@@ -11,8 +11,7 @@ import typer
 from uio_pipes import __version__
 from uio_pipes.cli.begin import example, start
 from uio_pipes.cli.common import run
-from uio_pipes.cli.corpora import corpora
-from uio_pipes.cli.look import index, inspect, verify
+from uio_pipes.cli.look import corpora, index, inspect, verify
 from uio_pipes.cli.pack import convert, pack
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch

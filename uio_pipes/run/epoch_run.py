@@ -15,10 +15,9 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from uio_pipes.base.errors import NothingRead, PipelineError, UioError
-from uio_pipes.core.ledger import Report, Tally, add_tallies, check_budget
+from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
-from uio_pipes.run.failure_log import FailureLog
 from uio_pipes.run.lane_runner import Message, Position
 from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares

@@ -20,7 +20,7 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import EpochLength, choose_uneven
 from uio_pipes.run.epoch_run import AGAIN, Batches, EpochRun, batch_at
 from uio_pipes.run.options import OLDER, RunOptions, fingerprints_of, fitted, open_quarantine
-from uio_pipes.run.private import WITHOUT_DATASET
+from uio_pipes.run.private import WITHOUT_DATASET, check_resumed
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Ranks, place_of_rank
 from uio_pipes.run.ray.fleet import RayWorkers
@@ -146,6 +146,7 @@ class Loader:
             PipelineError: ``epoch`` is not a whole number, or is below 0.
         """
         require_whole("epoch", epoch, 0)
+        check_resumed(self, epoch, self.epoch, self._progress.received, self._options.in_steps)
         self._asked = epoch
         self._go_to(epoch)
 

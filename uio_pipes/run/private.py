@@ -134,6 +134,28 @@ WITHOUT_DATASET = (
 )
 
 
+def check_resumed(loader: object, epoch: int, at: int, received: int, in_steps: bool) -> None:
+    """Raises: PipelineError if it is a Trainer on this ``loader`` that resumes in ``epoch``, and the loader, which has
+    given ``received`` batches of epoch ``at``, would give what it had before.
+
+    ``in_steps``: epochs are stretches of one stream, so that the next one begins where the state says, too.
+    """
+    for names in _callers("transformers.trainer"):
+        trainer: Any = names.get("self")
+        steps = names.get("num_update_steps_per_epoch")
+        resumed = names.get("resume_from_checkpoint") and names.get("train_dataloader") is loader
+        if not (steps and resumed and names.get("epochs_trained") == epoch):
+            continue
+        step: int = trainer.state.global_step
+        if (epoch != at or not received) if step % steps else (in_steps and epoch > at and not received):
+            raise PipelineError(
+                f"the Trainer resumes at step {step}, in epoch {epoch}, and the loader stands at batch {received} of "
+                f"epoch {at}: it would give batches again. uio.HFTrainerMixin saves and loads the loader's state with "
+                "each checkpoint (docs/trainers.md); without it, load what loader.state_dict() returned at that step, "
+                "and let steps_per_epoch= tell the Trainer the length of an epoch"
+            )
+
+
 def check_continued(epoch: int) -> None:
     """Raises: PipelineError if it is a Trainer that resumes in a later epoch and begins with ``epoch`` instead.
 

@@ -32,7 +32,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Node, names, printed
-from uio_pipes.formats.naming import UNDECODED, Renames, audio_of, check_rate, check_text, renamed
+from uio_pipes.formats.naming import Renames, audio_of, check_rate, check_text, no_column, renamed, undecoded
 from uio_pipes.pipeline import Pipeline
 
 _INSIDE = "_ex_iterable"
@@ -136,7 +136,7 @@ class IterableNode(Node):
             check_rate(fields, place)
         elif not isinstance(wav, (str, bytes, type(None))):
             if type(wav).__name__ == "AudioDecoder":  # of torchcodec, as datasets decode
-                raise PipelineError(f"from_iterable: {place} is a decoder of audio; {UNDECODED}")
+                raise PipelineError(f"from_iterable: {place} is a decoder of audio; {undecoded()}")
             message = f"wav must be a path, URL, bytes, array or tensor, not {type(wav).__name__}"
             raise DataError("bad_audio", message, url=place, member=fields["key"])
         origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
@@ -361,11 +361,10 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     require(not once, FromIterable.name, rule, items, f"{remedy} that makes it")
     decoded = decoded_columns(items)
     rule = "a dataset must leave its audio undecoded, or all of it is decoded whenever an item is touched"
-    require(not decoded, FromIterable.name, rule, decoded, UNDECODED)
+    require(not decoded, FromIterable.name, rule, decoded, undecoded(*decoded[:1]))
     stage = FromIterable(items, fields)
     known: Any = getattr(items, "column_names", None)
-    for theirs in (fields or {}).values() if isinstance(known, list) else ():
+    for ours, theirs in (fields or {}).items() if isinstance(known, list) else ():
         if theirs not in known:
-            there = ", ".join(known)
-            raise PipelineError(f"{stage.name}: the data set has no column {theirs!r}, only {there}: correct fields=")
+            raise PipelineError(f"{stage.name}: the data set has {no_column(ours, theirs, known)}")
     return Pipeline((stage,))

@@ -13,8 +13,7 @@ from tones import tone, wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.io.access import PLAIN
-from uio_pipes.prep.corpora import named_corpus
-from uio_pipes.reports.corpora import described
+from uio_pipes.prep.corpora import described, named_corpus
 from uio_pipes.sources.corpora.finding import everything
 from uio_pipes.sources.corpora.source import CORPORA
 

@@ -20,10 +20,18 @@ from braceexpand import braceexpand
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named, name_of, path_of, redact, unsigned
-from uio_pipes.formats.lacking import named_otherwise
 from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
-from uio_pipes.formats.naming import LOOKED_AT, TEXTLESS, FieldNames, Renames, check_asked, pairs_of, renamed
+from uio_pipes.formats.naming import (
+    LOOKED_AT,
+    TEXTLESS,
+    FieldNames,
+    Renames,
+    check_asked,
+    named_otherwise,
+    pairs_of,
+    renamed,
+)
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import beside, is_local
 from uio_pipes.io.transport import failure, filesystem

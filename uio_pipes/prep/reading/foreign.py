@@ -11,17 +11,13 @@ from typing import Any
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import is_named
+from uio_pipes.formats.naming import USUAL
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 
 _TABLES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 _AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
 _FILE = re.compile(r"/\S*/\S+|\w+://\S+")
-_USUAL = {
-    "key": ("key", "id", "utt", "utt_id", "utterance_id", "audio_id"),
-    "txt": ("txt", "text", "sentence", "transcript", "transcription", "words", "content"),
-}
-_PATHS = ("audio", "wav", "path", "file", "audio_path", "audio_filepath", "file_name", "filename")
 _SHOWN = 12  # names in a message
 _UNKNOWN = '{"wav": …, "txt": …}'
 
@@ -37,7 +33,7 @@ def foreign_folder(path: str, names: set[str]) -> str:
     features = _features(os.path.join(path, *split, "dataset_info.json"))
     audio = next((n for n, f in features.items() if isinstance(f, dict) and f.get("_type") == "Audio"), "")
     line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))" if audio else data
-    given = _guess(features, audio or next((name for name in _PATHS if name in features), ""))
+    given = _guess(features, audio or next((name for name in ("wav", *USUAL["wav"]) if name in features), ""))
     if "wav" not in given:
         columns = f", with the columns {_shown([*features])}" if features else ""
         return f"a folder of datasets' save_to_disk{columns}: {_iterable(line, {})} reads it in Python"
@@ -90,7 +86,7 @@ def _iterable(items: str, fields: dict[str, str]) -> str:
 def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
     """Return our names of fields, with those in ``row`` that usually mean the same; ``audio``: that of the audio."""
     audio = audio or next((name for name, value in row.items() if isinstance(value, str) and _names_file(value)), "")
-    found = {ours: next((name for name in usual if name in row), "") for ours, usual in _USUAL.items()}
+    found = {ours: next((name for name in (ours, *USUAL[ours]) if name in row), "") for ours in ("key", "txt")}
     return {ours: theirs for ours, theirs in {**found, "wav": audio}.items() if theirs}
 
 

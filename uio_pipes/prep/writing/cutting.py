@@ -19,9 +19,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from uio_pipes.audio.bounds import check_claims, check_finite
 from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
-from uio_pipes.audio.containers import HEAD, check_length, sniff, sniff_codec
+from uio_pipes.audio.containers import HEAD, check_claims, check_finite, check_length, sniff, sniff_codec
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import is_named, suffix_of

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from uio_pipes.audio.bounds import check_channel, check_claims, check_longest
-from uio_pipes.audio.containers import sniff_codec
+from uio_pipes.audio.containers import check_channel, check_claims, check_longest, sniff_codec
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.recording import InFile, decoded
 from uio_pipes.base.errors import DataError

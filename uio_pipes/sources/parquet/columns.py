@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
 from uio_pipes.formats.expressions import compiled
+from uio_pipes.formats.naming import named_otherwise, no_column
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Positioned, RandomFile, os_failure
 from uio_pipes.io.opening import is_local, open_file
@@ -74,9 +75,7 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     asked = {fields.get("txt"), *(wanted or ())}
     found = [column._replace(needed=column.field == "txt" and column.name in asked) for column in found]
     if not several and not {"wav", "feat", "txt", "messages"} & {*made, *(column.field for column in found)}:
-        raise ListError(
-            f'{url} has no column of audio or text among {", ".join(names)}: name it, fields={{"wav": "COLUMN", …}}'
-        )
+        raise ListError(f"{url} has no column of audio or text: {named_otherwise('wav', names, 'txt')}")
     return found
 
 
@@ -97,7 +96,7 @@ def _column_read(name: str, names: list[str], own: str, url: str) -> str:
     """Return the column that the ``name`` in an expression leads to. Raises: ListError."""
     column = name if name in names else name.partition(".")[0]
     if column not in names:
-        raise ListError(f"{url} has no column {column!r} for {own}, only {', '.join(names)}: correct fields=")
+        raise ListError(f"{url} has {no_column(own, column, names)}")
     return column
 
 

@@ -20,7 +20,7 @@ from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet.columns import PAYLOADS
-from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, fields_in
+from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, check_here, fields_in
 from uio_pipes.stages.reading.loading import Loading
 
 
@@ -169,8 +169,8 @@ def from_parquet(
 
     Raises:
         PipelineError: an argument breaks a rule, or pyarrow is not installed.
-        ListError: when the pipeline runs, if a file is missing, its footer is damaged, or its columns are not those
-            that were named, or not those of the first file.
+        ListError: the first of the files, if they are on this machine, has not the columns that were named; when the
+            pipeline runs, if a file is missing, its footer is damaged, or its columns are not those of the first file.
     """
     if find_spec("pyarrow") is None:
         raise PipelineError("from_parquet needs pyarrow: pip install 'uio_pipes[parquet]'")
@@ -181,5 +181,6 @@ def from_parquet(
     ok = not isinstance(columns, str) and all(isinstance(name, str) for name in kept or ())
     require(ok, _STAGE, "columns must be names of columns", columns, 'as in ["speaker_id"]')
     access = Access.of(_STAGE, storage_options, cache, cache_size)
+    check_here(given, access, fields or {}, kept)
     stage = ListParquet(given, shuffle, kept, access, fields)
     return Pipeline((stage,)).sharding_filter()._then(LoadFromParquet())

@@ -24,7 +24,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.lookahead import reference
-from uio_pipes.io.opening import open_file
+from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.sources.parquet.columns import (
     LAZY,
     PAYLOADS,
@@ -261,6 +261,22 @@ class _Names(Lines):
 class _Files(ItemTable):
     direct: ClassVar[tuple[str, ...]] = SUFFIXES
     form: ClassVar[type[Lines]] = _Names
+
+
+def check_here(
+    entries: tuple[str, ...], access: Access, names: Mapping[str, str], wanted: tuple[str, ...] | None
+) -> None:
+    """Look at the columns of the first file, if the files are on this machine; what cannot be read shows in the run.
+
+    Raises: ListError if it has no such columns.
+    """
+    if not all(map(is_local, entries)):
+        return
+    try:
+        first = ParquetFile(_Files(entries, access)[0], access)
+    except (DataError, ListError, IndexError):
+        return
+    columns_of(first.schema, first.name, names, wanted)
 
 
 class ParquetTable(Parts):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.bounds import check_channel, check_claims, check_finite, check_longest
+from uio_pipes.audio.containers import check_channel, check_claims, check_finite, check_longest
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.recording import Recording
 from uio_pipes.base.checks import is_number

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.audio.bounds import LONGEST, check_channel, decoding_at_most
+from uio_pipes.audio.containers import LONGEST, check_channel, decoding_at_most
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.audio.recording import decoded
 from uio_pipes.audio.video import ReadBytes, decode_video
@@ -21,7 +21,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, added
-from uio_pipes.formats.lacking import named_otherwise
+from uio_pipes.formats.naming import named_otherwise
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_file

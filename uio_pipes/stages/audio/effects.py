@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import torch
 
-from uio_pipes.audio.bounds import HIGHEST_RATE, LOWEST_RATE
+from uio_pipes.audio.containers import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.audio.waveform import in_floats
 from uio_pipes.base.checks import is_whole, require

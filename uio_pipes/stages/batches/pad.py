@@ -17,8 +17,16 @@ from uio_pipes.core.realize import realize
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Node, Trait, added
-from uio_pipes.stages.batches.outputs import Outputs, check_outputs
-from uio_pipes.stages.batches.rows import LAYOUTS, PADDED, PaddedRows, check_kept, odd_ones, together
+from uio_pipes.stages.batches.rows import (
+    LAYOUTS,
+    PADDED,
+    Outputs,
+    PaddedRows,
+    check_kept,
+    check_outputs,
+    odd_ones,
+    together,
+)
 
 IGNORE = -1  # WeNet's padding of targets
 NO_LOSS = -100  # torch's, in the field ``labels`` of conversations
