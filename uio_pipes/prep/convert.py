@@ -105,7 +105,7 @@ def convert(
         settings |= ({"fields": fields} if fields else {}) | ({} if needs_text else {"text": ""})
         name = _NAMES[to] + (".zst" if compress and to == "shards" else "")
         journal.take_over({"source": fingerprint, **settings, **({"name": name} if name != _NAMES[to] else {})})
-        wanted = _Wanted(source, out, to, per_part, resample, form, fields, needs_text, allow_pipes, name)
+        wanted = _Task(source, out, to, per_part, resample, form, fields, needs_text, allow_pipes, name)
         conversion = _Conversion(wanted, journal)
         conversion.run(known, jobs, processes)
         return conversion.finish(target)
@@ -125,7 +125,7 @@ def _total(source: Recognized) -> int | None:
     return count_utterances(source.path, "shard") if source.kind == "shard list" else None
 
 
-class _Wanted(NamedTuple):
+class _Task(NamedTuple):
     """What is converted, and to what, as :func:`convert` says; ``name``: of parts, with a field for their number."""
 
     source: str
@@ -140,7 +140,7 @@ class _Wanted(NamedTuple):
     name: str
 
 
-class _Part(NamedTuple):
+class _MadePart(NamedTuple):
     """A part that was made. ``done``: None if there is nothing in it; ``last``: no other part comes after it;
     ``left_out``: what has been left out up to its end."""
 
@@ -153,7 +153,7 @@ class _Part(NamedTuple):
 class _Parts:
     """Makes parts in the order of their numbers, and passes over those that are not asked for."""
 
-    def __init__(self, wanted: _Wanted, pipeline: Pipeline, pool: ThreadPoolExecutor, jobs: int) -> None:
+    def __init__(self, wanted: _Task, pipeline: Pipeline, pool: ThreadPoolExecutor, jobs: int) -> None:
         self.wanted, self.pool, self.jobs = wanted, pool, jobs
         self.folder, self.ledger = Folder(wanted.out), Noting()
         self.number, self.ended = 0, False
@@ -163,7 +163,7 @@ class _Parts:
         self.node = graph._nodes(Lane(self.ledger, needs_text=wanted.needs_text))
         self.node.reset(None)
 
-    def part(self, number: int) -> Generator[None, None, _Part]:
+    def part(self, number: int) -> Generator[None, None, _MadePart]:
         """Make a part; yield at each utterance of it or of those before it."""
         self.ledger.passing = True
         while self.number < number and not self.ended:
@@ -171,7 +171,7 @@ class _Parts:
             self.number += 1
         self.ledger.passing = False
         if self.ended:
-            return _Part(None, set(), True, Counter(self.ledger.skipped))
+            return _MadePart(None, set(), True, Counter(self.ledger.skipped))
         return (yield from self._made())
 
     def _through(self) -> Iterator[None]:
@@ -181,7 +181,7 @@ class _Parts:
             yield
         self.ended = taken < self.wanted.per_part
 
-    def _made(self) -> Generator[None, None, _Part]:
+    def _made(self) -> Generator[None, None, _MadePart]:
         taken, lost = 0, list[list[str]]()
         work = ((sample, (self.make, sample)) for sample in _samples(self.node, self.wanted.per_part))
         with self._open() as part:
@@ -196,7 +196,7 @@ class _Parts:
         self.number += 1
         self.ended = taken < self.wanted.per_part
         done = replace(part.done, failed=[*lost, *part.done.failed]) if taken or lost else None
-        return _Part(done, part.dropped, self.ended, Counter(self.ledger.skipped))
+        return _MadePart(done, part.dropped, self.ended, Counter(self.ledger.skipped))
 
     def _open(self) -> Part:
         name = self.wanted.name.format(self.number)
@@ -206,7 +206,7 @@ class _Parts:
         return open_part(self.folder, name, str(WHOLE), form)
 
 
-def _maker(wanted: _Wanted) -> Callable[[Sample], Converted | Kept | Referred | DataError]:
+def _maker(wanted: _Task) -> Callable[[Sample], Converted | Kept | Referred | DataError]:
     """Return what brings an utterance into the other form."""
     if wanted.to == "cuts":
         return refer_to_file if wanted.resample is None else partial(decode_utterance, needs_text=False)
@@ -217,7 +217,7 @@ def _maker(wanted: _Wanted) -> Callable[[Sample], Converted | Kept | Referred | 
     return partial(decode_utterance, needs_text=wanted.needs_text, keeps=TarPart.keeps)
 
 
-def _made_here(parts: _Parts, numbers: Iterable[int]) -> Iterator[tuple[_Part | None, int]]:
+def _made_here(parts: _Parts, numbers: Iterable[int]) -> Iterator[tuple[_MadePart | None, int]]:
     """Yield the parts of these numbers as they are made, and between them None for each utterance."""
     for number in numbers:
         made = parts.part(number)
@@ -230,7 +230,7 @@ def _made_here(parts: _Parts, numbers: Iterable[int]) -> Iterator[tuple[_Part | 
                 break
 
 
-def _made_in_pool(wanted: _Wanted, numbers: Iterable[int], processes: int) -> Iterator[tuple[_Part | None, int]]:
+def _made_in_pool(wanted: _Task, numbers: Iterable[int], processes: int) -> Iterator[tuple[_MadePart | None, int]]:
     """Yield the parts of these numbers. Each process reads all, and makes the parts that fall to it."""
     work = ((number, (wanted, number)) for number in numbers)
     for _, part in in_order(_make_part, work, processes, [__name__], PackingFailed(LOST)):
@@ -240,7 +240,7 @@ def _made_in_pool(wanted: _Wanted, numbers: Iterable[int], processes: int) -> It
 _parts: _Parts | None = None  # of a process in a pool, which is asked for ever higher numbers
 
 
-def _make_part(wanted: _Wanted, number: int) -> _Part:
+def _make_part(wanted: _Task, number: int) -> _MadePart:
     global _parts
     if _parts is None:
         torch.set_num_threads(1)  # as one_thread
@@ -252,7 +252,7 @@ def _make_part(wanted: _Wanted, number: int) -> _Part:
 class _Conversion:
     """All parts of a conversion, those of earlier runs, too."""
 
-    def __init__(self, wanted: _Wanted, journal: Journal) -> None:
+    def __init__(self, wanted: _Task, journal: Journal) -> None:
         self.wanted, self.journal = wanted, journal
         self.names: list[str] = []
         self.dropped: set[str] = set()
@@ -282,7 +282,7 @@ class _Conversion:
             else:
                 yield number
 
-    def _take(self, part: _Part) -> None:
+    def _take(self, part: _MadePart) -> None:
         self.dropped |= part.dropped
         if part.last and not self.ended:
             self.ended, self.left_out = True, part.left_out
