@@ -3,7 +3,8 @@ inside; a table of 10 million rows takes at most 200 MB of a process, which its 
 
 ``joined`` streams the archives in their order, with the rows of a TSV in that order, or in any other. ``at random``
 reads members of the same archives by their indexes (``uio index --members``), beside what reads gzip at random in other
-packages, as far as they are installed. ``python -m benchmarks.tables``.
+packages, as far as they are installed. ``python -m benchmarks.tables``; the benchmarks' corpus, of which the archives
+are made, is spoken into ``--data`` if it is not there, which takes minutes.
 """
 
 from __future__ import annotations

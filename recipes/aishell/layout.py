@@ -1,4 +1,4 @@
-"""The layout of AISHELL-1: only this module knows its folders, its keys and its transcript.
+"""The layout of AISHELL-1, for the mini corpus and for what is missing; the card ``aishell1`` reads it.
 
 ::
 
@@ -43,18 +43,9 @@ def wav_path(corpus: Path, split: str, key: str) -> Path:
 
 def find_wavs(root: Path, split: str) -> list[Path]:
     """Return the recordings of one part, in the order of their keys. Raises: CorpusMissing."""
-    folder = corpus_dir(root) / "wav" / split
-    wavs = sorted(folder.glob("*/*.wav"))
-    if not wavs:
-        raise CorpusMissing(MISSING.format(root=root, path=folder / "*/*.wav"))
+    corpus = corpus_dir(root)
+    wavs = sorted((corpus / "wav" / split).glob("*/*.wav"))
+    missing = corpus / "wav" / split / "*/*.wav" if not wavs else transcript_path(corpus)
+    if not (wavs and missing.is_file()):
+        raise CorpusMissing(MISSING.format(root=root, path=missing))
     return wavs
-
-
-def read_transcript(root: Path) -> dict[str, str]:
-    """Return the text of each key, without the blanks between words. Raises: CorpusMissing."""
-    path = transcript_path(corpus_dir(root))
-    if not path.is_file():
-        raise CorpusMissing(MISSING.format(root=root, path=path))
-    with path.open(encoding="utf-8") as file:
-        fields = (line.split(maxsplit=1) for line in file)
-        return {pair[0]: "".join(pair[1].split()) for pair in fields if len(pair) == 2}

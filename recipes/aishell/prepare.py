@@ -11,22 +11,16 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.prep.reading.utterance_lists import Utterance
-
 from ..common.prepare import PROBLEMS, run_stages_1_to_3, write_part
 from ..common.problems import told
-from .layout import SPLITS, find_wavs, read_transcript
+from .layout import SPLITS, find_wavs
 
 __all__ = ["prepare", "write_texts"]
 
 
 def write_texts(root: Path, out: Path) -> str:
     """Stage 0: write ``wav.scp`` and ``text``."""
-    transcript, report = read_transcript(root), []
-    for split in SPLITS:
-        wavs = find_wavs(root.resolve(), split)
-        known = [Utterance(wav.stem, str(wav), transcript[wav.stem]) for wav in wavs if wav.stem in transcript]
-        report.append(write_part(out / split, known, len(wavs) - len(known)))
+    report = [write_part(out / split, "aishell1", root, [split], len(find_wavs(root, split))) for split in SPLITS]
     return f"{out}/{{{','.join(SPLITS)}}}/{{wav.scp,text}}: utterances: {', '.join(report)}"
 
 

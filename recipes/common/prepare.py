@@ -18,11 +18,16 @@ from pathlib import Path
 import typer
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.core.lane import Lane
+from uio_pipes.io.local import Ref
 from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
+from uio_pipes.prep.common import Noting
 from uio_pipes.prep.dictionary import DictionaryProblem, write_characters, write_pieces
 from uio_pipes.prep.pack import OtherPacking, PackingFailed, PackSettings, pack
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Form
+from uio_pipes.run.lane_runner import items_of
+from uio_pipes.sources.corpora.source import from_corpus
 
 from .corpus import CorpusMissing
 from .kaldi import make_raw_list, read_texts, write_kaldi
@@ -49,11 +54,22 @@ MIN_SHARDS = 16  # even of a small corpus: every rank and worker needs one
 WriteDictionary = Callable[[Path, Iterable[str]], int]  # folder and texts → number of tokens
 
 
-def write_part(folder: Path, utterances: Sequence[Utterance], missing: int) -> str:
-    """Write ``wav.scp`` and ``text`` of one part; return a report. ``missing``: recordings without a text."""
-    write_kaldi(folder, utterances)
+def write_part(folder: Path, corpus: str, root: Path, parts: Sequence[str], recordings: int) -> str:
+    """Write ``wav.scp`` and ``text`` of parts of a corpus that has a card, and is in files; return a report.
+
+    ``recordings``: how many there are, with a text or without. Raises: ListError.
+    """
+    known = []
+    for sample in items_of(from_corpus(corpus, root.resolve(), part=parts, stream=False).build(Lane(Noting()))):
+        wav, txt = sample.fields["wav"], sample.fields.get("txt")
+        path = wav.file.path if isinstance(wav, Ref) else wav
+        if txt and os.path.isfile(path):
+            known.append(Utterance(sample.key, path, txt))
+    known.sort(key=lambda utterance: utterance.wav)
+    write_kaldi(folder, known)
+    missing = recordings - len(known)
     without = f" ({missing} without a text left out)" if missing else ""
-    return f"{folder.name} {len(utterances)}{without}"
+    return f"{folder.name} {len(known)}{without}"
 
 
 def make_cmvn(out: Path, num_mel_bins: int, num_workers: int) -> str:

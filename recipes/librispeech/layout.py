@@ -1,4 +1,4 @@
-"""The layout of LibriSpeech: only this module knows its folders, its keys and its transcripts.
+"""The layout of LibriSpeech, for the mini corpus and for what is missing; the card ``librispeech`` reads it.
 
 ::
 
@@ -19,9 +19,9 @@ __all__ = [
     "TEST_PARTS",
     "TRAIN_PARTS",
     "corpus_dir",
+    "count_recordings",
     "flac_path",
     "part_dir",
-    "read_part",
     "transcript_path",
     "utterance_key",
 ]
@@ -69,19 +69,10 @@ def _chapter(part: Path, key: str) -> Path:
     return part / speaker / chapter
 
 
-def read_part(root: Path, part: str) -> tuple[list[tuple[Path, str]], int]:
-    """Return recording and text of each utterance of a part, in the order of their keys, and the number of recordings
-    without a text. Raises: CorpusMissing if there are none."""
+def count_recordings(root: Path, part: str) -> int:
+    """Return the number of recordings of a part. Raises: CorpusMissing if there are none."""
     folder = part_dir(root, part)
-    recordings = sorted(folder.glob("*/*/*.flac"))
-    if not recordings:
+    count = sum(1 for _ in folder.glob("*/*/*.flac"))
+    if not count:
         raise CorpusMissing(MISSING.format(part=part, root=root, path=folder / "*/*/*.flac"))
-    texts = dict(line for path in folder.glob("*/*/*.trans.txt") for line in _read_transcript(path))
-    found = [(path, texts[path.stem]) for path in recordings if path.stem in texts]
-    return found, len(recordings) - len(found)
-
-
-def _read_transcript(path: Path) -> list[tuple[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        pairs = (line.split(maxsplit=1) for line in file)
-        return [(pair[0], pair[1].strip()) for pair in pairs if len(pair) == 2]
+    return count

@@ -13,11 +13,9 @@ from typing import Annotated
 
 import typer
 
-from uio_pipes.prep.reading.utterance_lists import Utterance
-
 from ..common.prepare import PROBLEMS, run_stages_1_to_3, unigram_pieces, write_part
 from ..common.problems import told
-from .layout import DEV_PARTS, TEST_FOLDERS, TEST_PARTS, TRAIN_PARTS, part_dir, read_part
+from .layout import DEV_PARTS, TEST_FOLDERS, TEST_PARTS, TRAIN_PARTS, count_recordings, part_dir
 
 __all__ = ["prepare", "write_texts"]
 
@@ -26,9 +24,8 @@ def write_texts(root: Path, out: Path, train_parts: Sequence[str]) -> str:
     """Stage 0: write ``wav.scp`` and ``text``."""
     report = []
     for name, parts in _folders(train_parts).items():
-        found = [read_part(root.resolve(), part) for part in parts]
-        utterances = [Utterance(path.stem, str(path), text) for pairs, _ in found for path, text in pairs]
-        report.append(write_part(out / name, utterances, sum(missing for _, missing in found)))
+        recordings = sum(count_recordings(root, part) for part in parts)
+        report.append(write_part(out / name, "librispeech", root, parts, recordings))
     return f"{out}/{{{','.join(_folders(train_parts))}}}/{{wav.scp,text}}: utterances: {', '.join(report)}"
 
 

@@ -5,7 +5,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 from command import uio
 from corpora_small import made
 
@@ -83,6 +85,39 @@ def test_pack_of_segments_cuts_them(tmp_path: Path, form: str) -> None:
     )
     lengths = {batch[0]["key"]: batch[0]["wav"].shape[-1] / batch[0]["sample_rate"] for batch in loader}
     assert lengths == pytest.approx({said.key: said.seconds for said in making.said if said.lang == "en000"}, abs=1e-3)
+
+
+def packed(source: str, out: Path, jobs: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the report of ``uio pack`` in shards of 2, and the files that it wrote."""
+    done = uio("pack", source, out, "--per-shard", "2", "--jobs", str(jobs), "--json")
+    files = [path for path in out.rglob("*") if path.suffix in (".tar", ".jsonl", ".json") and path.is_file()]
+    return {**json.loads(done.stdout), "list": ""}, {str(path.relative_to(out)): path.read_bytes() for path in files}
+
+
+@pytest.mark.slow
+def test_any_number_of_jobs_packs_a_table_into_the_same_bytes(tmp_path: Path) -> None:
+    for number in range(10):
+        soundfile.write(tmp_path / f"{number}.wav", np.full(800, number, np.int16), 16_000)
+    rows = "".join(f"{number}.wav\tsaid {number}\n" for number in (0, 1, 99, 2, 3, 4, 5, 6, 98, 7, 8, 9))
+    (tmp_path / "said.tsv").write_text("wav\ttxt\n" + rows)
+    report, files = packed(f"{tmp_path}/said.tsv", tmp_path / "one", 1)
+    assert (report["utterances"], report["failed"]) == (10, {"no_audio": 2})
+    assert sum(name.endswith(".tar") for name in files) == 6
+    assert packed(f"{tmp_path}/said.tsv", tmp_path / "three", 3) == (report, files)
+    lost = next(name for name in files if name.endswith("2.tar"))
+    (tmp_path / "three" / lost).unlink()
+    assert packed(f"{tmp_path}/said.tsv", tmp_path / "three", 2) == (report, files), "what is lost is made again"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["covost2", "gigaspeech2,lang=th,part=raw"])
+def test_any_number_of_jobs_packs_a_corpus_into_the_same_bytes(name: str, tmp_path: Path) -> None:
+    making = made(name.partition(",")[0], tmp_path / "corpus", downloaded=True)
+    report, files = packed(f"{name}:{tmp_path}/corpus", tmp_path / "one", 1)
+    assert report["utterances"] >= 3
+    assert packed(f"{name}:{tmp_path}/corpus", tmp_path / "three", 3) == (report, files)
+    if name == "covost2":  # rows of other parts are no failures
+        assert (report["left_out"], making.lost["train"]["not_kept"]) == ({"not_kept": 3}, 3)
 
 
 def test_options_for_lists_of_files_are_refused_for_a_corpus(tmp_path: Path) -> None:

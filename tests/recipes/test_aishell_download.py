@@ -12,7 +12,7 @@ from range_server import RangeServer, serve
 
 from recipes.aishell import download as module
 from recipes.aishell.download import download, main
-from recipes.aishell.layout import find_wavs, read_transcript
+from recipes.aishell.layout import corpus_dir, find_wavs, transcript_path
 from recipes.common.fetch import FetchFailed, Remote
 from recipes.common.unpack import UnpackFailed
 
@@ -53,7 +53,7 @@ def check_complete(root: Path) -> None:
         wavs = find_wavs(root, split)
         assert [path.stem for path in wavs] == [f"BAC009{name}W{n:04d}" for n in range(3)]
         assert wavs[0].read_bytes() == f"{name}0".encode() * 500
-    assert len(read_transcript(root)) == 9
+    assert len(transcript_path(corpus_dir(root)).read_text().splitlines()) == 9
     assert not list(root.rglob("*.tar.gz")) + list(root.rglob("*.partial")) + list(root.rglob(".*"))
 
 

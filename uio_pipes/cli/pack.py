@@ -102,7 +102,7 @@ def pack(
         _convert(
             source[0], out, at, json, to=to.value, per_part=per_shard, resample=resample, form=form.value,
             compress=compress, fields=field_names(fields), needs_text=text != [""], allow_pipes=allow_pipes,
-            jobs=jobs or cores(),
+            jobs=jobs or cores(), processes=jobs or cores(),
         )  # fmt: skip
         return
     if fields:
@@ -241,5 +241,5 @@ def _convert(source: str, out: str, target: str, json: bool, **options: Any) -> 
 def _refuse_options(source: str, names: list[str]) -> None:
     """Raises: typer.BadParameter for options that only lists of files have."""
     if names:
-        what = f"{source} is packed as it is read, in one process"
+        what = f"{source} is packed in the order in which it is read"
         raise typer.BadParameter(f"{what}: make a raw list of it first (uio convert --to raw)", param_hint=names[0])

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from uio_pipes.base.errors import NOTES, DataError
+from uio_pipes.base.errors import NOTES, DataError, LeftOut
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.naming import finding
@@ -31,12 +31,15 @@ logger = logging.getLogger("uio_pipes")
 
 @dataclass
 class Noting(Ledger):
-    """A ledger without a budget."""
+    """A ledger without a budget. While it is ``passing`` over what is known, only what is left out is counted."""
 
     found: list[DataError] = field(default_factory=list)
+    passing: bool = False
 
     def fail(self, error: DataError, stage: str) -> None:
-        if self.quiet:
+        if isinstance(error, LeftOut):
+            self.count(error.reason)
+        if self.quiet or self.passing or isinstance(error, LeftOut):
             return
         if error.reason in NOTES and not error.key:
             logger.warning("%s: %s", stage, error)  # of a whole shard: no utterance failed

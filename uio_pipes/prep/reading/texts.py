@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
-from uio_pipes.base.errors import NOTES, DataError, LeftOut, ListError
+from uio_pipes.base.errors import NOTES, DataError, ListError
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.table import ItemTable, parse_object
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
@@ -131,7 +131,7 @@ def _of_records(url: str) -> Iterator[str | Bad]:
             yield unwritable(txt, sample.key, sample.url) or txt
         else:
             yield Bad(sample.key, "missing_text", f"{sample.url}: the utterance has no txt")
-    yield from (_bad(error) for error in ledger.take() if not isinstance(error, LeftOut))
+    yield from map(_bad, ledger.take())
 
 
 def _of_kaldi(url: str) -> Iterator[str | Bad]:

@@ -7,11 +7,14 @@ from uio_pipes.sources.corpora.card import Corpus, Layout
 from uio_pipes.sources.corpora.transcripts import THREE
 from uio_pipes.sources.table.source import from_table
 
-_STM = "TEDLIUM_release-3/legacy/{part}/stm/*.stm"
-_TED = {
+_TALKS = Layout("extracted", from_table, {
+    "table": Table("TEDLIUM_release-3/legacy/{part}/stm/*.stm"),
     "drop": {"text": "ignore_time_segment_in_scoring"},
-    "fields": {"txt": "text | s/\\{[A-Z]+\\}|<unk>// | s/ '/'/ | s/\\s+/ / | strip", "start": "start", "end": "end"},
-}
+    "fields": {
+        "wav": "../sph/{recording}.sph", "txt": "text | s/\\{[A-Z]+\\}|<unk>// | s/ '/'/ | s/\\s+/ / | strip",
+        "start": "start", "end": "end",
+    },
+})  # fmt: skip
 TEDLIUM3 = Corpus(
     "tedlium3",
     title="TED-LIUM 3: talks in English",
@@ -22,14 +25,8 @@ TEDLIUM3 = Corpus(
     fields={"speaker": "speaker", "lang": "'en'"},
     columns=("text (as written)",),
     layouts=(
-        Layout("extracted", from_table, {
-            "table": Table(_STM), "drop": _TED["drop"], "fields": {**_TED["fields"], "wav": "../sph/{recording}.sph"},
-        }),
-        Layout("as downloaded", from_table, {
-            "table": Table(_STM, within="TEDLIUM_release-3.tgz"), "archives": "TEDLIUM_release-3.tgz",
-            "match": "path | m/\\/{part}\\/sph\\/([^\\/]*)\\.sph$/", "drop": _TED["drop"],
-            "fields": {**_TED["fields"], "wav": "recording"},
-        }),
+        _TALKS,
+        _TALKS.downloaded("TEDLIUM_release-3.tgz", "recording", "path | m/\\/{part}\\/sph\\/([^\\/]*)\\.sph$/"),
     ),
     notes="Segments that are not to be scored count as `dropped`. Noises and `<unk>` are removed from `txt`, and the "
     "blank in front of 's.",

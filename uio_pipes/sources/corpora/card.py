@@ -36,6 +36,18 @@ class Layout:
     arguments: Mapping[str, Any]
     there: str | None = None
 
+    def downloaded(self, archive: str, wav: str, match: str = "path | stem", archives: str | None = None) -> Layout:
+        """Return the layout "as downloaded", where the table of this one is in an archive, as is its audio.
+
+        ``wav``: what names a member, as ``match`` says it; ``archives``: that of the audio, if rows fill it in.
+        """
+        table = self.arguments["table"]
+        joined = tuple(replace(other, within=archive) for other in table.join)
+        fields = {**self.arguments.get("fields", {}), "wav": wav}
+        changes = {"table": replace(table, within=archive, join=joined), "archives": archives or archive}
+        arguments = {**self.arguments, **changes, "match": match, "fields": fields}
+        return Layout("as downloaded", self.read, arguments, archive if archives else None)
+
     @property
     def sought(self) -> tuple[str, ...]:
         """The paths that are there of a part, with placeholders."""

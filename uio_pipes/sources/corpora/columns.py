@@ -10,6 +10,10 @@ _CV_PARTS = ("train", "dev", "test", "validated", "invalidated", "other")
 _CV_FIELDS = {
     "key": "path | stem", "txt": "sentence", "speaker": "client_id", "lang": "locale", "duration": "duration[ms] | ms",
 }  # fmt: skip
+_CLIPS = Layout("extracted", from_table, {
+    "table": Table("c*/{lang}/{part}.tsv", join=Table("c*/{lang}/clip_durations.tsv", on="path = clip")),
+    "fields": {"wav": "clips/{path}"},
+})  # fmt: skip
 COMMONVOICE = Corpus(
     "commonvoice",
     title="Common Voice: more than a hundred languages, read",
@@ -22,21 +26,7 @@ COMMONVOICE = Corpus(
     columns=(
         "sentence_id", "sentence_domain", "up_votes", "down_votes", "age", "gender", "accents", "variant", "segment"
     ),
-    layouts=(
-        Layout("extracted", from_table, {
-            "table": Table(
-                "c*/{lang}/{part}.tsv", join=Table("c*/{lang}/clip_durations.tsv", on="path = clip"),
-            ),
-            "fields": {"wav": "clips/{path}"},
-        }),
-        Layout("as downloaded", from_table, {
-            "table": Table(
-                "*/{lang}/{part}.tsv", within="c*-{lang}.tar.gz",
-                join=Table("*/{lang}/clip_durations.tsv", within="c*-{lang}.tar.gz", on="path = clip"),
-            ),
-            "archives": "c*-{lang}.tar.gz", "match": "path | name", "fields": {"wav": "path"},
-        }),
-    ),
+    layouts=(_CLIPS, _CLIPS.downloaded("c*-{lang}.tar.gz", "path", "path | name")),
     notes="Values are not quoted, whatever quotes they have. A part names only some of the clips: the others count as "
     "`no_row` where archives are streamed.",
 )  # fmt: skip
@@ -57,26 +47,25 @@ COVOST2 = Corpus(
     parts={"train": "train(?:_covost)?", "dev": "dev", "test": "test"},
     train=("train",),
     options={"source": (), "target": ()},
-    layouts=(
-        Layout("extracted", from_table, {
+    layouts=tuple(
+        Layout(form, from_table, {
             "table": Table(
-                "covost_v2.{source}_{target}.tsv", escape="\\", join=Table("{source}/validated.tsv", on="path")
-            ),
-            "root": "{source}", **_COVOST,
-        }),
-        Layout("as downloaded", from_table, {
-            "table": Table(
-                "covost_v2.{source}_{target}.tsv", escape="\\", within="covost_v2.{source}_{target}.tsv.tar.gz",
+                "covost_v2.{source}_{target}.tsv", escape="\\", within=archive,
                 join=Table("{source}/validated.tsv", on="path"),
             ),
             "root": "{source}", **_COVOST,
-        }),
+        })
+        for form, archive in (("extracted", None), ("as downloaded", "covost_v2.{source}_{target}.tsv.tar.gz"))
     ),
     notes="`txt` is what is said, `translation` its translation. Sentences that are no longer validated count as "
     "`not_kept`, as those of other parts do.",
 )  # fmt: skip
 
 _VCTK_FIELDS = {"key": "path | stem", "txt": "text | strip", "speaker": "path | stem | m/^[^_]+/", "lang": "'en'"}
+_SAID = Layout("extracted", from_table, {
+    "table": Table("txt/*/*.txt", format="whole"), "archives": "wav48_silence_trimmed/*/*_{mic}.flac",
+    "match": "path | stem", "fields": {"wav": "{path | stem}_{mic}"},
+}, there="wav48_silence_trimmed")  # fmt: skip
 VCTK = Corpus(
     "vctk",
     title="VCTK: English at 48 kHz, 110 speakers, for speech synthesis",
@@ -87,19 +76,10 @@ VCTK = Corpus(
     options={"mic": ("mic1", "mic2")},
     fields=_VCTK_FIELDS,
     layouts=(
-        Layout("extracted", from_table, {
-            "table": Table("txt/*/*.txt", format="whole"),
-            "archives": "wav48_silence_trimmed/*/*_{mic}.flac", "match": "path | stem",
-            "fields": {"wav": "{path | stem}_{mic}"},
-        }, there="wav48_silence_trimmed"),
-        Layout("as downloaded", from_table, {
-            "table": Table("txt/*/*.txt", format="whole", within="VCTK-Corpus-0.92.zip"),
-            "archives": "VCTK-Corpus-0.92.zip", "match": "path | m/([^\\/]*_{mic})\\.flac$/",
-            "fields": {"wav": "{path | stem}_{mic}"},
-        }),
+        _SAID,
+        _SAID.downloaded("VCTK-Corpus-0.92.zip", "{path | stem}_{mic}", "path | m/([^\\/]*_{mic})\\.flac$/"),
         Layout("older, extracted", from_table, {
-            "table": Table("txt/*/*.txt", format="whole"),
-            "archives": "wav48/*/*.wav", "match": "path | stem", "fields": {"wav": "path | stem"},
+            **_SAID.arguments, "archives": "wav48/*/*.wav", "fields": {"wav": "path | stem"},
         }, there="wav48"),
     ),
     notes="p315 has no texts (`no_row`), p280 no second microphone, and some utterances no audio (`no_audio`).",
@@ -127,6 +107,10 @@ TIMIT = Corpus(
     notes="Files named .WAV are NIST sphere in most copies. Sentences recur: keys are SPEAKER-SENTENCE.",
 )  # fmt: skip
 
+_CHAPTER = "table | m/((?:[^\\/]+\\/){3}[^\\/]+)\\.json$/"
+_BOOKS = Layout("extracted", from_table, {
+    "table": Table("{part}/*/*/*.json"), "fields": {"key": _CHAPTER, "wav": "{table | stem}.flac"},
+})  # fmt: skip
 LIBRILIGHT = Corpus(
     "librilight",
     title="Libri-Light: English, read from books, without texts",
@@ -136,22 +120,7 @@ LIBRILIGHT = Corpus(
     train=("small", "medium", "large"),
     fields={"speaker": "speaker", "voice_activity": "voice_activity", "lang": "'en'"},
     columns=("book_meta", "snr"),
-    layouts=(
-        Layout("extracted", from_table, {
-            "table": Table("{part}/*/*/*.json"),
-            "fields": {
-                "key": "table | m/((?:[^\\/]+\\/){3}[^\\/]+)\\.json$/", "wav": "{table | stem}.flac",
-            },
-        }),
-        Layout("as downloaded", from_table, {
-            "table": Table("{part}/*/*/*.json", within="{part}.tar"),
-            "archives": "{part}.tar", "match": "path | s/\\.flac$//",
-            "fields": {
-                "key": "table | m/((?:[^\\/]+\\/){3}[^\\/]+)\\.json$/",
-                "wav": "table | m/((?:[^\\/]+\\/){3}[^\\/]+)\\.json$/",
-            },
-        }),
-    ),
+    layouts=(_BOOKS, _BOOKS.downloaded("{part}.tar", _CHAPTER, "path | s/\\.flac$//")),
     notes="Utterances are whole chapters; `voice_activity` says where speech is, in seconds.",
 )  # fmt: skip
 

@@ -50,6 +50,10 @@ AISHELL2 = Corpus(
     notes="`device` is that of the recordings; only dev and test have others than iOS.",
 )  # fmt: skip
 
+_CONTENT = Layout("extracted", from_table, {
+    "table": Table("{part}/content.txt", separator="\t", header=("file", "words")),
+    "fields": {"wav": "wav/{file | [:7]}/{file}"},
+})  # fmt: skip
 AISHELL3 = Corpus(
     "aishell3",
     title="AISHELL-3: Mandarin, for speech synthesis, 218 speakers",
@@ -60,21 +64,18 @@ AISHELL3 = Corpus(
     fields={"key": "file | stem", "txt": "words | s/(\\S+)\\s+\\S+\\s*/\\1/", "speaker": "file | [:7]"},
     columns=("words (characters and pinyin in turn)",),
     layouts=(
-        Layout("extracted", from_table, {
-            "table": Table("{part}/content.txt", separator="\t", header=("file", "words")),
-            "fields": {"wav": "wav/{file | [:7]}/{file}"},
-        }),
-        Layout("as downloaded", from_table, {
-            "table": Table("{part}/content.txt", separator="\t", header=("file", "words"), within="data_aishell3.tgz"),
-            "archives": "data_aishell3.tgz", "match": "path | m/^{part}\\/wav\\/.*?([^\\/]*)$/",
-            "fields": {"wav": "file"},
-        }),
+        _CONTENT,
+        _CONTENT.downloaded("data_aishell3.tgz", "file", "path | m/^{part}\\/wav\\/.*?([^\\/]*)$/"),
     ),
-)  # fmt: skip
+)
 
 _CLEAN = ("train-clean-100", "train-clean-360", "train-other-500")
 _TESTS = ("dev-clean", "dev-other", "test-clean", "test-other")
 _OWN = "{table | m/^[^\\/]+\\/([^\\/]+)/}.tar.gz"  # of the part of the table, which lies in it with its audio
+_CHAPTERS = Layout("extracted", from_table, {
+    "table": Table("LibriSpeech/{part}/*/*/*.trans.txt", separator=" ", header=("key", "txt")),
+    "fields": {"wav": "{key}.flac"},
+})  # fmt: skip
 LIBRISPEECH = Corpus(
     "librispeech",
     title="LibriSpeech: English, read from books",
@@ -83,19 +84,8 @@ LIBRISPEECH = Corpus(
     parts={part: part for part in (*_CLEAN, *_TESTS)},
     train=_CLEAN,
     fields={"key": "key", "txt": "txt", "speaker": "key | m/^\\d+/", "lang": "'en'"},
-    layouts=(
-        Layout("extracted", from_table, {
-            "table": Table("LibriSpeech/{part}/*/*/*.trans.txt", separator=" ", header=("key", "txt")),
-            "fields": {"wav": "{key}.flac"},
-        }),
-        Layout("as downloaded", from_table, {
-            "table": Table(
-                "LibriSpeech/{part}/*/*/*.trans.txt", separator=" ", header=("key", "txt"), within="{part}.tar.gz"
-            ),
-            "archives": _OWN, "match": "path | stem", "fields": {"wav": "key"},
-        }, there="{part}.tar.gz"),
-    ),
-)  # fmt: skip
+    layouts=(_CHAPTERS, _CHAPTERS.downloaded("{part}.tar.gz", "key", archives=_OWN)),
+)
 
 _LIBRITTS = ("key", "original", "normalized")
 LIBRITTS = Corpus(
@@ -110,20 +100,25 @@ LIBRITTS = Corpus(
     layouts=tuple(
         layout
         for root in ("LibriTTS", "LibriTTS_R")
-        for layout in (
+        for extracted in [
             Layout("extracted", from_table, {
-                "table": Table(f"{root}/{{part}}/*/*/*.trans.tsv", header=_LIBRITTS),
-                "fields": {"wav": "{key}.wav"},
-            }),
-            Layout("as downloaded", from_table, {
-                "table": Table(f"{root}/{{part}}/*/*/*.trans.tsv", header=_LIBRITTS, within="{part}.tar.gz"),
-                "archives": _OWN, "match": "path | stem", "fields": {"wav": "key"},
-            }, there="{part}.tar.gz"),
-        )
+                "table": Table(f"{root}/{{part}}/*/*/*.trans.tsv", header=_LIBRITTS), "fields": {"wav": "{key}.wav"},
+            })
+        ]
+        for layout in (extracted, extracted.downloaded("{part}.tar.gz", "key", archives=_OWN))
     ),
     notes="Files of macOS (`._*`) never count. One recording is known to be damaged (1092_134562_000013_000004).",
 )  # fmt: skip
 
+_MLS = [
+    Layout("extracted", from_table, {
+        "table": Table(f"mls_{{lang}}{kind}/{{part}}/transcripts.txt", separator="\t", header=("key", "txt")),
+        "fields": {"wav": f"audio/{{key | m/^(\\d+)_/}}/{{key | m/_(\\d+)_/}}/{{key}}.{suffix}"},
+    })
+    for kind, suffix in (("_opus", "opus"), ("", "flac"))
+]  # fmt: skip
+_OF_PART = "path | m/\\/{part}\\/audio\\/.*?([^\\/]*)\\.\\w+$/"
+_OF_LANG = "{table | m/^[^\\/]+/}.tar.gz"  # of the folder of the table, which lies in it with its audio
 MLS = Corpus(
     "mls",
     title="Multilingual LibriSpeech: eight languages, read from books",
@@ -138,24 +133,9 @@ MLS = Corpus(
         "lang": "table | m/mls_([a-z]+?)(?:_opus)?(?:\\/|\\.tar)/",
     },
     layouts=(
-        *(
-            Layout("extracted", from_table, {
-                "table": Table(f"mls_{{lang}}{kind}/{{part}}/transcripts.txt", separator="\t", header=("key", "txt")),
-                "fields": {"wav": f"audio/{{key | m/^(\\d+)_/}}/{{key | m/_(\\d+)_/}}/{{key}}.{suffix}"},
-            })
-            for kind, suffix in (("_opus", "opus"), ("", "flac"))
-        ),
-        *(
-            Layout("as downloaded", from_table, {
-                "table": Table(
-                    f"mls_{{lang}}{kind}/{{part}}/transcripts.txt", separator="\t", header=("key", "txt"),
-                    within=f"mls_{{lang}}{kind}.tar.gz",
-                ),
-                "archives": "{table | m/^[^\\/]+/}.tar.gz", "fields": {"wav": "key"},
-                "match": "path | m/\\/{part}\\/audio\\/.*?([^\\/]*)\\.\\w+$/",
-            }, there=f"mls_{{lang}}{kind}.tar.gz")
-            for kind in ("_opus", "")
-        ),
+        *_MLS,
+        _MLS[0].downloaded("mls_{lang}_opus.tar.gz", "key", _OF_PART, archives=_OF_LANG),
+        _MLS[1].downloaded("mls_{lang}.tar.gz", "key", _OF_PART, archives=_OF_LANG),
         Layout("Parquet, from Hugging Face", from_parquet, {
             "paths": "{lang}/{part}-*.parquet",
             "fields": {
@@ -166,6 +146,12 @@ MLS = Corpus(
     ),
 )  # fmt: skip
 
+_METADATA = Layout("extracted", from_table, {
+    "table": Table(
+        "LJSpeech-1.1/metadata.csv", separator="|", header=("key", "original", "normalized"), quoted=False
+    ),
+    "fields": {"wav": "wavs/{key}.wav"},
+})  # fmt: skip
 LJSPEECH = Corpus(
     "ljspeech",
     title="LJ Speech: English at 22.05 kHz, one speaker, for speech synthesis",
@@ -175,22 +161,8 @@ LJSPEECH = Corpus(
     train=("train",),
     fields={"key": "key", "txt": "normalized", "lang": "'en'"},
     columns=("original",),
-    layouts=(
-        Layout("extracted", from_table, {
-            "table": Table(
-                "LJSpeech-1.1/metadata.csv", separator="|", header=("key", "original", "normalized"), quoted=False
-            ),
-            "fields": {"wav": "wavs/{key}.wav"},
-        }),
-        Layout("as downloaded", from_table, {
-            "table": Table(
-                "LJSpeech-1.1/metadata.csv", separator="|", header=("key", "original", "normalized"), quoted=False,
-                within="LJSpeech-1.1.tar.bz2",
-            ),
-            "archives": "LJSpeech-1.1.tar.bz2", "match": "path | stem", "fields": {"wav": "key"},
-        }),
-    ),
-)  # fmt: skip
+    layouts=(_METADATA, _METADATA.downloaded("LJSpeech-1.1.tar.bz2", "key")),
+)
 
 SPGISPEECH = Corpus(
     "spgispeech",

@@ -40,10 +40,12 @@ class RowAudio(Protocol):
 
 
 class Wish(NamedTuple):
-    """An expression, and the regular expression that its value, or an item of it, must match."""
+    """An expression, the regular expression that its value, or an item of it, must match, and what a row is that is
+    left out for it: one object for all of them, since there may be millions."""
 
     expression: Expression
     pattern: re.Pattern[str]
+    unwanted: LeftOut
 
     def holds(self, row: Row) -> bool:
         value = self.expression(row)
@@ -51,8 +53,9 @@ class Wish(NamedTuple):
         return any(one is not None and self.pattern.fullmatch(str(one)) is not None for one in values)
 
 
-def wishes(pairs: FieldNames) -> list[Wish]:
-    return [Wish(compiled(text), re.compile(pattern)) for text, pattern in pairs]
+def wishes(pairs: FieldNames, reason: str) -> list[Wish]:
+    told = ((text, pattern, LeftOut(reason, f"{text}: {pattern}")) for text, pattern in pairs)
+    return [Wish(compiled(text), re.compile(pattern), unwanted) for text, pattern, unwanted in told]
 
 
 class TableRecords:
@@ -71,7 +74,7 @@ class TableRecords:
     ) -> None:
         self.rows, self._audio = rows, audio
         self._names = None if names is None else [(ours, compiled(text)) for ours, text in names]
-        self._keep, self._drop = wishes(keep), wishes(drop)
+        self._keep, self._drop = wishes(keep, "not_kept"), wishes(drop, "dropped")
         self.digest = f"{rows.digest}{audio.digest}"
         self._of_table = any(TABLE in expression.names for _, expression in self._asked())
         self._check_names()
@@ -101,12 +104,12 @@ class TableRecords:
         fields: dict[str, Any] = {}
         try:
             row = self._row(self.rows.row(number), number)
-            self._sort_out(row, number)
+            self._sort_out(row)
             fields = self._under_our_names(row)
             self._complete(fields, number, audio or self._audio)
             return fields
         except DataError as error:
-            if error.url:
+            if error.url or isinstance(error, LeftOut):
                 raise
             member = str(fields.get("key", ""))
             raise type(error)(error.reason, error.message, url=self.place(number), member=member) from error
@@ -120,13 +123,14 @@ class TableRecords:
     def _row(self, row: Row, number: int) -> Row:
         return {TABLE: self.rows.file(number), **row} if self._of_table else row
 
-    def _sort_out(self, row: Row, number: int) -> None:
+    def _sort_out(self, row: Row) -> None:
         """Raises: LeftOut for a row that is not wanted."""
-        unkept = next((wish for wish in self._keep if not wish.holds(row)), None)
-        dropped = unkept or next((wish for wish in self._drop if wish.holds(row)), None)
-        if dropped is not None:
-            told = f"{dropped.expression.text}: {dropped.pattern.pattern}"
-            raise LeftOut("dropped" if unkept is None else "not_kept", told, url=self.place(number))
+        for wish in self._keep:
+            if not wish.holds(row):
+                raise wish.unwanted.with_traceback(None)
+        for wish in self._drop:
+            if wish.holds(row):
+                raise wish.unwanted.with_traceback(None)
 
     def _under_our_names(self, row: Row) -> dict[str, Any]:
         if self._names is None:

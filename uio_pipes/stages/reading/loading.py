@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.capabilities import Connects, FileList, ReadsFiles, Upstream
@@ -140,7 +140,8 @@ class _LoadingNode(Node):
         while True:
             item, fields = self.upcoming.next()
             if isinstance(fields, DataError):
-                fields.key, fields.item = self.stage.key(item, fields), item.origin.item
+                if not isinstance(fields, LeftOut):  # which is only counted
+                    fields.key, fields.item = self.stage.key(item, fields), item.origin.item
                 self.lane.ledger.fail(fields, self.stage.name)
             else:
                 self.lane.ledger.fine(self.stage.name)

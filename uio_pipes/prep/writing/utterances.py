@@ -1,0 +1,114 @@
+"""One utterance from one form to the other: decoded, its file as it is, or a reference to it."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from uio_pipes.audio.length import audio_info
+from uio_pipes.audio.recording import Recording
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.realize import compute
+from uio_pipes.core.sample import Sample
+from uio_pipes.formats.naming import TEXTLESS
+from uio_pipes.io.local import Ref, open_data
+from uio_pipes.io.lookahead import Whole
+from uio_pipes.io.nearby import Nearby
+from uio_pipes.prep.writing.cuts import Referred, recording_of
+from uio_pipes.prep.writing.cutting import to_int16, whole_file
+from uio_pipes.prep.writing.shards import Converted, Kept, TarPart
+from uio_pipes.sources.lhotse.recording import Recorded
+from uio_pipes.sources.lhotse.stored import StoredArray
+from uio_pipes.sources.lhotse.transforms import samples_in
+
+_OF_AUDIO = frozenset(["wav", "start", "end", "duration", "sample_rate", "key", "txt"])
+_IN_SHAR = "shar"
+_DATA = (Recording, StoredArray)  # which no form has a place for, except as the utterance's own audio
+
+
+def decode_utterance(
+    sample: Sample, *, needs_text: bool = True, keeps: frozenset[str] | None = None
+) -> Converted | DataError:
+    """Decode an utterance of a pipeline that ends with ``decode_audio``; return it, or its failure.
+
+    ``keeps``: fields that its form has a place for (None: all); no others are read.
+    """
+    wav = sample.fields.get("wav")
+    where = wav if isinstance(wav, str) else wav.file.path if isinstance(wav, Ref) else sample.url
+    try:
+        if isinstance(wav, Recorded) and "supervisions" in sample.fields:
+            sample.fields["supervisions"] = wav.of_first(sample.fields["supervisions"])
+        compute(sample)
+        sample.read([n for n, v in sample.fields.items() if not isinstance(v, _DATA) and (keeps is None or n in keeps)])
+        metadata, dropped = _metadata_of(sample, where, sample["sample_rate"], needs_text)
+        return Converted(metadata, to_int16(sample["wav"][0].numpy()), dropped)
+    except Exception as error:
+        return _failure_of(sample, error)
+
+
+def keep_file(sample: Sample, *, needs_text: bool, sample_rate: int | None) -> Converted | Kept | DataError:
+    """Return an utterance with its audio file as it is, or decoded where it is no whole file; or its failure."""
+    wav, decode = sample.fields.get("wav"), partial(decode_utterance, needs_text=needs_text, keeps=TarPart.keeps)
+    if isinstance(wav, Recording) or not isinstance(wav, (str, bytes, Ref)) or {"start", "end"} & sample.fields.keys():
+        return decode(sample)
+    try:
+        audio = whole_file(wav.read() if isinstance(wav, Ref) else open_data(wav).read(), sample.url, sample_rate)
+        if audio is None:
+            return decode(sample)
+        sample.read([name for name in sample.fields.keys() & TarPart.keeps if name != "wav"])
+        metadata, dropped = _metadata_of(sample, sample.url, 0, needs_text)
+    except Exception as error:
+        return _failure_of(sample, error)
+    return Kept(metadata, audio, dropped)
+
+
+def _failure_of(sample: Sample, error: Exception) -> DataError:
+    """Return an error of one utterance; raise any other one."""
+    failure = sample.failure(error, "convert")
+    if not isinstance(failure, DataError):
+        raise failure from error
+    return failure
+
+
+def _metadata_of(sample: Sample, where: str, sample_rate: int, needs_text: bool) -> tuple[dict[str, Any], list[str]]:
+    """Return the metadata of a :class:`Converted`, and the names of the fields that have no place in it.
+
+    Raises: DataError ``missing_text``, if a text is needed.
+    """
+    said, dropped = sample.fields.get("txt"), []
+    if needs_text and not isinstance(said, str):
+        raise DataError("missing_text", f"the utterance has no text; {TEXTLESS}")
+    text_or_none = {"txt": said} if isinstance(said, str) else {}
+    known: dict[str, Any] = {"key": sample.key, "wav": where, **text_or_none, "sample_rate": sample_rate}
+    for name, value in sample.fields.items():
+        if name not in _OF_AUDIO:
+            try:
+                text = value.decode() if isinstance(value, bytes) else value
+                known[name] = json.loads(json.dumps(text, allow_nan=False))
+            except (TypeError, ValueError):
+                dropped.append(name)
+    return known, dropped
+
+
+def refer_to_file(sample: Sample) -> Converted | Referred | DataError:
+    """Return an utterance with a reference to its audio file, or decoded if it has none; or its failure."""
+    try:
+        wav, fields = sample.fields.get("wav"), sample.fields
+        if isinstance(wav, Recorded):
+            own = all(source["type"] != _IN_SHAR for source in wav.manifest["sources"])
+            found = (dict(wav.manifest), wav.channels, wav.info) if own else None
+        elif isinstance(wav, (str, Whole, Nearby)):
+            found = recording_of(wav, audio_info(wav, dict(fields)))
+        else:
+            found = None
+        if found is None:
+            return decode_utterance(sample, needs_text=False)
+        recording, channels, info = found
+        first = samples_in(fields.get("start") or 0.0, info.sample_rate)
+        end = fields.get("end")
+        last = info.samples if end is None else min(info.samples, samples_in(end, info.sample_rate))
+        metadata, dropped = _metadata_of(sample, recording["id"], info.sample_rate, needs_text=False)
+    except Exception as error:
+        return _failure_of(sample, error)
+    return Referred(metadata, dropped, recording, channels, first, last - first)
