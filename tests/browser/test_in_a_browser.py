@@ -195,7 +195,7 @@ in_buckets = mixed.bucket_batch(num_buckets=(3, 3), max_frames=400).pad()
     ):
         done = command.uio(*arguments, cwd=folder)
         assert done.returncode == (arguments[0] == "inspect"), done.stderr  # which tells that there are failures
-    save(folder / "live.html", "live", [], [Chart("charts", [1, 2], {"count": [3, 4]})], refresh=99)
+    save(folder / "live.html", "live", [], [Chart("charts", range(99), {"count": range(99)})], refresh=99)
     return folder
 
 
