@@ -58,7 +58,8 @@ This page is the best way into the code: read it from top to bottom, with the fi
 its line in a list into a batch that a trainer holds, through two worker processes, and on to the state that is saved
 after it. `scripts/journey.py` writes it: it runs the program below and notes each function of `uio_pipes/` that is
 called until then, in the trainer's process and in that of the worker that makes the batch. There are {files} files and
-{functions} functions on this way.
+{functions} functions on this way; from the line in the list to the batch in the trainer's hands, without describing,
+starting and saving, it passes {passed} files.
 
 A pipeline is pulled: the last stage asks the one before it, and so on back to the list. The sections go the other way,
 as the utterance does. Within a section, files and functions stand in the order of their first call, each with the
@@ -157,6 +158,9 @@ SECTIONS = (
     ),
 )
 
+_TITLES = [section.title for section in SECTIONS]
+BETWEEN = range(_TITLES.index("Listing"), _TITLES.index("Saving a state"))  # from list to batch
+
 
 @dataclass(frozen=True)
 class Function:
@@ -249,6 +253,7 @@ class Trace:
     process: int = TRAINER
     forks: int = 0
     fetched: int = 0
+    passed: set[str] = field(default_factory=set)
     sections: dict[str, int] = field(default_factory=dict)
     of_code: dict[Any, tuple[Function | None, int | None, str]] = field(default_factory=dict)
     stacks: threading.local = field(default_factory=threading.local)
@@ -276,7 +281,7 @@ class Trace:
 
     def _in_fork(self) -> None:
         if self.process == TRAINER and self.forks == 1:
-            self.process, self.calls = WORKER, {}
+            self.process, self.calls, self.passed = WORKER, {}, set()
         else:
             self._stop()
 
@@ -290,7 +295,9 @@ class Trace:
             if time.monotonic() > deadline:
                 sys.exit("the worker that makes the first batch was not followed: has it been started in another way?")
             time.sleep(0.01)
-        for file, path, *call in json.loads(self.report.read_text()):
+        report = json.loads(self.report.read_text())
+        self.passed.update(report["passed"])
+        for file, path, *call in report["calls"]:
             self._note(self.index.named(file, path), Call(*call))
 
     def _note(self, function: Function, call: Call) -> None:
@@ -319,6 +326,8 @@ class Trace:
         stack.append(section)
         if function is not None and section >= 0:
             self._note(function, Call(section, self.process, len(self.calls)))
+            if section in BETWEEN:
+                self.passed.add(function.file)
 
     def _stack(self) -> list[int]:
         """Return the sections of the calls under way in this thread: threads of the trainer bring it the batches."""
@@ -348,7 +357,7 @@ class Trace:
         self._stop()
         rows = [[function.file, function.path, *call] for function, call in self.calls.items()]
         new = self.report.with_suffix(".new")
-        new.write_text(json.dumps(rows))
+        new.write_text(json.dumps({"calls": rows, "passed": sorted(self.passed)}))
         new.replace(self.report)
 
 
@@ -372,8 +381,8 @@ def make_data(folder: Path) -> None:
     (folder / "data" / "lang_char.txt").write_text("".join(f"{symbol} {at}\n" for at, symbol in enumerate(symbols)))
 
 
-def traced() -> tuple[Index, list[tuple[Function, Call]]]:
-    """Run the program; return the functions in the order of the page."""
+def traced() -> tuple[Index, list[tuple[Function, Call]], set[str]]:
+    """Run the program; return the functions in the order of the page, and the files between list and batch."""
     sys.path.insert(0, str(ROOT))
     import uio_pipes.api  # noqa: F401  (so that what is imported at once is not imported on the way)
 
@@ -390,13 +399,13 @@ def traced() -> tuple[Index, list[tuple[Function, Call]]]:
     met = {function.path for function in trace.calls}
     if lost := [call for section in SECTIONS for call in section.calls if call not in met]:
         sys.exit(f"{', '.join(lost)}: not on the way any more; name another in SECTIONS of scripts/journey.py")
-    return index, sorted(trace.calls.items(), key=lambda one: _place(one[1]))
+    return index, sorted(trace.calls.items(), key=lambda one: _place(one[1])), trace.passed
 
 
-def page(index: Index, calls: list[tuple[Function, Call]]) -> str:
-    """Return the text of the page."""
+def page(index: Index, calls: list[tuple[Function, Call]], passed: set[str]) -> str:
+    """Return the text of the page; ``passed``: the files between starting the loader and saving a state."""
     files = {function.file for function, _ in calls}
-    text = [OPENING.format(files=len(files), functions=len(calls), program=PROGRAM)]
+    text = [OPENING.format(files=len(files), functions=len(calls), passed=len(passed), program=PROGRAM)]
     for number, section in enumerate(SECTIONS):
         text += [f"## {section.title}\n", f"{section.sentence}\n"]
         here = [function for function, call in calls if call.section == number]
@@ -438,13 +447,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write docs/journey.md.")
     parser.add_argument("--check", action="store_true", help="only report whether the page names the files of today")
     options = parser.parse_args()
-    index, calls = traced()
-    current = page(index, calls)
+    index, calls, passed = traced()
+    current = page(index, calls, passed)
     if not options.check:
         PAGE.write_text(current, encoding="utf-8")
     elif wrong := outdated(PAGE.read_text(encoding="utf-8"), current):
         sys.exit(f"docs/journey.md {wrong}: run .venv/bin/python scripts/journey.py")
-    print(f"{len(files_named(current))} files, {len(calls)} functions on the way of an utterance")
+    print(f"{len(files_named(current))} files, {len(calls)} functions; {len(passed)} files from list to batch")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 import random
 import time
+from pathlib import Path
 
 import pytest
+from corpus import shards
 from fault_server import FaultServer, Lie, serving
 from lies import LIES, first_times, head, wire
 
+import uio_pipes as uio
 from uio_pipes.base.errors import DataError
-from uio_pipes.io import connections, retry
+from uio_pipes.io import connections, readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import RemoteFile
 
@@ -175,3 +178,30 @@ def test_more_than_was_asked_for_is_not_taken_for_the_next_answer(server: FaultS
     file = RemoteFile(url)
     assert file.read(0, 10) == b"1" * 10
     assert file.read(0, 100) == DATA[:100]
+
+
+def test_a_kept_connection_that_the_garbage_collector_has_closed_is_not_used(server: FaultServer) -> None:
+    file = RemoteFile(server.add("a", DATA))
+    assert file.read(0, 10) == DATA[:10]
+    kept = [connection for idle in connections._idle.values() for connection in idle]
+    assert kept
+    for connection in kept:
+        connection.sock.close()
+    assert file.read(10, 90) == DATA[10:100]
+
+
+def test_a_server_that_begins_to_redirect_nowhere_ends_the_shard_once(
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BEGIN", "SMALLEST", "LARGEST"):
+        monkeypatch.setattr(readahead, name, 8_000)
+    shard = Path(shards(tmp_path, [20], seconds=(0.5, 0.8)).list.read_text().split()[-1])
+    asked = iter(range(1000))
+    url = server.add(
+        "s.tar",
+        shard.read_bytes(),
+        lie=lambda *args: next(asked) >= 3 and LIES["redirects without saying where to"](*args),
+    )
+    loader = uio.Loader(uio.from_shard_list([url]).decode_audio().batch(1))
+    assert 0 < len(list(loader)) < 20
+    assert loader.stats().skipped == {"unopenable": 1}

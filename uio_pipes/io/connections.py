@@ -311,6 +311,8 @@ def _tunnel(connection: http.client.HTTPConnection, to: Address, headers: dict[s
 
 def _is_quiet(connection: http.client.HTTPConnection) -> bool:
     """Return whether it is open, and the server has sent no more than was asked for."""
+    if connection.sock.fileno() < 0:
+        return False  # the garbage collector has closed the socket with the stream that gave it back
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return not poll.poll(0)

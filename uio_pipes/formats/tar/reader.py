@@ -20,7 +20,7 @@ AUDIO_SUFFIXES = frozenset({"wav", "flac", "mp3", "m4a", "ogg", "opus", "wma", "
 PAYLOADS = AUDIO_SUFFIXES | {"npy"}
 # The archive is sound: only one member is of no use, or nothing is known to be wrong.
 _INTACT = frozenset({"unsupported_member", "bad_member_name", "unclear_end"})
-UNREADABLE = frozenset({"missing_file", "unreadable_file", "changed_file"})  # the source failed, not the archive
+UNREADABLE = frozenset({"missing_file", "unreadable_file", "changed_file", "unopenable"})  # the source, not the archive
 
 _META = re.compile(r"__[^/]*__($|/)")  # as in webdataset's tariterators
 
