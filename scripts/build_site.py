@@ -32,6 +32,7 @@ PAGES = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
 )
+WITHOUT_SIDEBARS = "---\nhide: [navigation, toc]\n---\n\n"  # of the first page, by which docs/site.css knows it
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 ROLE = re.compile(r":(?:class|func|meth|attr|mod|data):`~?([^`]+)`")
@@ -89,7 +90,8 @@ def stage(folder: Path) -> None:
     write(folder / "mkdocs.yml", (ROOT / "mkdocs.yml").read_text())
     write(folder / "pages" / "site.css", (ROOT / "docs" / "site.css").read_bytes())
     for page in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
-        write(folder / "pages" / place(page), moved(page, folder))
+        head = WITHOUT_SIDEBARS if place(page) == Path("index.md") else ""
+        write(folder / "pages" / place(page), head + moved(page, folder))
     for module in (ROOT / "uio_pipes").rglob("*.py*"):
         if module.suffix in (".py", ".pyi"):
             write(folder / module.relative_to(ROOT), shown(module.read_text()))

@@ -1,7 +1,8 @@
 """The pages of the documentation: their blocks, and ``python pages.py PAGE``, which runs a page as a reader would.
 
 That is: in the working directory, block by block from the first line on. Each Python block is a script of its own (one
-whose first line is a comment with a file's name is saved under it), each bash block is given to bash. A block behind
+whose first line is a comment with a file's name is saved under it), and so is a YAML block;
+each bash block is given to bash. A block behind
 the comment ``<!-- not run: REASON -->`` is passed over; one behind ``<!-- saved: REASON -->`` is only saved.
 
 What a block prints is checked where the block says it: the text after ``# →`` is a line that it prints, with ``…`` for
@@ -27,7 +28,7 @@ FENCE = re.compile(
     re.MULTILINE,
 )
 RESULT = re.compile(r"# → (.+)$", re.MULTILINE)
-NAMED = re.compile(r"# (\w+\.py)\b")
+NAMED = re.compile(r"# ([\w/]+\.(?:py|yaml))\b")
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ def run(page: Path) -> None:
     import_module("uio_pipes.api")
     sys.path[0] = os.getcwd()  # as of a script that lies there
     for block in blocks(page):
-        if block.not_run or block.language not in ("python", "bash"):
+        if block.not_run or block.language not in ("python", "bash", "yaml"):
             continue
         print(f"--- {block.page}:{block.line} {block.heading} ({block.language})", flush=True)
-        if block.saved:
+        if block.saved or block.language == "yaml":
             _save(block)
             continue
         if block.language == "bash":

@@ -161,6 +161,8 @@ def test_code_fits_a_column_and_shows_no_assertions(page: Path) -> None:
             )
             hidden = "show what is printed (`print(…)  # → …`), or hide it in <!-- check"
             assert page.stem == "CONTRIBUTING" or not re.match(r" *assert\b", line), f"{page}:{number}: {hidden}"
+            named = "a file is a block of its own, whose first line is `# its_name.py`"
+            assert not re.match(r"cat >.*<<", line), f"{page}:{number}: {named}"
 
 
 def test_what_a_block_says_that_it_prints_is_checked(tmp_path: Path) -> None:

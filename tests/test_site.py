@@ -112,6 +112,14 @@ def test_the_tour_is_shown_with_its_pictures_and_outputs(site: Site) -> None:
     assert "bit for bit:\nnone was lost, and none came twice" in text
 
 
+def test_no_style_asks_for_what_is_anywhere_within_a_part() -> None:
+    """``:has()`` of any descendant is searched again at each change that a script makes: 11 s on the longest page."""
+    asked = re.findall(
+        r":has\(([^)]*)\)", re.sub(r"/\*.*?\*/", "", (ROOT / "docs" / "site.css").read_text(), flags=re.DOTALL)
+    )
+    assert [selector for selector in asked if not re.fullmatch(r"> \w+", selector)] == []
+
+
 def test_every_page_can_be_reached_from_the_first_one(site: Site) -> None:
     reached: set[Path] = set()
     todo = [site.folder / "index.html"]

@@ -16,7 +16,7 @@ import torch
 from servers import running
 
 import uio_pipes as uio
-from uio_pipes.reports.page import Alarm, Bar, Chart, html
+from uio_pipes.reports.page import Alarm, Bar, Chart, html, save
 
 sync_api = pytest.importorskip("playwright.sync_api")
 FAULTS = (Path(__file__).parent / "faults.js").read_text()
@@ -136,6 +136,20 @@ def test_search_finds_a_stage(browser: sync_api.Browser, shots: Path, site: tupl
     assert window.faults_here("found") == []
 
 
+def test_search_finds_words_from_elsewhere(browser: sync_api.Browser, shots: Path, site: tuple[str, list[str]]) -> None:
+    """Each leads to a page that has the word, among what is shown first."""
+    page = Window(browser, shots, WIDE).page
+    page.set_default_timeout(10_000)
+    for word in ("multi-GPU", "collate_fn", "persistent_workers", "max_duration", "Whisper", "TSV"):
+        page.goto(site[0])
+        page.locator("header .md-search__button").click()
+        page.keyboard.type(word)
+        found = page.get_by_role("option").filter(has_text=re.compile(re.escape(word), re.IGNORECASE)).first
+        sync_api.expect(found).to_be_in_viewport()
+        found.click()
+        sync_api.expect(page.locator("article")).to_contain_text(word, ignore_case=True)
+
+
 @pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.stem)
 def test_nothing_is_wrong_with_a_drawing(browser: sync_api.Browser, shots: Path, drawing: Path) -> None:
     window = Window(browser, shots, WIDE)
@@ -181,10 +195,11 @@ in_buckets = mixed.bucket_batch(num_buckets=(3, 3), max_frames=400).pad()
     ):
         done = command.uio(*arguments, cwd=folder)
         assert done.returncode == (arguments[0] == "inspect"), done.stderr  # which tells that there are failures
+    save(folder / "live.html", "live", [], [Chart("charts", range(99), {"count": range(99)})], refresh=99)
     return folder
 
 
-CHARTS = {"inspect": 0, "simulate": 6, "buckets": 6, "bench": 0, "state": 1, "watch": 5}
+CHARTS = {"inspect": 0, "simulate": 6, "buckets": 6, "bench": 0, "state": 1, "watch": 5, "live": 1}
 
 
 @WIDTHS

@@ -67,6 +67,19 @@ def test_a_column_with_a_long_word_breaks_words() -> None:
     assert [cell.get("class") for cell in page.all("td")] == ["value", None, "n"] * 2
 
 
+def test_what_draws_a_live_page_is_written_once_and_the_last_one_has_it_within(tmp_path: Path) -> None:
+    page, library, chart = tmp_path / "a b.html", tmp_path / "a b.plotly.js", [Chart("c", [1, 2], {"s": [3, 4]})]
+    save(page, "t", [], chart, refresh=5)
+    first = library.stat()
+    save(page, "t", [], chart, refresh=5)
+    assert (library.stat().st_ino, library.stat().st_mtime_ns) == (first.st_ino, first.st_mtime_ns)
+    assert {"src": "a%20b.plotly.js"} in Page(page.read_text()).all("script")
+    assert page.stat().st_size < 100_000 < 1_000_000 < first.st_size
+    save(page, "t", [], chart)
+    assert [path.name for path in tmp_path.iterdir()] == [page.name]
+    assert page.stat().st_size > first.st_size
+
+
 def test_a_live_page_asks_to_be_loaded_again_and_is_never_half_written(tmp_path: Path) -> None:
     save(tmp_path / "a.html", "t", [], refresh=5)
     assert {"http-equiv": "refresh", "content": "5"} in Page((tmp_path / "a.html").read_text()).all("meta")

@@ -1,5 +1,5 @@
 """Makes one HTML page of tables and charts. The page is one file that opens without a network: what draws its charts,
-plotly's script, is in it. Without plotly, the page has its tables alone."""
+plotly's script, is in it; while a page is renewed it lies beside it. Without plotly, a page has its tables alone."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from uio_pipes.base.processes import cores
 from uio_pipes.base.urls import counted, printable
@@ -93,8 +94,8 @@ def _name(name: str) -> str:
     return escape(shown if len(shown) <= NAME else f"{shown[: NAME - 1]}…", quote=False)
 
 
-def drawn(charts: Sequence[Chart]) -> str:
-    """Return the figures of a page, and what draws them; without plotly, a sentence on how to get it."""
+def drawn(charts: Sequence[Chart], library: str = "") -> str:
+    """Return the figures of a page, and what draws them, which may be a file; without plotly, how to get it."""
     try:
         from plotly.io import to_html
         from plotly.offline import get_plotlyjs
@@ -107,7 +108,8 @@ def drawn(charts: Sequence[Chart]) -> str:
         made = to_html(figure(chart), config=config, div_id=f"c{i}", **options)
         title = escape(printable(chart.title))
         figures.append(f'<figure role="group" aria-label="{title}"><figcaption>{title}</figcaption>{made}</figure>')
-    return f"<script>{get_plotlyjs()}</script><div class=figures>{''.join(figures)}</div>"
+    script = f'<script src="{quote(library)}"></script>' if library else f"<script>{get_plotlyjs()}</script>"
+    return f"{script}<div class=figures>{''.join(figures)}</div>"
 
 
 PageTable = tuple[str, Sequence[str], Iterable[Sequence[object]]]  # title, headings, rows
@@ -152,14 +154,18 @@ def html(
     charts: Sequence[Chart] = (),
     about: str = "",
     refresh: int | None = None,
+    library: str = "",
 ) -> str:
-    """Return the page; ``about`` stands below its title. Browsers load it again after ``refresh`` seconds."""
+    """Return the page; ``about`` stands below its title. Browsers load it again after ``refresh`` seconds.
+
+    ``library`` names the file beside the page that draws its charts. Default: what draws them is in the page.
+    """
     tables = list(tables)
     again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">'
     name = escape(printable(title))
     links = "".join(f'<li><a href="#t{i}">{escape(printable(rows[0]))}</a></li>' for i, rows in enumerate(tables))
     contents = f'<nav aria-label="Tables"><ul>{links}</ul></nav>' if len(tables) > 2 else ""
-    figures = drawn(charts) if charts else ""
+    figures = drawn(charts, library) if charts else ""
     first, *rest = [_table(i, *rows) for i, rows in enumerate(tables)] or [""]
     below = f"<p class=about>{escape(printable(about))}</p>" if about else ""
     body = f"<h1>{name}</h1>{below}{contents}{first}{figures}{''.join(rest)}"
@@ -169,11 +175,30 @@ def html(
 
 
 def save(
-    path: str | Path, title: str, tables: Iterable[PageTable], charts: Sequence[Chart] = (), **options: Any
+    path: str | Path,
+    title: str,
+    tables: Iterable[PageTable],
+    charts: Sequence[Chart] = (),
+    refresh: int | None = None,
+    **options: Any,
 ) -> None:
-    """Write the page that :func:`html` makes, as a whole: a browser may load it meanwhile."""
+    """Write the page that :func:`html` makes, as a whole: a browser may load it meanwhile.
+
+    What draws the charts of a page that is renewed (5 MB) is written once, beside it; the last one has it within.
+    """
+    library, live = Path(path).with_suffix(".plotly.js"), bool(charts) and refresh is not None
+    if live and not library.exists() and util.find_spec("plotly"):
+        from plotly.offline import get_plotlyjs
+
+        _write(library, get_plotlyjs())
+    _write(Path(path), html(title, tables, charts, refresh=refresh, library=library.name if live else "", **options))
+    if refresh is None:
+        library.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
     part = Path(f"{path}.part")
-    part.write_text(html(title, tables, charts, **options), encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     part.replace(path)
 
 
