@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.common import Report, begin, child, parser, sized
 
 MODULE = "benchmarks.replay"
-MILLION, FEW = sized((1_000_000, 60_000), (4_000, 2_000))
+MILLION, FEW = sized((1_000_000, 60_000), (1_000, 500))
 EVERY = sized(1_000, 20)  # steps between two checkpoints
 JOBS = {
     "a million, 8 lanes": {"utterances": MILLION, "lanes": 8, "steps": sized(100, 3)},

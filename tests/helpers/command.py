@@ -34,16 +34,22 @@ def ranks(world: int, script: str, *arguments: object) -> subprocess.CompletedPr
     return FORKS.run(command, Path.cwd(), dict(os.environ))
 
 
-def programs(*command: object) -> str:
-    """Run ``python command`` to its end; it and the programs that it starts are forks. Returns what was printed.
+def forked(*command: object) -> subprocess.CompletedProcess[str]:
+    """Run ``python command`` to its end; it and the programs that it starts are forks.
 
     fsspec has read the environment before that, and takes nothing from there.
-
-    Raises: AssertionError if it fails.
     """
     python = str(FORKS.stand_ins() / "python")
     env = environment(OMP_NUM_THREADS="1", PYTHON_EXEC=python, FORKS_PYTHON=python)
-    done = FORKS.run([*map(str, command)], Path.cwd(), env)
+    return FORKS.run([*map(str, command)], Path.cwd(), env)
+
+
+def programs(*command: object) -> str:
+    """As ``forked``, and return what was printed.
+
+    Raises: AssertionError if it fails.
+    """
+    done = forked(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from command import forked
 
 from recipes.common import checkpoint, keylog, ranks
 
@@ -16,13 +17,11 @@ pytest.importorskip("tensorboard")
 ROOT = Path(__file__).parents[2]
 
 
-def torchrun(root: Path, *override: str) -> subprocess.Popen[bytes]:
-    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+def torchrun(root: Path, *override: str) -> list[str]:
+    """What tells ``python`` to train on two ranks."""
+    runner = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     trainer = ["-m", "recipes.common.train", str(root / "data"), str(root / "exp"), "--log-keys"]
-    options = ["--config", str(root / "config.yaml"), *(f"--set={text}" for text in override)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with (root / "log").open("w") as log:
-        return subprocess.Popen([*runner, *trainer, *options], cwd=ROOT, env=environment, stdout=log, stderr=log)
+    return [*runner, *trainer, "--config", str(root / "config.yaml"), *(f"--set={text}" for text in override)]
 
 
 def wait_until(condition: object, what: str) -> None:
@@ -45,7 +44,10 @@ def lives(pid: int) -> bool:
 def test_ranks_save_and_end_when_torchrun_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.prepare(tmp_path)
     monkeypatch.setattr(ranks, "PATIENCE", 0.2)
-    exp, process = tmp_path / "exp", torchrun(tmp_path, "train.epochs=1000", "train.save_every=100000")
+    exp, command = tmp_path / "exp", torchrun(tmp_path, "train.epochs=1000", "train.save_every=100000")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, *command], cwd=ROOT, env=environment, stdout=log, stderr=log)
     try:
         wait_until(lambda: keylog.progress(exp)[1] >= 3, "no step was done")
         with (
@@ -73,8 +75,9 @@ def test_ranks_save_and_end_when_torchrun_is_killed(tmp_path: Path, monkeypatch:
 def test_a_problem_of_all_ranks_is_told_once(tmp_path: Path) -> None:
     tiny.prepare(tmp_path)
     (tmp_path / "data" / "train" / "shards.list").unlink()
-    assert torchrun(tmp_path).wait(60) == 1
-    log = (tmp_path / "log").read_text()
+    done = forked(*torchrun(tmp_path))
+    assert done.returncode == 1
+    log = done.stdout + done.stderr
     assert log.count("rank 0: ") == 1
     assert "rank 1: " not in log
     assert "shards.list" in log
