@@ -81,7 +81,7 @@ _LONG_HEAD = 1 << 20  # bytes read if the header is long: pictures, cues
 _U64_BIG = Struct(">Q").unpack_from
 _UNKNOWN = 2**63 - 1  # libsndfile's number of frames for a file whose length is unknown
 _MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at 48 kHz
-_TOLERANCE = 0.01  # seconds by which a segment may end after the audio
+_TOLERANCE = 0.05  # seconds by which a segment may end after the audio
 
 _Bytes = bytes | memoryview
 
@@ -124,7 +124,7 @@ def decode(
     """Decode the bytes of a file to a float32 waveform in [-1, 1]; return it with its sample rate.
 
     The waveform is (1, S) for one ``channel`` and (C, S) for None. ``start`` and ``end`` are seconds; the samples
-    round(start · rate) … round(end · rate) are cut out, and an end up to 10 ms after the audio counts as its end.
+    round(start · rate) … round(end · rate) are cut out, and an end up to 50 ms after the audio counts as its end.
     A segment has the same samples as in the whole, except for MP3 (1e-6) and Opus (1e-2 at first, after a seek).
     Raises: DataError ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``nan_audio``, ``bomb``,
     ``no_such_channel``, ``bad_segment`` or ``missing_codec``.
