@@ -177,6 +177,8 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
     for name in corpus.options:
         there = dict.fromkeys(choice[name] for choice in choices if name in choice)
         if lost := [value for value in wanted.get(name, ()) if value not in there]:
+            if not there:
+                return f"{redact(folder)}: of {corpus.name}, names of files do not tell {name} there: leave it out"
             told.append((name, " and no ".join(lost), there))
     if not told:
         return (
