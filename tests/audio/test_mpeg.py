@@ -121,3 +121,11 @@ def test_recordings_one_behind_another_are_not_dropped_in_silence() -> None:
 def test_what_is_no_mp3_is_left_alone() -> None:
     for data in (b"", b"\xff", b"\xff\xfb", b"RIFF" + bytes(100), b"ID3" + bytes(30), b"\xff\xfb\x00\x00" * 9):
         assert with_length(data) is data
+
+
+def test_what_is_packed_is_the_same_at_the_borders_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.mp3").write_bytes(mp3(16_000, "VARIABLE"))
+    utterances = [Utterance("a", str(tmp_path / "a.mp3"), "x", 0.5, 2.9)]
+    (whole,) = cut_recording(str(tmp_path / "a.mp3"), utterances, None, "wav")
+    monkeypatch.setattr("uio_pipes.prep.writing.cutting.BLOCK", 1000)
+    assert cut_recording(str(tmp_path / "a.mp3"), utterances, None, "wav") == [whole]

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from struct import Struct
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -285,9 +285,7 @@ def _by_library(
     return _picked(samples, channel), sample_rate
 
 
-def samples_of(
-    audio: soundfile.SoundFile, first: int, count: int, dtype: str = "float32"
-) -> npt.NDArray[np.float32] | npt.NDArray[np.int16]:
+def samples_of(audio: soundfile.SoundFile, first: int, count: int, dtype: str = "float32") -> npt.NDArray[Any]:
     """Read ``count`` samples from ``first`` on, fewer at the end of the file: (S, C).
 
     Of MP3 what comes before them is decoded, too: frames use bits of earlier ones, which libsndfile does not read after
@@ -296,7 +294,7 @@ def samples_of(
     before = min(first, _BEFORE) if audio.format in ("MP3", "MPEG") else 0
     if audio.tell() != first - before:
         audio.seek(first - before)
-    read: npt.NDArray[np.float32] = audio.read(before + count, dtype=dtype, always_2d=True)
+    read: npt.NDArray[Any] = audio.read(before + count, dtype=dtype, always_2d=True)
     return read[before:]
 
 

@@ -320,7 +320,7 @@ def corpora(
 
     The licence of each is between you and who publishes it. `uio inspect NAME:FOLDER` shows what is there of one.
     """
-    from uio_pipes.prep.corpora import described, listed, own_card
+    from uio_pipes.prep.corpora import described, listed
     from uio_pipes.sources.corpora.source import CORPORA, card_of
 
     if name is None:
@@ -330,8 +330,7 @@ def corpora(
         else:
             print_tables([("Corpora", ("name", "what it is", "hours", "forms"), rows)])
         return
-    file, _, own = name.rpartition(":")
-    card = own_card(file, own) if file else card_of(name)
+    card = card_of(name)
     if as_json:
         report: dict[str, Any] = {key: getattr(card, key) for key in ("name", "title", "hours", "download", "notes")}
         lists: dict[str, Any] = {key: list(getattr(card, key)) for key in ("parts", "train", "options", "columns")}

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import counted, is_named
 from uio_pipes.formats.lists.lines import ARCHIVES as TARS
 from uio_pipes.io.access import PLAIN
@@ -23,8 +21,10 @@ _NAMED = re.compile(r"(?:(?P<file>[^:]+\.py):)?(?P<name>\w+)(?P<choices>(?:,\w+=
 
 
 class NamedCorpus(NamedTuple):
-    """A corpus in a folder, as named on the command line. ``wanted``: values by "part" or the names of options."""
+    """A corpus in a folder, as named on the command line; ``name`` may be FILE.py:NAME. ``wanted``: values by "part" or
+    the names of options."""
 
+    name: str
     card: Corpus
     folder: str
     wanted: Mapping[str, Sequence[str]]
@@ -54,11 +54,6 @@ class NamedCorpus(NamedTuple):
         what = [part or self.card.name, there.layout.form, *([counted(len(archives), "archive")] if archives else [])]
         return ", ".join(what)
 
-    @property
-    def named(self) -> str | Corpus:
-        """The name of a published corpus, the card of any other one."""
-        return self.card.name if CORPORA.get(self.card.name) is self.card else self.card
-
 
 def named_corpus(text: str) -> NamedCorpus | None:
     """Return the corpus that a text names; None if it is a path. Raises: PipelineError, ListError."""
@@ -70,17 +65,8 @@ def named_corpus(text: str) -> NamedCorpus | None:
         return None
     pairs = [choice.split("=", 1) for choice in found["choices"].split(",")[1:]]
     wanted = {option: value.split("+") for option, value in pairs}
-    return NamedCorpus(own_card(found["file"], name) if found["file"] else card_of(name), folder, wanted)
-
-
-def own_card(file: str, name: str) -> Corpus:
-    """Return a card that a Python file defines. Raises: ListError."""
-    if not os.path.isfile(file):
-        raise ListError(f"there is no {file} with the card of a corpus")
-    card = runpy.run_path(file).get(name)
-    if not isinstance(card, Corpus):
-        raise ListError(f"{file} has no card {name}: write {name} = uio.Corpus(…) in it")
-    return card
+    named = f"{found['file']}:{name}" if found["file"] else name
+    return NamedCorpus(named, card_of(named), folder, wanted)
 
 
 def listed(cards: Mapping[str, Corpus]) -> list[tuple[str, str, str, str]]:

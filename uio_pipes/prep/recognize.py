@@ -122,7 +122,7 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     if (corpus := named_corpus(path)) is not None:
         there = corpus.found()
         options = {name: values[0] if len(values) == 1 else values for name, values in corpus.wanted.items()}
-        return begun(path, corpus.kind(there), from_corpus, corpus.named, corpus.folder, fields=fields, **options)
+        return begun(path, corpus.kind(there), from_corpus, corpus.name, corpus.folder, fields=fields, **options)
     local = is_local(path)
     if local is not None and os.path.isdir(local):
         return _folder(path, local, allow_pipes, fields)

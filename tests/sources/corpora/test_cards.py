@@ -16,6 +16,7 @@ from tones import tone, wav_bytes
 import uio_pipes as uio
 from uio_pipes.io.access import PLAIN
 from uio_pipes.prep.corpora import described, named_corpus
+from uio_pipes.prep.recognize import recognize
 from uio_pipes.sources.corpora.finding import everything
 from uio_pipes.sources.corpora.source import CORPORA
 
@@ -224,8 +225,12 @@ def test_a_card_of_ones_own_is_read(tmp_path: Path) -> None:
     named = named_corpus(f"{tmp_path}/cards.py:mine:{tmp_path}")
     assert named is not None
     assert [part for part, _ in named.parts()] == ["train"]
-    pipeline = uio.from_corpus(named.card, tmp_path)
-    assert keys(pipeline) == ["a", "b"]
+    for card in (named.card, f"{tmp_path}/cards.py:mine"):
+        assert keys(uio.from_corpus(card, tmp_path)) == ["a", "b"]
+    with pytest.raises(uio.ListError, match=r"there is no none.py with the card of a corpus"):
+        uio.from_corpus("none.py:mine", tmp_path)
+    call = recognize(f"{tmp_path}/cards.py:mine,part=train:{tmp_path}").call  # what `uio start` writes
+    assert keys(eval(call, {"uio": uio})) == ["a", "b"]
     with pytest.raises(uio.ListError, match=r"cards.py has no card other: write other = uio.Corpus\(…\) in it"):
         named_corpus(f"{tmp_path}/cards.py:other:{tmp_path}")
 

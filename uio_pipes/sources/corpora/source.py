@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
+import runpy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uio_pipes.base.checks import nearest, require
-from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
@@ -46,7 +47,8 @@ def from_corpus(
     ``duration``. The folder is looked at when the pipeline is described, for its layout and its parts.
 
     Args:
-        corpus: its name, as "librispeech", or a card of your own, :class:`Corpus`.
+        corpus: its name, as "librispeech", or a card of your own: a :class:`Corpus`, or the file that defines it with
+            its name there, "cards.py:mine".
         folder: path or URL of the folder that the corpus is in.
         part: the part(s) to read, as "train-clean-100". Default: None, all parts for training that are there.
         fields: further fields, or others than the card's, each an expression over the corpus's own columns:
@@ -74,17 +76,30 @@ def from_corpus(
 
 
 def card_of(name: str | Corpus) -> Corpus:
-    """Return the card of a corpus. Raises: PipelineError, naming the corpora that there are."""
+    """Return the card of a corpus. Raises: PipelineError, naming the corpora that there are; ListError for a file
+    without the card."""
     if isinstance(name, Corpus):
         return name
     require(
         isinstance(name, str), _NAME, "corpus must be the name of one, or a uio.Corpus", name, "as in 'librispeech'"
     )
+    file, _, own = name.rpartition(":")
+    if file:
+        return _own_card(file, own)
     if name not in CORPORA:
         near = nearest(name.lower(), CORPORA)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(CORPORA)}."
         raise PipelineError(f"{_NAME}: there is no card for {name!r}; {hint} A card of your own is uio.Corpus(…)")
     return CORPORA[name]
+
+
+def _own_card(file: str, name: str) -> Corpus:
+    if not os.path.isfile(file):
+        raise ListError(f"there is no {file} with the card of a corpus")
+    card = runpy.run_path(file).get(name)
+    if not isinstance(card, Corpus):
+        raise ListError(f"{file} has no card {name}: write {name} = uio.Corpus(…) in it")
+    return card
 
 
 def locate(name: str | Corpus, folder: AnyPath, wanted: Wanted, access: Access) -> There:
