@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from corpora_small import Making, made
+from corpora_small.making import damaged
 
 import uio_pipes as uio
 
@@ -57,6 +58,26 @@ def test_an_archive_that_is_cut_off_is_counted_and_the_others_are_read(tmp_path:
     assert set(found) >= {"1-0-0", "1-0-1", "1-1-0", "1-1-1"}
     assert lost["truncated"] == 1
     assert found.total() + lost.get("no_audio", 0) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "archive"), [("gigaspeech2", "data/th/train/1"), ("yodas2", "data/en000/audio/00000001")]
+)
+def test_rows_of_an_archive_that_is_not_there_are_counted(tmp_path: Path, name: str, archive: str) -> None:
+    made(name, tmp_path, downloaded=True)
+    (tmp_path / f"{archive}.tar.gz").unlink()
+    choice = {"part": "raw", "lang": "th"} if name == "gigaspeech2" else {"lang": "en000"}
+    found, lost = read(name, tmp_path, **choice)
+    assert (found.total(), lost) == (4, {"missing_file": 1, "no_audio": 4})
+
+
+def test_a_recording_that_is_damaged_is_counted(tmp_path: Path) -> None:
+    making = made("libritts", tmp_path, downloaded=False)
+    (wav,) = tmp_path.glob("LibriTTS/train-clean-100/1092/134562/1092_134562_000000_000000.wav")
+    wav.write_bytes(damaged(wav.read_bytes()))
+    found, lost = read("libritts", tmp_path, part="train-clean-100")
+    assert wanted(making, "train-clean-100") - found == Counter([wav.stem])
+    assert sum(lost.values()) == 1
 
 
 @pytest.mark.parametrize("cut", [1, 8, 400, 800, 3000])

@@ -72,7 +72,7 @@ class _JoinNode(Node):
         self.rows: list[int] = []  # those of the member
         self.given = 0
         self.met: set[int] = set()  # rows of this archive whose audio came
-        self.cut = False  # whether the archive ended before its end
+        self.cut = False  # whether the archive ended before its end, or is not there at all
 
     def next(self) -> Sample:
         while True:
@@ -139,12 +139,14 @@ class _JoinNode(Node):
         if self.file is not None:
             error.item = self.file.origin.item
         out_of_reach = self.reader is None or error.reason in UNREADABLE
+        is_missing = error.reason == "missing_file"
+        self.cut |= is_missing
         self.lane.ledger.fail(error, self.stage.name)
         if out_of_reach:
-            self._end(reached=False)
+            self._end(reached=is_missing)
 
     def _end(self, reached: bool = True) -> None:
-        """Close the archive, and count the rows whose audio is not in it, if it was read to its end."""
+        """Close the archive, and count the rows whose audio is not in it, if that is known."""
         found = list(self._missed()) if reached and not self.lane.ledger.quiet else []
         cut = self.cut  # that is a failure, and what is lost with it is counted
         if self.reader is not None:
