@@ -176,25 +176,16 @@ def granary(c: Making) -> None:
             path = f"audio/{source}/{number:03d}.wav"
             c.write(path, encoded(said.wave(16_000), 16_000))
             about = {
-                "utt_id": key, "audio_filepath": path, "duration": SECONDS, "offset": 0.0, "original_source_id": "x",
-                "dataset_source": source, "source_lang": "de", "taskname": "asr",
+                "utt_id": key, "audio_filepath": path, "duration": SECONDS, "original_source_id": "x",
+                "dataset_source": source,
             }  # fmt: skip
-            rows.append(line({**about, "text": "Guten Morgen zusammen.", "target_lang": "de"}))
-            translated.append(
-                line({**about, "text": "Guten Morgen zusammen.", "answer": "Good morning.", "target_lang": "en"})
-            )
-        rows.append(
-            line(
-                {
-                    "utt_id": "gone",
-                    "audio_filepath": "audio/none.wav",
-                    "duration": 1.0,
-                    "text": "Weg.",
-                    "source_lang": "de",
-                }
-            )
-        )
-        c.lose(source, "missing_file")
+            told = {"source_lang": "de", "taskname": "asr", "offset": 0.0} if source == "ytc" else {}
+            rows.append(line({**about, "text": "Guten Morgen zusammen.", **told}))
+            told = {"answer": "Good morning.", "source_lang": "de", "taskname": "ast", "target_lang": "en"}
+            translated.append(line({**about, "text": "Guten Morgen zusammen.", **told}))
+        lost = {"utt_id": "gone", "audio_filepath": "audio/none.wav", "duration": 1.0, "text": "Weg."}
+        rows.append(line(lost))
+        c.lose(source, "no_audio")
         c.write(f"de/{source}/de_asr.jsonl", rows)
         c.write(f"de/{source}/de_ast-en.jsonl", translated)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.sources.corpora.card import Corpus, Layout
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
-from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.table.source import from_table
 
@@ -122,11 +121,15 @@ GRANARY = Corpus(
     parts={source: source for source in ("voxpopuli", "ytc", "yodas", "librilight")},
     train=("voxpopuli", "ytc", "yodas", "librilight"),
     options={"lang": (), "task": ("asr", "ast")},
-    fields={"key": "utt_id", "txt": "text", "lang": "source_lang"},
+    fields={
+        "key": "utt_id", "wav": "audio_filepath", "txt": "text", "start": "offset or ''", "duration": "duration",
+        "lang": "source_lang or table | m/([^\\/]+)(?:\\/[^\\/]+){2}$/",
+    },
     columns=("answer (of task ast)", "target_lang", "dataset_source"),
     layouts=(
-        Layout("as downloaded", from_nemo, {"manifest": "{lang}/{part}/{lang}_{task}*.jsonl", "root": ""}),
+        Layout("as downloaded", from_table, {"table": Table("{lang}/{part}/{lang}_{task}*.jsonl"), "root": ""}),
     ),
+    notes="Rows whose audio is not there count as `no_audio`.",
 )  # fmt: skip
 
 CARDS = (PEOPLES_SPEECH, LOQUACIOUS, YODAS_GRANARY, GIGASPEECH, WENETSPEECH, LIBRIHEAVY, GRANARY)
