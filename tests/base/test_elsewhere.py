@@ -72,5 +72,8 @@ def test_what_people_search_for_is_on_the_page(word: str) -> None:
 
 @pytest.mark.parametrize("name", [name for call, name in CALLED if call == "uio"])
 def test_the_package_answers(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"'uio_pipes' has no attribute '{name}'; {name} of \w+ is said in another way here: .*(uio|as_dataset)"):
+    with pytest.raises(
+        AttributeError,
+        match=rf"'uio_pipes' has no attribute '{name}'; {name} of \w+ is said in another way here: .*(uio|as_dataset)",
+    ):
         getattr(uio, name)

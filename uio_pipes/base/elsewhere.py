@@ -23,7 +23,8 @@ class Word(NamedTuple):
     Attributes:
         name: the word. library: whose it is.
         here: what is said here, as Markdown.
-        calls: the calls that answer with it, if they are given it as a keyword; "Pipeline" for a method, "uio" for a name.
+        calls: the calls that answer with it, if they are given it as a keyword; "Pipeline" for a method; "uio" for a
+            name of the package.
         factor: of a budget, by which its value becomes that of ``max_frames``.
     """
 
@@ -81,7 +82,7 @@ WORDS = (
     Word(
         "IterableDataset, Dataset",
         "torch",
-        "`pipeline.as_dataset()`, for trainers that bring their own loader; of a dataset of yours, `uio.from_iterable(…)`",
+        "`pipeline.as_dataset()`, for trainers with loaders of their own; of a dataset of yours, `uio.from_iterable(…)`",
         ("uio",),
     ),
     Word("DistributedSampler", "DataLoader", _DEALT),
