@@ -82,7 +82,7 @@ WORDS = (
     Word(
         "IterableDataset, Dataset",
         "torch",
-        "`pipeline.as_dataset()`, for trainers with loaders of their own; of a dataset of yours, `uio.from_iterable(…)`",
+        "`pipeline.as_dataset()`, where a trainer brings its loader; of a dataset of yours, `uio.from_iterable(…)`",
         ("uio",),
     ),
     Word("DistributedSampler", "DataLoader", _DEALT),
