@@ -13,8 +13,8 @@ from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
 from uio_pipes.formats.naming import TEXTLESS
 from uio_pipes.io.local import Ref, open_data
-from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.nearby import Nearby
+from uio_pipes.io.opening import Whole
 from uio_pipes.prep.writing.cuts import Referred, recording_of
 from uio_pipes.prep.writing.cutting import to_int16, whole_file
 from uio_pipes.prep.writing.shards import Converted, Kept, TarPart
