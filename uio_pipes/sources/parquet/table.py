@@ -24,8 +24,7 @@ from uio_pipes.formats.naming import FieldNames, audio_of, check_rate, renamed
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
-from uio_pipes.io.lookahead import reference
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import is_local, open_file, reference
 from uio_pipes.sources.parquet.columns import (
     LAZY,
     PAYLOADS,
