@@ -123,6 +123,14 @@ def test_names_and_columns_are_chosen_and_no_others_are_read(tmp_path: Path, ask
 # The order
 
 
+def test_the_path_of_the_file_is_a_name_in_expressions(tmp_path: Path) -> None:
+    for lang in ("de", "pl"):
+        (tmp_path / lang).mkdir()
+        write(tmp_path / lang / "train.parquet", rows(2))
+    samples = delivered(uio.from_parquet(f"{tmp_path}/*/*.parquet", fields={"lang": "table | folder | name"}))
+    assert Counter(sample["lang"] for sample in samples) == {"de": 2, "pl": 2}
+
+
 @pytest.mark.parametrize("key", [None, 77], ids=["in order", "shuffled"])
 @pytest.mark.parametrize("lanes", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize("sizes", [[1000], [5, 1, 7, 100, 3], [1] * 9, [2]], ids=str)

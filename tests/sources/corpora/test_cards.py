@@ -227,6 +227,8 @@ def test_a_card_of_ones_own_is_read(tmp_path: Path) -> None:
     assert [part for part, _ in named.parts()] == ["train"]
     for card in (named.card, f"{tmp_path}/cards.py:mine"):
         assert keys(uio.from_corpus(card, tmp_path)) == ["a", "b"]
+    source = {"type": "corpus", "corpus": f"{tmp_path}/cards.py:mine", "folder": str(tmp_path)}
+    assert keys(uio.from_config({"sources": [source]})) == ["a", "b"]
     with pytest.raises(uio.ListError, match=r"there is no none.py with the card of a corpus"):
         uio.from_corpus("none.py:mine", tmp_path)
     call = recognize(f"{tmp_path}/cards.py:mine,part=train:{tmp_path}").call  # what `uio start` writes

@@ -15,11 +15,11 @@ _RELEASE = "cv-corpus-{version}-20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]"  # with its 
 
 def _clips(folder: str) -> Layout:
     """Return the layout below a folder of a language."""
-    durations = Table(f"{folder}/clip_durations.tsv", on="path = clip")
+    durations = f"{folder}/clip_durations.tsv"
     return Layout("extracted", from_table, {
-        "table": Table(f"{folder}/{{part}}.tsv", join=durations),
+        "table": Table(f"{folder}/{{part}}.tsv", join=Table(durations, on="path = clip")),
         "fields": {"wav": "clips/{path}", "duration": "duration[ms] | ms"},
-    }, there=str(durations.paths[0]))  # fmt: skip
+    }, there=durations)  # fmt: skip
 
 
 COMMONVOICE = Corpus(

@@ -97,7 +97,7 @@ def check(corpus: Corpus, wanted: Wanted) -> None:
         if name != "part" and name not in corpus.options:
             known = ", ".join(["part", *corpus.options])
             raise PipelineError(f"from_corpus: {corpus.name} has no option {name!r}; it has {known}")
-        known_values = corpus.parts if name == "part" else corpus.options[name]
+        known_values = (corpus.parts if name == "part" else corpus.options[name]) or ()
         for value in values if known_values else ():
             if value not in known_values:
                 has = ", ".join(known_values)
