@@ -198,7 +198,25 @@ def emilia(c: Making) -> None:
             path.write_bytes(tarred(members))
 
 
+def emilia_first(c: Making) -> None:
+    """The first release: a JSON a line beside each archive."""
+    for lang in ("EN", "DE"):
+        rows = []
+        for number in range(3):
+            speaker = f"{lang}_B00000_S{number // 2:05d}"
+            key = f"{speaker}_W{number:06d}"
+            said = c.say("Emilia", key, "You can help my mother", speaker, lang.lower(), seconds=0.504)
+            path = f"{lang}_B00000/{speaker}/mp3/{key}.mp3"
+            c.put(f"{lang}/{lang}_B00000.tar.gz", path, spoken(said, 24_000, "MP3"), at=lang)
+            rows.append(line({
+                "id": key, "wav": path, "text": " You can help my mother", "duration": 0.504, "speaker": speaker,
+                "language": lang.lower(), "dnsmos": 3.37,
+            }))  # fmt: skip
+        c.write(f"{lang}/{lang}_B00000.jsonl", rows)
+
+
 CORPORA: dict[str, Build] = {
     "gigaspeech2": gigaspeech2, "fleurs": fleurs, "voxpopuli": voxpopuli, "voxpopuli/original": voxpopuli_original,
     "reazonspeech": reazonspeech, "yodas2": yodas2, "duplexconv": duplexconv, "emilia": emilia,
+    "emilia/first": emilia_first,
 }  # fmt: skip

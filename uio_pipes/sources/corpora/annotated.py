@@ -62,6 +62,11 @@ AISHELL4 = Corpus(
 _DEV = "(?:ES2011|IS1008|TS3004)[a-d]|IB40(?:0[1-4]|1[01])"
 _TEST = "(?:ES2004|IS1009|TS3003|EN2002)[a-d]"
 _NXT = "ami_public_manual_1.6.2"
+_FORMS = (
+    ("annotations as downloaded", "", f"{_NXT}.zip"),
+    ("extracted", f"{_NXT}/", None),
+    ("extracted here", "", None),
+)
 AMI = Corpus(
     "ami",
     title="AMI: meetings in English, by headsets and arrays",
@@ -79,10 +84,7 @@ AMI = Corpus(
             "table": Table(f"{below}segments/*.segments.xml", within=archive, format="nxt"), "root": "amicorpus",
             "keep": {"recording": "{part}"}, "drop": {"text": "\\s*"},
         })
-        for form, below, archive in (
-            ("annotations as downloaded", "", f"{_NXT}.zip"), ("extracted", f"{_NXT}/", None),
-            ("extracted here", "", None),
-        )
+        for form, below, archive in _FORMS
     ),
     notes="Parts are those of the full corpus for recognition. `mic` is \"headset\" (each speaker's own), "
     "\"mix\" (of the headsets) or \"array\" (its first microphone); of stereo files the first channel is read. "

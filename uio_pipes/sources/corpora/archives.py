@@ -16,10 +16,8 @@ GIGASPEECH2 = Corpus(
     hours="30,000 raw, 22,000 refined",
     download="data/LANG of speechcolab/gigaspeech2 from https://huggingface.co/datasets",
     parts={
-        "refined": {"part": "train_refined", "tars": "train/*"},
-        "raw": {"part": "train_raw", "tars": "train/*"},
-        "dev": {"part": "dev", "tars": "dev"},
-        "test": {"part": "test", "tars": "test"},
+        **{name: {"part": f"train_{name}", "tars": "train/*"} for name in ("refined", "raw")},
+        **{name: {"part": name, "tars": name} for name in ("dev", "test")},
     },
     train=("refined",),
     options={"lang": ()},
@@ -32,12 +30,10 @@ GIGASPEECH2 = Corpus(
             ],
         }, there="data/{lang}/{tars}.tar.gz"),
         Layout("extracted", from_table, {
-            "table": _GIGA2,
-            "fields": {"wav": "{table | stem | m/^[a-z]+/}/{key | s/-[^-]*$// | s/-/\\//}/{key}.wav"},
+            "table": _GIGA2, "fields": {"wav": "{table | stem | m/^[a-z]+/}/{key | s/-[^-]*$// | s/-/\\//}/{key}.wav"},
         }),
     ),
-    notes="`raw` has all utterances of the archives, `refined` those that were checked, with other texts: the others "
-    "count as `no_row`.",
+    notes="`raw` has all utterances of the archives, `refined` some, with other texts: the others count as `no_row`.",
 )  # fmt: skip
 
 _FLEURS = Table(
@@ -95,8 +91,7 @@ VOXPOPULI = Corpus(
             },
         }),
     ),
-    notes="Utterances without a normalized text count as `not_kept`. In the original form an utterance is what its "
-    "intervals with voice (`vad`) give one after the other, as in the corpus's own tools.",
+    notes="Rows without a normalized text count as `not_kept`. An original utterance joins its intervals with voice, `vad`.",
 )  # fmt: skip
 
 _SIZES = ("tiny", "small", "medium", "large", "all")
@@ -175,12 +170,16 @@ DUPLEXCONV = Corpus(
     "`not_kept`. Names of two folders differ only in case: keep them apart.",
 )  # fmt: skip
 
+_FIRST = Table("{first}{lang}/*_B*.jsonl")
+_FIRST_FIELDS = {
+    "key": "id", "wav": "id", "txt": "text | strip", "speaker": "speaker", "lang": "language", "duration": "duration"
+}  # fmt: skip
 EMILIA = Corpus(
     "emilia",
     title="Emilia and Emilia-YODAS: six languages from the Internet, at 24 kHz",
     hours="101,000 and 114,000",
     download="Emilia/LANG or Emilia-YODAS/LANG of amphion/Emilia-Dataset from https://huggingface.co/datasets",
-    parts={"Emilia": "Emilia", "Emilia-YODAS": "Emilia-YODAS"},
+    parts={"Emilia": {"part": "Emilia", "first": ""}, "Emilia-YODAS": "Emilia-YODAS"},
     train=("Emilia", "Emilia-YODAS"),
     options={"lang": ()},
     fields={
@@ -189,6 +188,13 @@ EMILIA = Corpus(
     columns=("json:dnsmos", "json:phone_count (Emilia-YODAS)"),
     layouts=(
         Layout("as downloaded", from_shard_list, {"paths": "{part}/{lang}/*.tar"}),
+        Layout("first release, as downloaded", from_table, {
+            "table": _FIRST, "fields": _FIRST_FIELDS, "match": "path | stem",
+            "archives": "{id | m/^[A-Z]+/}/{id | m/^[A-Z]+_B\\d+/}.tar.gz",
+        }, there="{first}{lang}/*_B*.tar.gz"),
+        Layout("first release, extracted", from_table, {
+            "table": _FIRST, "fields": {**_FIRST_FIELDS, "wav": "wav"},
+        }),
     ),
 )  # fmt: skip
 

@@ -22,6 +22,9 @@ def _clips(folder: str) -> Layout:
     }, there=durations)  # fmt: skip
 
 
+_OLDER = Layout("extracted, before version 15", from_table, {
+    "table": Table(f"{_RELEASE}/{{lang}}/{{part}}.tsv"), "fields": {"wav": "clips/{path}"},
+})  # fmt: skip
 COMMONVOICE = Corpus(
     "commonvoice",
     title="Common Voice: more than a hundred languages, read",
@@ -37,12 +40,9 @@ COMMONVOICE = Corpus(
     ),
     layouts=(
         _clips(f"{_RELEASE}/{{lang}}"),
-        Layout("extracted, before version 15", from_table, {
-            "table": Table(f"{_RELEASE}/{{lang}}/{{part}}.tsv"), "fields": {"wav": "clips/{path}"},
-        }),
+        _OLDER,
         _clips("cv-corpus-*/*").downloaded(
-            f"{_RELEASE}-{{lang}}.tar.gz", "path", "path | name",
-            archives="{table | folder | s/\\//-/}.tar.gz",
+            f"{_RELEASE}-{{lang}}.tar.gz", "path", "path | name", "{table | folder | s/\\//-/}.tar.gz"
         ),
         _clips("cv-corpus-*/*").downloaded("common-voice-*.tar.gz", "path", "path | name"),
     ),

@@ -119,6 +119,7 @@ _MLS = [
 ]  # fmt: skip
 _OF_PART = "path | m/\\/{part}\\/audio\\/.*?([^\\/]*)\\.\\w+$/"
 _OF_LANG = "{table | m/^[^\\/]+/}.tar.gz"  # of the folder of the table, which lies in it with its audio
+_MLS_LANG = "table | m/mls_([a-z]+?)(?:_opus)?(?:\\/|\\.tar)/"
 MLS = Corpus(
     "mls",
     title="Multilingual LibriSpeech: eight languages, read from books",
@@ -128,10 +129,7 @@ MLS = Corpus(
     parts=THREE,
     train=("train",),
     options={"lang": ()},
-    fields={
-        "key": "key", "txt": "txt", "speaker": "key | m/^\\d+/",
-        "lang": "table | m/mls_([a-z]+?)(?:_opus)?(?:\\/|\\.tar)/",
-    },
+    fields={"key": "key", "txt": "txt", "speaker": "key | m/^\\d+/", "lang": _MLS_LANG},
     layouts=(
         *_MLS,
         _MLS[0].downloaded("mls_{lang}_opus.tar.gz", "key", _OF_PART, archives=_OF_LANG),
