@@ -91,7 +91,7 @@ VOXPOPULI = Corpus(
             },
         }),
     ),
-    notes="Rows without a normalized text count as `not_kept`. An original utterance joins its intervals with voice, `vad`.",
+    notes="Rows without a normalized text count as `not_kept`. Original utterances join the intervals of `vad`.",
 )  # fmt: skip
 
 _SIZES = ("tiny", "small", "medium", "large", "all")
