@@ -59,6 +59,18 @@ def test_inspect_shows_each_part_that_is_there_and_what_is_missing(tmp_path: Pat
     assert "inspecting" in done.stderr
 
 
+def test_inspect_shows_the_other_parts_where_an_archive_has_not_got_one(tmp_path: Path) -> None:
+    making = made("commonvoice/newer", tmp_path, downloaded=True)  # without validated.tsv and others
+    done = uio("inspect", f"commonvoice:{tmp_path}", "--json")
+    report = json.loads(done.stdout)
+    parts = {one["kind"].partition(",")[0]: one["utterances"] for one in report["parts"]}
+    assert done.returncode == 1
+    assert {part: parts[part] for part in ("train", "dev", "test")} == dict.fromkeys(("train", "dev", "test"), 3)
+    assert sum(parts.values()) == len(making.said)
+    assert report["failures"] == {"missing_file": 3, "no_audio": 1}
+    assert uio("inspect", f"commonvoice,part=other:{tmp_path}").returncode == 2
+
+
 def test_pack_makes_shards_of_a_corpus_and_keeps_its_files(tmp_path: Path) -> None:
     making = made("emilia", tmp_path / "emilia", downloaded=True)
     done = uio("pack", f"emilia,part=Emilia,lang=EN+DE:{tmp_path}/emilia", tmp_path / "shards", "--per-shard", "4")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
+from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import counted, printable
 from uio_pipes.cli.common import (
     check_suffix,
@@ -60,9 +61,15 @@ def inspect(
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
-        with progress_bar() as bar:
-            task = bar.add_task("inspecting", total=sum(source.pipeline._count(1) or ()) or None)
-            seen = look.inspect(source.pipeline, limit=limit, jobs=jobs, told=partial(bar.advance, task))
+        try:
+            with progress_bar() as bar:
+                task = bar.add_task("inspecting", total=sum(source.pipeline._count(1) or ()) or None)
+                seen = look.inspect(source.pipeline, limit=limit, jobs=jobs, told=partial(bar.advance, task))
+        except ListError as error:
+            if sum(one.path == source.path for one in sources) == 1:
+                raise
+            # a part of a corpus that its archives have not got
+            seen = look.Contents(failures=Counter(["missing_file"]), reports=[f"{source.kind}: {error}"])
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
         parts.append({"path": source.path, "kind": source.kind, **counts})
         total.add(seen)
