@@ -20,7 +20,7 @@ from torch.utils.data._utils import worker
 from torchdata.nodes import BaseNode
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.audio.waveform import as_waveform
+from uio_pipes.audio.recording import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.hashing import stable_hash
