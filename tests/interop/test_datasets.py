@@ -178,6 +178,12 @@ def test_a_field_that_no_column_has_is_missed_when_the_pipeline_is_described() -
         uio.from_iterable(items).tag({"txt": "the same"}).tokenize(list)
 
 
+def test_audio_of_a_data_set_that_a_map_hands_on_as_it_is_says_what_to_do() -> None:
+    made = uio.from_iterable(undecoded(3)).map(lambda sample: {**sample, "wav": sample["audio"]})
+    with pytest.raises(uio.TooManyFailures, match=r"wav is a dict of bytes, path, .* its bytes, or leave the map out"):
+        list(uio.Loader(made.decode_audio().batch(2).pad()))
+
+
 def test_all_splits_together_are_refused() -> None:
     data = DatasetDict(train=undecoded(3), test=undecoded(2))
     with pytest.raises(uio.PipelineError, match=r"one split.*choose one of train, test: data\['train'\]"):
