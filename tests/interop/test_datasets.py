@@ -24,7 +24,7 @@ def undecoded(count: int = 23, first: int = 0) -> Dataset:
 
 
 def streamed(count: int = 23) -> Any:
-    return undecoded(count).to_iterable_dataset(num_shards=4)
+    return undecoded(count).to_iterable_dataset(num_shards=min(count, 4))
 
 
 DATA: dict[str, tuple[Callable[[], Any], str]] = {
@@ -166,7 +166,7 @@ def test_a_column_that_is_not_there_is_refused_at_once() -> None:
 
 
 def test_a_field_that_no_column_has_is_missed_when_the_pipeline_is_described() -> None:
-    for items in (undecoded(3), streamed()):
+    for items in (undecoded(3), streamed(3)):
         with pytest.raises(
             uio.PipelineError, match=r"decode_audio works on wav, .* has id, audio, text, .*\"wav\": \"audio\", \"txt\""
         ):
@@ -176,6 +176,12 @@ def test_a_field_that_no_column_has_is_missed_when_the_pipeline_is_described() -
         made = uio.from_iterable(items).map(lambda sample: {**sample, "wav": sample["audio"]["bytes"]})
         assert len(list(uio.Loader(made.decode_audio()))) == 3
         uio.from_iterable(items).tag({"txt": "the same"}).tokenize(list)
+
+
+def test_audio_of_a_data_set_that_a_map_hands_on_as_it_is_says_what_to_do() -> None:
+    made = uio.from_iterable(undecoded(3)).map(lambda sample: {**sample, "wav": sample["audio"]})
+    with pytest.raises(uio.TooManyFailures, match=r"wav is a dict of bytes, path, .* its bytes, or leave the map out"):
+        list(uio.Loader(made.decode_audio().batch(2).pad()))
 
 
 def test_all_splits_together_are_refused() -> None:

@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import corpus
 import pytest
 from command import ranks
 from corpus import Corpus
 
 import uio_pipes as uio
+from uio_pipes.run.ordered import LANES
 
 SHARDS = "shards"
 
@@ -47,7 +49,8 @@ def test_the_file_has_the_order_of_the_list(many_shards: Corpus, reference: byte
 
 def test_stopped_anywhere_and_gone_on_with_other_workers(many_shards: Corpus, tmp_path: Path, reference: bytes) -> None:
     path = tmp_path / "out" / "test.txt"
-    sizes = [len(batch["keys"]) for batch in uio.Loader(pipeline(many_shards.list), lanes=16)]
+    lanes = uio.OrderedResults(path, pipeline(many_shards.list)).loader.lanes
+    sizes = [len(batch["keys"]) for batch in uio.Loader(pipeline(many_shards.list), lanes=lanes)]
     counts = [decoded(uio.OrderedResults(path, pipeline(many_shards.list)), stop) for stop in (1, 4)]
     assert counts == [1, 4]
     with pytest.raises(uio.PipelineError, match=r"finish\(\) is called once the loop"):
@@ -63,6 +66,17 @@ def test_stopped_anywhere_and_gone_on_with_other_workers(many_shards: Corpus, tm
     assert again.complete
     assert decoded(again) == 0
     assert again.finish().read_bytes() == reference
+
+
+def test_of_few_shards_no_lane_is_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    few, many = corpus.shards(tmp_path / "few", [2, 2, 2]).list, corpus.raw_list(tmp_path / "many", 20).list
+    results = uio.OrderedResults(tmp_path / "a.txt", pipeline(few))
+    decoded(results)
+    results.finish()
+    assert results.loader.lanes == 3
+    assert "nothing to deliver" not in caplog.text
+    assert uio.OrderedResults(tmp_path / "b.txt", pipeline(many, "raw")).loader.lanes == LANES
+    assert uio.OrderedResults(tmp_path / "c.txt", pipeline(few), lanes=8).loader.lanes == 8
 
 
 def test_failures_are_in_a_file_beside_it(raw_corpus: Corpus, tmp_path: Path) -> None:

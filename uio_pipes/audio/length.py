@@ -102,6 +102,9 @@ def measure(fields: dict[str, Any]) -> Plan | None:
         return Plan(int(wav.shape[-1]), int(fields["sample_rate"]))
     if (plan := planned_by_duration(fields)) is not None:
         return plan
+    if isinstance(wav, dict):  # a map of the user's has put it there
+        remedy = 'give wav its bytes, or leave the map out: uio.from_iterable(dataset, fields={"wav": "audio"})'
+        raise DataError("bad_audio", f"wav is a dict of {', '.join(map(str, wav))}, as datasets have it: {remedy}")
     info = audio_info(wav, fields)
     if info is None:
         return None

@@ -323,9 +323,10 @@ def corpora(
     name: Annotated[str | None, typer.Argument(help="The corpus to show; FILE.py:NAME is a card of yours.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the published corpora that are read by name, or show one: what to download, its layout, parts and fields.
+    """See which published corpora are read by name, or how one is.
 
-    The licence of each is between you and who publishes it. `uio inspect NAME:FOLDER` shows what is there of one.
+    Of one: what to download, its layout, parts and fields. The licence of each is between you and who publishes it.
+    `uio inspect NAME:FOLDER` shows what is there of one.
     """
     from uio_pipes.prep.corpora import described, listed
     from uio_pipes.sources.corpora.source import CORPORA, card_of

@@ -187,7 +187,7 @@ def watch(
         if html is not None:
             from uio_pipes.reports.page import save
 
-            title, now = f"{run} at {time.strftime('%H:%M:%S')}", time.time()
+            title, now = f"{run} at {time.strftime('%Y-%m-%d %H:%M:%S')}", time.time()
             save(html, title, run_view.tables(ranks, now), run_view.charts(ranks), refresh=refresh)
 
     ranks, out = look(), console()

@@ -108,6 +108,8 @@ def _literal(value: Any) -> str:
         given = [(one.name, getattr(value, one.name)) for one in dataclass_fields(value)[1:]]
         more = [f", {name}={_literal(own)}" for name, own in given if own != getattr(Table(path), name)]
         return f"uio.Table({_literal(path)}{''.join(more)})" if more else _literal(path)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_literal(name)}: {_literal(own)}' for name, own in value.items())}}}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 

@@ -38,8 +38,8 @@ class OrderedResults:
             numbers, lists and dicts. Default: None, nothing.
         on_change: what happens to earlier results of another list, graph or ``about``: "error", or "restart". Default:
             "error".
-        **options: options of :class:`Loader`, but for ``uneven`` and ``steps_per_epoch``. ``lanes`` is 16 or, if that
-            is more, ranks × workers, unless given.
+        **options: options of :class:`Loader`, but for ``uneven`` and ``steps_per_epoch``. ``lanes`` is 16,
+            but at most the number of items in the list, or, if that is more, ranks × workers, unless given.
 
     Raises:
         PipelineError: an option breaks a rule, or the pipeline does not end with ``pad``.
@@ -61,8 +61,9 @@ class OrderedResults:
             raise PipelineError(f"OrderedResults: on_change must be 'error' or 'restart', not {on_change!r}")
         graph = _with_origins(pipeline)
         loader = Loader(graph, **{**options, "uneven": "join"})
-        if "lanes" not in options and loader.lanes < LANES:
-            loader = Loader(graph, **{**options, "uneven": "join", "lanes": LANES})
+        most = LANES if "lanes" not in options else 0
+        if (lanes := min(most, loader.fingerprints()["list"][0] or most)) > loader.lanes:  # none of them without data
+            loader = Loader(graph, **{**options, "uneven": "join", "lanes": lanes})
         if loader.world_size > 1 and not loader._options.ranks.members:
             raise PipelineError("OrderedResults: ranks must be able to wait for each other: init_process_group first")
         self.path, self.loader = Path(path), loader
