@@ -29,7 +29,8 @@ class Word(NamedTuple):
     Attributes:
         name: the word. library: whose it is.
         here: what is said here, as Markdown.
-        calls: the calls that answer with it, if they are given it as a keyword; "Pipeline" for a method.
+        calls: the calls that answer with it, if they are given it as a keyword; "Pipeline" for a method; "uio" for a
+            name of the package.
         factor: of a budget, by which its value becomes that of ``max_frames``.
     """
 
@@ -83,7 +84,13 @@ WORDS = (
         "not needed: workers start as `multiprocessing.set_start_method` says",
         ("Loader",),
     ),
-    Word("IterableDataset", "DataLoader", "`pipeline.as_dataset()`, for trainers that bring their own loader"),
+    Word("DataLoader", "torch", "`uio.Loader(pipeline, …)`", ("uio",)),
+    Word(
+        "IterableDataset, Dataset",
+        "torch",
+        "`pipeline.as_dataset()`, where a trainer brings its loader; of a dataset of yours, `uio.from_iterable(…)`",
+        ("uio",),
+    ),
     Word("DistributedSampler", "DataLoader", _DEALT),
     Word("max_duration", "Lhotse", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
     Word(
@@ -122,7 +129,7 @@ WORDS = (
     ),
     Word("max_frames_in_batch", "WeNet", "`.dynamic_batch(max_frames=…)`, the same number", (*BUDGETS, "Loader")),
     Word("shuffle_size, sort_size", "WeNet", "`.shuffle(1_500)`, `.sort(500)`", ("Loader",)),
-    Word("WebDataset", "webdataset", '`uio.from_shard_list(…, grouping="webdataset")`'),
+    Word("WebDataset, from_webdataset", "webdataset", '`uio.from_shard_list(…, grouping="webdataset")`', ("uio",)),
     Word("split_by_node, split_by_worker", "webdataset", _DEALT),
     Word(
         "shardshuffle, resampled",
@@ -135,6 +142,13 @@ WORDS = (
     Word("rename, to_tuple", "webdataset", "`fields=` of `uio.from_…` and `.pad(names=…)`", ("Pipeline",)),
     Word("with_epoch, with_length", "webdataset", "`uio.Loader(…, steps_per_epoch=…)`", ("Pipeline",)),
     Word("select", "webdataset", "`.filter(function)`", ("Pipeline",)),
+    Word(
+        "load_dataset, from_huggingface, from_hf, from_datasets, from_dataset",
+        "datasets",
+        '`uio.from_parquet("hf://datasets/…/*.parquet")`, or `uio.from_iterable(dataset, fields=…)`',
+        ("uio",),
+    ),
+    Word("from_csv, from_tsv, from_pandas", "datasets", '`uio.from_table("train.tsv", fields=…)`', ("uio",)),
     Word("cast_column", "datasets", "`.resample(16_000)`; audio is decoded by `.decode_audio()`", ("Pipeline",)),
     Word(
         "set_transform, with_format",

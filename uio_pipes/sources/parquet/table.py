@@ -17,6 +17,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru, Permutation, mix64
 from uio_pipes.base.urls import name_of
+from uio_pipes.formats.expressions import TABLE
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import ItemTable, Parts, check_segment
 from uio_pipes.formats.naming import FieldNames, audio_of, check_rate, renamed
@@ -113,7 +114,8 @@ class RowGroup:
                 fields[column.field] = Cell(self, column, row)
         if not self.made:
             return fields
-        values = {column.name: fields[column.field] for column in self.columns if column.field in fields}
+        values = {TABLE: self.file.url}
+        values |= {column.name: fields[column.field] for column in self.columns if column.field in fields}
         return {name: v for name, v in fields.items() if name not in dict(self.made)} | renamed({}, self.made, values)
 
     def _plain(self, column: ParquetColumn, row: int) -> Any:
