@@ -192,7 +192,8 @@ class SpecAug(OfFeatures):
             require(value >= least, self.name, f"{name} must be {least} or more", value, "0 masks turn a kind off")
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
-        masks = spec_aug_masks(draws.below, *feat.shape, self.num_t_mask, self.num_f_mask, self.max_t, self.max_f)
+        frames, bins = feat.shape
+        masks = spec_aug_masks(draws.below, frames, bins, self.num_t_mask, self.num_f_mask, self.max_t, self.max_f)
         return apply_masks(feat.clone(), *masks)
 
 
