@@ -223,10 +223,8 @@ def different(path: Path, count: int, seed: int, names: list[str] | None = None)
     return [text for text in found if text]
 
 
-def command(
-    description: str, shards: list[int], different: Callable[..., list[str]], graphs: Sequence[str] = ()
-) -> int:
-    """Make as many journeys as the command line says; print how many are ``different``."""
+def command(description: str, shards: list[int], make: Callable[..., list[str]], graphs: Sequence[str] = ()) -> int:
+    """Make as many journeys as the command line says; print how many differ."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=1)
@@ -237,7 +235,7 @@ def command(
     logging.disable(logging.WARNING)  # of epochs that were over
     with tempfile.TemporaryDirectory() as folder:
         made = corpus.shards(Path(folder), shards, seconds=(0.3, 0.8))
-        wrong = different(made.list, **given)
+        wrong = make(made.list, **given)
     print("\n".join([*wrong, f"{given['count']} journeys, {len(wrong)} differ"]))
     return bool(wrong)
 
