@@ -5,24 +5,18 @@ loaders of single lanes that are never stopped, get each change at the batch whe
 sources from the beginning.
 """
 
-import argparse
 import json
-import logging
 import os
 import random
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 sys.path.append(str(Path(__file__).parents[1]))  # as a script
 
-import corpus
 from contract import digest
-from journeys import TOPOLOGIES, begun, in_processes
+from journeys import TOPOLOGIES, begun, command, in_processes
 
 import uio_pipes as uio
 
@@ -176,19 +170,5 @@ def different(path: Path, count: int, seed: int) -> list[str]:
     return [text for text in found if text]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Random journeys with edits, kills and moves; prints how many differ.")
-    parser.add_argument("count", type=int)
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    logging.disable(logging.WARNING)  # of epochs that were over
-    with tempfile.TemporaryDirectory() as folder:
-        made = corpus.shards(Path(folder), SHARDS, seconds=(0.3, 0.8))
-        wrong = different(made.list, given.count, given.seed)
-    print("\n".join([*wrong, f"{given.count} journeys, {len(wrong)} differ"]))
-    return bool(wrong)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command("Random journeys with edits, kills and moves; prints how many differ.", SHARDS, different))

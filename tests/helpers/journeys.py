@@ -13,7 +13,7 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -223,20 +223,22 @@ def different(path: Path, count: int, seed: int, names: list[str] | None = None)
     return [text for text in found if text]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Random journeys with kills and moves; prints how many differ.")
+def command(description: str, shards: list[int], make: Callable[..., list[str]], graphs: Sequence[str] = ()) -> int:
+    """Make as many journeys as the command line says; print how many differ."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--graph", action="append", choices=list(GRAPHS), help="Default: all, in turn.")
-    given = parser.parse_args()
+    if graphs:
+        parser.add_argument("--graph", action="append", choices=graphs, dest="names", help="Default: all, in turn.")
+    given = vars(parser.parse_args())
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # of epochs that were over
     with tempfile.TemporaryDirectory() as folder:
-        made = corpus.shards(Path(folder), SHARDS, seconds=(0.3, 0.8))
-        wrong = different(made.list, given.count, given.seed, given.graph)
-    print("\n".join([*wrong, f"{given.count} journeys, {len(wrong)} differ"]))
+        made = corpus.shards(Path(folder), shards, seconds=(0.3, 0.8))
+        wrong = make(made.list, **given)
+    print("\n".join([*wrong, f"{given['count']} journeys, {len(wrong)} differ"]))
     return bool(wrong)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command("Random journeys with kills and moves; prints how many differ.", SHARDS, different, list(GRAPHS)))

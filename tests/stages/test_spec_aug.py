@@ -20,9 +20,9 @@ def masked(
     """Features of ones after ``spec_aug``."""
     np.save(root / "ones.npy", np.ones((frames, BINS), np.float32))
     item = {"key": "a", "feat": str(root / "ones.npy"), "txt": "t"}
-    loader = uio.Loader(uio.from_raw_list([item] * count).spec_aug(**masks), seed=seed, failures="raise")
+    loader = uio.Loader(uio.from_raw_list([item] * count).spec_aug(**masks).batch(250), seed=seed, failures="raise")
     loader.set_epoch(epoch)
-    return [batch["feat"] for batch in loader]
+    return [one["feat"] for batch in loader for one in batch]
 
 
 def runs(zero: torch.Tensor) -> list[int]:

@@ -21,9 +21,9 @@ def substituted(
     """``count`` times the features 0, 1, 2, … (frame numbers) after ``spec_sub``: where each frame came from."""
     np.save(root / "ramp.npy", np.repeat(np.arange(frames, dtype=np.float32)[:, None], 2, 1))
     item = {"key": "a", "feat": str(root / "ramp.npy"), "txt": "t"}
-    loader = uio.Loader(uio.from_raw_list([item] * count).spec_sub(**options), seed=seed, failures="raise")
+    loader = uio.Loader(uio.from_raw_list([item] * count).spec_sub(**options).batch(250), seed=seed, failures="raise")
     loader.set_epoch(epoch)
-    feats = [batch["feat"] for batch in loader]
+    feats = [one["feat"] for batch in loader for one in batch]
     assert all(torch.equal(f[:, 0], f[:, 1]) for f in feats), "whole frames"
     return [tuple(f[:, 0].int().tolist()) for f in feats]
 

@@ -19,7 +19,7 @@ from uio_pipes.formats.archives import scanning
 from uio_pipes.formats.archives.archive import Archive
 from uio_pipes.formats.archives.index import SUFFIX, dumps, read_index
 from uio_pipes.formats.archives.scanning import scan_members
-from uio_pipes.io import seeking
+from uio_pipes.io import compression
 from uio_pipes.io.local import RandomFile, Ref
 
 WHOLE = [("a.bin", 300_000), ("empty.bin", 0), ("b.bin", 90_000), ("c/d.bin", 700_000), ("é.bin", 1)]
@@ -55,7 +55,7 @@ def indexed(path: Path, data: bytes) -> RandomFile:
 def close_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points near to each other, so that small files have many."""
     monkeypatch.setattr(scanning, "SPACING", 1 << 17)
-    seeking._spans.clear()
+    compression._spans.clear()
 
 
 @pytest.mark.usefixtures("close_points")
@@ -83,13 +83,13 @@ def test_a_stream_of_one_frame_has_windows_of_its_own(tmp_path: Path, level: int
     index = read_index(str(tmp_path / "a.tar.gz"))
     assert index is not None
     assert len(index.columns["content"]) > 3
-    assert (index.columns["bits"] != seeking.FRAME).sum() > 2
+    assert (index.columns["bits"] != compression.FRAME).sum() > 2
     places = [(place.name, file.read(place.offset, place.size), place.crc) for place in index.places()]
     assert places == [(name, data, zlib.crc32(data)) for name, data in MEMBERS]
     numbers = random.Random(level)
     for _ in range(60):
         offset, size = numbers.randrange(len(TAR)), numbers.randrange(200_000)
-        seeking._spans.clear()  # from the point on, each time
+        compression._spans.clear()  # from the point on, each time
         assert file.read_upto(offset, size) == TAR[offset : offset + size]
 
 
@@ -97,7 +97,7 @@ def test_few_stretches_are_kept(tmp_path: Path, close_points: None) -> None:
     file = indexed(tmp_path / "a.tar.gz", gzip.compress(TAR))
     for offset in range(0, len(TAR), 50_000):
         file.read_upto(offset, 10)
-    assert len(seeking._spans) <= seeking.SPANS
+    assert len(compression._spans) <= compression.SPANS
 
 
 def test_what_cannot_be_begun_in_the_middle_gets_no_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_a_damaged_index_is_refused_or_its_damage_found(tmp_path: Path, close_po
     data = bytearray(sidecar.read_bytes())
     data[at] ^= 0x40
     sidecar.write_bytes(data)
-    seeking._spans.clear()
+    compression._spans.clear()
     if at >= 0:
         with pytest.raises(ListError, match=r"index .*a\.tar\.gz\.uiomem is damaged.*uio index --members"):
             read_index(str(path))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.formats.tables import nested
-from uio_pipes.formats.tables.nested import expanded, rows_of_json
+from uio_pipes.formats.tables import rows as module
+from uio_pipes.formats.tables.rows import expanded, rows_of_json
 
 Rows = list[dict[str, Any]]
 
@@ -19,7 +19,7 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(params=["at once", "piece by piece"])
 def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], Rows]:
     if request.param == "piece by piece":
-        monkeypatch.setattr(nested, "WHOLE", 64)
+        monkeypatch.setattr(module, "WHOLE", 64)
 
     def rows(value: Any, path: str) -> Rows:
         text = value if isinstance(value, bytes) else json.dumps(value).encode()
@@ -103,7 +103,7 @@ def test_rows_must_be_objects(read: Any) -> None:
 
 
 def test_what_a_long_json_must_begin_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nested, "WHOLE", 10)
+    monkeypatch.setattr(module, "WHOLE", 10)
     long = io.BytesIO(json.dumps({"a": LONG}).encode())
     with pytest.raises(ValueError, match="must begin with a list: expand= names the one within it"):
         list(rows_of_json(long, ()))
@@ -113,7 +113,7 @@ def test_what_a_long_json_must_begin_with(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_long_json_without_ijson_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nested, "WHOLE", 10)
+    monkeypatch.setattr(module, "WHOLE", 10)
     monkeypatch.setitem(__import__("sys").modules, "ijson", None)
     with pytest.raises(uio.ListError, match=r"pip install 'uio_pipes\[tables\]'"):
         list(rows_of_json(io.BytesIO(json.dumps(CORPUS).encode()), ["audios"]))
@@ -131,7 +131,7 @@ def test_a_long_json_has_the_rows_of_a_short_one(items: Rows, top: dict[str, Any
 
     def rows(whole: int) -> Iterator[Any]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(nested, "WHOLE", whole)
+            patch.setattr(module, "WHOLE", whole)
             yield from rows_of_json(io.BytesIO(text + b" "), path)
 
     assert list(rows(0)) == list(rows(len(text) + 1))

@@ -19,10 +19,9 @@ from uio_pipes.base.urls import beside, redact
 from uio_pipes.formats.tar.checks import identity
 from uio_pipes.formats.tar.index import IndexColumn, ShardStamp, frame_size, framed, smallest, unframed
 from uio_pipes.io.access import Access
-from uio_pipes.io.compression import detect
+from uio_pipes.io.compression import FRAME, WINDOW, SeekableFile, SeekPoints, detect
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
-from uio_pipes.io.seeking import FRAME, WINDOW, SeekableFile, SeekPoints
 
 SUFFIX = ".uiomem"
 MAGIC, VERSION = b"UIOMEMBR", 1

@@ -21,8 +21,7 @@ from uio_pipes.formats.lists.lines import CHUNK, LONGEST, Content, kept
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.tables.annotations import nxt_beside, nxt_rows, stm_rows, textgrid_rows
 from uio_pipes.formats.tables.files import TableFile, files_in, files_of
-from uio_pipes.formats.tables.nested import expanded, rows_of_json
-from uio_pipes.formats.tables.rows import Row, Rows
+from uio_pipes.formats.tables.rows import Row, Rows, expanded, rows_of_json
 from uio_pipes.formats.tables.text import IN_MEMORY, WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Positioned

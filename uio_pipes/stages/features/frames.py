@@ -23,6 +23,20 @@ from uio_pipes.core.stage import Node, printed
 from uio_pipes.dsp.features import Cmvn, append_deltas, apply_masks, cmvn_of, read_cmvn, spec_aug_masks
 
 
+class OfFeatures(OfStream):
+    """A change of ``feat``. Subclasses are frozen dataclasses."""
+
+    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
+    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+
+    def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return other features; ``feat`` (T, F) is not written to."""
+        raise NotImplementedError
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        sample.fields["feat"] = self.change(torch.as_tensor(sample.fields["feat"]), draws)
+
+
 def _digest(stage: GlobalCmvn, stable: bool) -> str | None:
     """Fingerprints have a hash of the numbers instead of their path."""
     if not stable:
@@ -31,7 +45,7 @@ def _digest(stage: GlobalCmvn, stable: bool) -> str | None:
 
 
 @dataclass(frozen=True)
-class GlobalCmvn(OfStream):
+class GlobalCmvn(OfFeatures):
     """Normalize ``feat`` by the mean and standard deviation of each bin over the whole corpus.
 
     Args:
@@ -47,8 +61,6 @@ class GlobalCmvn(OfStream):
     """
 
     name: ClassVar[str] = "global_cmvn"
-    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
 
     stats: str | os.PathLike[str] | Mapping[str, Any] = field(metadata=printed(_digest))
     norm_var: bool = True
@@ -81,7 +93,7 @@ class GlobalCmvn(OfStream):
 
 
 @dataclass(frozen=True)
-class Deltas(OfStream):
+class Deltas(OfFeatures):
     """Append to ``feat`` (T, F) its differences over time: (T, F · (order + 1)).
 
     Each order is the linear regression, over a few frames, of the order before, with frames at the edges repeated,
@@ -94,8 +106,6 @@ class Deltas(OfStream):
     """
 
     name: ClassVar[str] = "deltas"
-    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
 
     order: int = 2
     win_length: int = 5
@@ -106,12 +116,12 @@ class Deltas(OfStream):
         ok = self.win_length >= 3 and self.win_length % 2 == 1
         require(ok, self.name, "win_length must be an odd number of frames, 3 or more", self.win_length, "5 is usual")
 
-    def apply(self, sample: Sample, draws: Draws) -> None:
-        sample.fields["feat"] = append_deltas(torch.as_tensor(sample.fields["feat"]), self.order, self.win_length)
+    def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
+        return append_deltas(feat, self.order, self.win_length)
 
 
 @dataclass(frozen=True)
-class Stack(OfStream):
+class Stack(OfFeatures):
     """Put neighbouring frames of ``feat`` together to one wider frame, at a lower frame rate.
 
     (T, F) becomes (⌈T / stride⌉, frames × F). Frame i has those around frame i × stride: (frames - 1) // 2 before it,
@@ -125,8 +135,6 @@ class Stack(OfStream):
     """
 
     name: ClassVar[str] = "stack"
-    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
 
     frames: int = 7
     stride: int = 6
@@ -144,22 +152,20 @@ class Stack(OfStream):
             raise PipelineError("stack works on features: put .fbank(…) before it")
         return plan._replace(frames=-(-plan.frames // self.stride))
 
-    def apply(self, sample: Sample, draws: Draws) -> None:
-        feat = torch.as_tensor(sample.fields["feat"])
+    def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         if feat.ndim == 1:  # codes of one codebook
             feat = feat.unsqueeze(1)
         count, before = -(-len(feat) // self.stride), (self.frames - 1) // 2
         after = max(0, (count - 1) * self.stride + self.frames - before - len(feat))
         if not count:
-            sample.fields["feat"] = feat.new_zeros((0, self.frames * feat.shape[1]))
-            return
+            return feat.new_zeros((0, self.frames * feat.shape[1]))
         padded = torch.cat([feat[:1].expand(before, -1), feat, feat[-1:].expand(after, -1)])
         windows = padded.unfold(0, self.frames, self.stride)[:count]  # (count, F, frames)
-        sample.fields["feat"] = windows.transpose(1, 2).reshape(count, -1)
+        return windows.transpose(1, 2).reshape(count, -1)
 
 
 @dataclass(frozen=True)
-class SpecAug(OfStream):
+class SpecAug(OfFeatures):
     """Mask random spans of frames and of bins in ``feat`` by zeros (SpecAugment, Park et al. 2019, no warping).
 
     Spans are drawn as WeNet draws them.
@@ -173,8 +179,6 @@ class SpecAug(OfStream):
     """
 
     name: ClassVar[str] = "spec_aug"
-    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
 
     num_t_mask: int = 2
     num_f_mask: int = 2
@@ -187,16 +191,14 @@ class SpecAug(OfStream):
             value = getattr(self, name)
             require(value >= least, self.name, f"{name} must be {least} or more", value, "0 masks turn a kind off")
 
-    def apply(self, sample: Sample, draws: Draws) -> None:
-        feat = torch.as_tensor(sample.fields["feat"])
-        masks = spec_aug_masks(
-            draws.below, feat.shape[0], feat.shape[1], self.num_t_mask, self.num_f_mask, self.max_t, self.max_f
-        )
-        sample.fields["feat"] = apply_masks(feat.clone(), *masks)  # it may be the user's
+    def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
+        frames, bins = feat.shape
+        masks = spec_aug_masks(draws.below, frames, bins, self.num_t_mask, self.num_f_mask, self.max_t, self.max_f)
+        return apply_masks(feat.clone(), *masks)
 
 
 @dataclass(frozen=True)
-class SpecSub(OfStream):
+class SpecSub(OfFeatures):
     """Replace random spans of ``feat`` by earlier frames of the same utterance (SpecSub, Wu et al. 2021: U2++).
 
     As in WeNet, three numbers are drawn for each span, evenly: its start over all frames, its length (cut off at
@@ -209,8 +211,6 @@ class SpecSub(OfStream):
     """
 
     name: ClassVar[str] = "spec_sub"
-    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
 
     max_t: int = 20
     num_t_sub: int = 3
@@ -220,19 +220,18 @@ class SpecSub(OfStream):
         require(self.max_t >= 1, self.name, "max_t must be 1 frame or more", self.max_t, "WeNet's is 20")
         require(self.num_t_sub >= 0, self.name, "num_t_sub must be 0 or more", self.num_t_sub, "WeNet's is 3")
 
-    def apply(self, sample: Sample, draws: Draws) -> None:
-        feat = torch.as_tensor(sample.fields["feat"])
+    def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         out, frames = feat.clone(), len(feat)
         for _ in range(self.num_t_sub):
             start = draws.below(frames)
             end = min(frames, start + 1 + draws.below(self.max_t))
             back = draws.below(start + 1)
             out[start:end] = feat[start - back : end - back]
-        sample.fields["feat"] = out
+        return out
 
 
 @dataclass(frozen=True)
-class SpecTrim(OfStream):
+class SpecTrim(OfFeatures):
     """Cut a random number of frames off the end of ``feat`` (TrimTail, Song et al. 2022, as in WeNet).
 
     The number is drawn evenly from 1 to ``max_t``. If it is half of the utterance or more, nothing is cut. The
@@ -244,8 +243,6 @@ class SpecTrim(OfStream):
     """
 
     name: ClassVar[str] = "spec_trim"
-    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
 
     max_t: int = 20
 
@@ -262,10 +259,9 @@ class SpecTrim(OfStream):
         # Fewer frames than planned may arrive, and 2 × cut of them would stay whole.
         return plan._replace(frames=max(plan.frames - cut, 2 * cut))
 
-    def apply(self, sample: Sample, draws: Draws) -> None:
-        feat, cut = sample.fields["feat"], self._draw(draws)
-        if len(feat) > 2 * cut:
-            sample.fields["feat"] = feat[: len(feat) - cut]
+    def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
+        cut = self._draw(draws)
+        return feat[: len(feat) - cut] if len(feat) > 2 * cut else feat
 
     def _draw(self, draws: Draws) -> int:
         return 1 + draws.below(self.max_t)

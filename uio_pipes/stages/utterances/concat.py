@@ -262,6 +262,14 @@ def _check(fields: dict[str, Any], first: dict[str, Any], names: frozenset[str])
         raise DataError("mixed_channels", "the utterances have different numbers of channels; put .mono() before")
 
 
+def check_bounds(stage: str, max_seconds: float | None, max_frames: int | None, remedy: str) -> None:
+    """Raises: PipelineError unless exactly one of these is given, and above 0."""
+    given = (max_seconds, max_frames)
+    require(given.count(None) == 1, stage, "exactly one of max_seconds and max_frames must be given", given, remedy)
+    for name, value in zip(("max_seconds", "max_frames"), given, strict=True):
+        require(value is None or value > 0, stage, f"{name} must be above 0", value, remedy)
+
+
 @dataclass(frozen=True)
 class Concat(Flow):
     """Join utterances that follow one another, as long as together they are not longer than a bound.
@@ -292,11 +300,7 @@ class Concat(Flow):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = (self.max_seconds, self.max_frames)
-        rule = "exactly one of max_seconds and max_frames must be given"
-        require(given.count(None) == 1, self.name, rule, given, "try max_seconds=20")
-        for field, value in zip(("max_seconds", "max_frames"), given, strict=True):
-            require(value is None or value > 0, self.name, f"{field} must be above 0", value, "try max_seconds=20")
+        check_bounds(self.name, self.max_seconds, self.max_frames, "try max_seconds=20")
 
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:

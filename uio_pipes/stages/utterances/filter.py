@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from uio_pipes.base.checks import is_number, require, require_range
 from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
@@ -252,7 +252,7 @@ class Exclude(Connects, Flow):
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
         known = lane.shared(("quarantine", os.fspath(self.path)), self.known)
         ledger = cast(Ledger, _Forgiving(lane.ledger, known))
-        return _ExcludeNode(upstream(replace(lane, ledger=ledger)), lane, known)
+        return FilterNode(upstream(replace(lane, ledger=ledger)), lane, _Excluded(known))
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         return None
@@ -284,14 +284,9 @@ class _Forgiving:
             self._ledger.handle(error, stage)
 
 
-class _ExcludeNode(Node):
-    def __init__(self, source: Node, lane: Lane, known: Known) -> None:
-        super().__init__(source)
-        self.lane, self.known = lane, known
+class _Excluded(NamedTuple):
+    known: Known
+    name: str = Exclude.name
 
-    def next(self) -> Sample:
-        while True:
-            sample: Sample = self.source.next()
-            if not self.known.utterance(sample.url, sample.key):
-                return sample
-            self.lane.ledger.count("excluded")
+    def reason(self, sample: Sample) -> str | None:
+        return "excluded" if self.known.utterance(sample.url, sample.key) else None

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from uio_pipes.audio.decode import TOLERANCE
 from uio_pipes.audio.length import SLACK, TICKS, Plan
-from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, have_features
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.formats.lists.table import as_seconds
-from uio_pipes.stages.utterances.concat import join_text
+from uio_pipes.stages.utterances.concat import check_bounds, join_text
 
 _MANIFEST = frozenset(["duration", "recording_id", "channel", "custom"])  # of a supervision, no field of the utterance
 _SEGMENT = {"id": "key", "text": "txt"}
@@ -195,13 +195,8 @@ class RandomCrop(OfStream):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = (self.max_seconds, self.max_frames)
-        rule = "exactly one of max_seconds and max_frames must be given"
-        require(given.count(None) == 1, self.name, rule, given, "max_seconds is for waveforms, max_frames for features")
-        if self.max_seconds is not None:
-            require(self.max_seconds > 0, self.name, "max_seconds must be above 0", self.max_seconds, "try 3.0")
-        if self.max_frames is not None:
-            require(self.max_frames > 0, self.name, "max_frames must be above 0", self.max_frames, "try 300")
+        remedy = "max_seconds is for waveforms, as 3.0, max_frames for features, as 300"
+        check_bounds(self.name, self.max_seconds, self.max_frames, remedy)
 
     def check(self, before: Sequence[Stage]) -> None:
         if self.max_seconds is not None and have_features(before, self.of):
