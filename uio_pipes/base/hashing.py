@@ -171,11 +171,15 @@ def _by_hashes(n: int, key: int) -> npt.NDArray[np.int64]:
 _TYPES = {"H": 0x10000, "I": 0x100000000}
 
 
-def pack(column: Iterable[int]) -> str:
-    """Non-negative ints below 2³² as a string: 2 bytes each where they fit, else 4, in base64."""
-    values = list(column)
-    code = "H" if max(values, default=0) < _TYPES["H"] else "I"
-    return code + base64.b64encode(array(code, values).tobytes()).decode()
+def pack(column: Iterable[int], base: int = 0) -> str:
+    """Ints, of which ``base`` is taken away, as a string: 2 bytes each where they fit, else 4, in base64. What is left
+    must be between 0 and 2³²."""
+    values = np.frombuffer(array("q", column), np.int64) - base
+    least, most = int(values.min(initial=0)), int(values.max(initial=0))
+    if least < 0 or most >= _TYPES["I"]:
+        raise OverflowError(f"a column of {least} to {most} cannot be packed")
+    code = "H" if most < _TYPES["H"] else "I"
+    return code + base64.b64encode(values.astype(code).tobytes()).decode()
 
 
 def unpack(text: str) -> list[int]:

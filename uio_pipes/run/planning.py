@@ -269,7 +269,8 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
             ledger.fail(error, "realize")
         else:
             rate = 0 if plan is None else _rate(plan, sample)
-            lane.rates.update([rate] if rate or _timed(plan) else [])
+            if rate or _timed(plan):
+                lane.rates[rate] += 1
             planned.append((length, frames, rate, sample))
     kept, odd = odd_rates([rate for _, _, rate, _ in planned]) if pads else (0, frozenset())
     for i in sorted(odd):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uio_pipes.audio.containers import Pcm16
 from uio_pipes.base.checks import is_number, nearest, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core import realize as batch_memory
@@ -66,6 +67,7 @@ def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int
     return frozenset(found)
 
 
+Row = torch.Tensor | Pcm16
 PADDED = "padded"
 LAYOUTS = (PADDED, "ragged", "nested")
 
@@ -83,12 +85,17 @@ class PaddedRows:
         """The dimensions of a row except for the first."""
         return tuple(self.out.shape[2:])
 
-    def add(self, row: torch.Tensor) -> None:
+    def add(self, row: Row) -> None:
         at, length = len(self.lengths), row.shape[0]
         if not at or length > self.out.shape[1]:
             self._widen((self.most, length, *row.shape[1:]))
         place = self.out.numpy()[at]  # NumPy copies past the cache, in two thirds of torch's time
-        place[:length], place[length:] = row.to(self.dtype).numpy(force=True), self.padding
+        if isinstance(row, torch.Tensor):
+            place[:length] = row.to(self.dtype).numpy(force=True)
+        else:
+            place[:length] = row
+            place[:length] *= np.float32(1 / 32768)
+        place[length:] = self.padding
         self.lengths.append(length)
 
     def _widen(self, shape: tuple[int, ...]) -> None:
