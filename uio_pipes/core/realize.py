@@ -12,6 +12,7 @@ from math import ceil, prod
 from typing import Any
 from weakref import ReferenceType, ref
 
+import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.length import TICKS, Plan, measure
@@ -168,23 +169,26 @@ SMALL = 1 << 16  # bytes: smaller tensors are not worth it
 KEPT = 4  # tensors: two of the batch that the trainer has, and two of the next one
 
 
+_Block = npt.NDArray[Any]
+
+
 class _Reused:
     """Memory of earlier batches, used again once nobody refers to them: of fresh memory each page costs a fault, and
     all of them more time than filling it."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[torch.Tensor, ReferenceType[Any]]] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[_Block, ReferenceType[_Block]]] = deque(maxlen=KEPT)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         size = prod(shape) * dtype.itemsize
         if size < SMALL:
             return torch.empty(shape, dtype=dtype)
         block = self._free(size)
-        array = block[:size].view(dtype).view(shape).numpy()
+        array = block[:size].view(str(dtype).removeprefix("torch.")).reshape(shape)
         self._kept.append((block, ref(array)))
         return torch.from_numpy(array)  # it keeps the array, as all its views do
 
-    def _free(self, size: int) -> torch.Tensor:
+    def _free(self, size: int) -> _Block:
         """Return a block that nobody uses; what is free but too small is given up."""
         for _ in range(KEPT):
             try:
@@ -195,7 +199,7 @@ class _Reused:
                 self._kept.append((block, array))
             elif len(block) >= size:
                 return block
-        return torch.empty(size, dtype=torch.uint8)
+        return torch.empty(size, dtype=torch.uint8).numpy()  # aligned
 
 
 _make: Make = _Reused().empty

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from mmap import ACCESS_READ, mmap
 from typing import BinaryIO, ClassVar, overload
 
 import numpy as np
@@ -19,8 +20,11 @@ from uio_pipes.io.opening import is_local, open_binary
 CHUNK = 1 << 22  # bytes read at a time
 
 
-def opened(name: str, what: str, in_memory: int, access: Access | None = None) -> tuple[bytes, BinaryIO | None]:
-    """Return the content, decompressed, if it has at most ``in_memory`` bytes, or else a file that holds it.
+Content = bytes | mmap
+
+
+def opened(name: str, what: str, in_memory: int, access: Access | None = None) -> tuple[Content, BinaryIO | None]:
+    """Return the content, decompressed, unless it is a plain local file of more than ``in_memory`` bytes: then that.
 
     ``what``: what it is, for messages. Raises: ListError.
     """
@@ -31,23 +35,25 @@ def opened(name: str, what: str, in_memory: int, access: Access | None = None) -
             return b"", file
         with file:
             pieces = Decompressed(file.read, form, name) if form else iter(lambda: file.read(CHUNK), b"")
-            return kept(pieces, in_memory)
+            return kept(pieces, in_memory), None
     except (DataError, OSError) as error:
         message = error.message if isinstance(error, DataError) else error.strerror
         raise ListError(f"cannot read {what} {name}: {message}") from error
 
 
-def kept(pieces: Iterator[bytes], in_memory: int) -> tuple[bytes, BinaryIO | None]:
-    """Return all ``pieces`` in memory, or if they are more bytes than that, in a temporary file without a name."""
+def kept(pieces: Iterator[bytes], in_memory: int) -> Content:
+    """Return all ``pieces`` in memory, or if they are more bytes than that, as a temporary file without a name: it is
+    mapped, since nobody can shorten it."""
     held = bytearray()
     for piece in pieces:
         held += piece
         if len(held) > in_memory:
-            copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (as long as it is in use)
-            copy.write(held)
-            copy.writelines(pieces)
-            return b"", copy
-    return bytes(held), None
+            with tempfile.TemporaryFile() as copy:
+                copy.write(held)
+                copy.writelines(pieces)
+                copy.flush()
+                return mmap(copy.fileno(), 0, access=ACCESS_READ)
+    return bytes(held)
 
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
@@ -105,7 +111,7 @@ class Lines(Sequence[str]):
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(self._count))]
         if self._plain and 0 <= number < self._count:
-            return _decoded(_pieces(self, number // STEP)[number % STEP])
+            return _decoded(self._piece(number))
         return self._at(number)[1]
 
     def line(self, number: int) -> int:
@@ -126,6 +132,15 @@ class Lines(Sequence[str]):
         items = iter(self)
         while some := [item for item, _ in zip(items, range(1 << 16), strict=False)]:
             yield "\n".join(some)
+
+    def _piece(self, number: int) -> bytes:
+        """Return a line of a list that is ``_plain``, looked for from the first of sixteen on."""
+        block, within = divmod(number, STEP)
+        text, at = (self._data, int(self._offsets[block])) if self._file is None else (_bytes_of(self, block), 0)
+        for _ in range(within):
+            at = text.find(b"\n", at) + 1
+        end = text.find(b"\n", at)
+        return text[at : end if end >= 0 else len(text)]
 
     def _at(self, number: int) -> tuple[int, str]:
         if not 0 <= number < self._count:
@@ -247,8 +262,8 @@ def _known(cls: type[Lines], name: str, *_: object) -> Lines:
 
 
 @lru_cache(maxsize=128)
-def _pieces(lines: Lines, block: int) -> list[bytes]:
-    return lines.raw(block).split(b"\n")
+def _bytes_of(lines: Lines, block: int) -> bytes:
+    return lines.raw(block)
 
 
 @lru_cache(maxsize=128)

@@ -18,7 +18,7 @@ import numpy as np
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, kept, opened
+from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, Content, kept, opened
 from uio_pipes.formats.tables.cutting import Cutter, RowBounds
 from uio_pipes.formats.tables.rows import Row
 from uio_pipes.io.access import Access
@@ -75,7 +75,7 @@ class TextForm(NamedTuple):
         return text.split(self.separator)
 
 
-ReadTable = tuple[str, bytes, BinaryIO | None]  # name, content, or a file that holds it
+ReadTable = tuple[str, Content, BinaryIO | None]  # name, content, or a file that holds it
 
 
 class TextRows:
@@ -252,8 +252,9 @@ class _Part:
             return
         decoder = codecs.getincrementaldecoder(encoding)("replace" if encoding[:6] in ("utf-16", "utf-32") else _KEPT)
         pieces = iter(self._pieces())
-        self._data, self._file = kept(
-            (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in pieces), IN_MEMORY
+        self._data, self._file = (
+            kept((decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in pieces), IN_MEMORY),
+            None,
         )
         self._stat = self._status()
 

@@ -19,6 +19,7 @@ from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
+from uio_pipes.dsp.frames import put_pcm
 
 MIXED = "mixed_rates"
 
@@ -91,11 +92,9 @@ class PaddedRows:
             self._widen((self.most, length, *row.shape[1:]))
         place = self.out.numpy()[at]  # NumPy copies past the cache, in two thirds of torch's time
         if isinstance(row, torch.Tensor):
-            place[:length] = row.to(self.dtype).numpy(force=True)
+            place[:length], place[length:] = row.to(self.dtype).numpy(force=True), self.padding
         else:
-            place[:length] = row
-            place[:length] *= np.float32(1 / 32768)
-        place[length:] = self.padding
+            put_pcm(row, place, self.padding)
         self.lengths.append(length)
 
     def _widen(self, shape: tuple[int, ...]) -> None:
