@@ -113,6 +113,7 @@ class Permutation:
         self.keys = [np.uint64(key * GOLDEN * (i + 1) + i & MASK) for i in range(ROUNDS)]
         self._small = _by_hashes(n, key) if n <= SMALL else None
         self._blocks = Lru(KEPT * BLOCK * 8)
+        self._last: tuple[int, npt.NDArray[np.int64]] = -1, np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         return self.n
@@ -123,7 +124,10 @@ class Permutation:
         if self._small is not None:
             return int(self._small[position])
         number, offset = divmod(position, BLOCK)
-        block = self._blocks.get(number, lambda: self._some(number * BLOCK, BLOCK), lambda made: made.nbytes)
+        known, block = self._last  # as one: others may read in other threads
+        if known != number:
+            block = self._blocks.get(number, lambda: self._some(number * BLOCK, BLOCK), lambda made: made.nbytes)
+            self._last = number, block
         return int(block[offset])
 
     def all(self) -> npt.NDArray[np.int64]:
