@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.io.opening import is_local, open_binary
@@ -20,28 +21,47 @@ from uio_pipes.io.opening import is_local, open_binary
 CHUNK = 1 << 22  # bytes read at a time
 
 
-Content = bytes | mmap
+class Content:
+    """The content of the file ``name``: ``data`` in memory, or a ``file`` that holds it. ``what``: the word for it."""
+
+    def __init__(self, name: str, what: str, data: bytes | mmap, file: BinaryIO | None = None) -> None:
+        self.name, self._what, self._file = name, what, file
+        self.held = None if file is not None else data  # it can be had without a call of the system
+        self._stat = self._status()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes, fewer only at its end. Raises: ListError if the file changed since it was opened."""
+        if self.held is not None:
+            return self.held[offset : offset + size]
+        assert self._file is not None
+        if self._status() != self._stat:
+            rule = f"{self._what} {redact(self.name)} was written to while in use"
+            raise ListError(f"{rule}: put a changed file beside the old one")
+        return os.pread(self._file.fileno(), size, offset)
+
+    def _status(self) -> tuple[int, int] | None:
+        if self._file is None:
+            return None
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
 
 
-def opened(name: str, what: str, in_memory: int, access: Access | None = None) -> tuple[Content, BinaryIO | None]:
-    """Return the content, decompressed, unless it is a plain local file of more than ``in_memory`` bytes: then that.
-
-    ``what``: what it is, for messages. Raises: ListError.
-    """
+def opened(name: str, what: str, in_memory: int, access: Access | None = None) -> Content:
+    """Return a file's content, decompressed, in memory if it has at most ``in_memory`` bytes. Raises: ListError."""
     try:
         file = open_binary(name, access)
         form = detect(file.peek(512)[:512], name)  # type: ignore[attr-defined]
         if form is None and is_local(name) is not None and os.fstat(file.fileno()).st_size > in_memory:
-            return b"", file
+            return Content(name, what, b"", file)
         with file:
             pieces = Decompressed(file.read, form, name) if form else iter(lambda: file.read(CHUNK), b"")
-            return kept(pieces, in_memory), None
+            return Content(name, what, kept(pieces, in_memory))
     except (DataError, OSError) as error:
         message = error.message if isinstance(error, DataError) else error.strerror
         raise ListError(f"cannot read {what} {name}: {message}") from error
 
 
-def kept(pieces: Iterator[bytes], in_memory: int) -> Content:
+def kept(pieces: Iterator[bytes], in_memory: int) -> bytes | mmap:
     """Return all ``pieces`` in memory, or if they are more bytes than that, as a temporary file without a name: it is
     mapped, since nobody can shorten it."""
     held = bytearray()
@@ -54,6 +74,18 @@ def kept(pieces: Iterator[bytes], in_memory: int) -> Content:
                 copy.flush()
                 return mmap(copy.fileno(), 0, access=ACCESS_READ)
     return bytes(held)
+
+
+Version = tuple[str, int, int, int]
+
+
+def version_of(name: str) -> Version | None:
+    """Return by what a local file can be told from what it was before it changed; None for any other."""
+    path = is_local(name)
+    if path is None or not os.path.isfile(path):
+        return None
+    status = os.stat(path)
+    return os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino
 
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
@@ -87,18 +119,14 @@ class Lines(Sequence[str]):
         if os.path.exists(path) and not os.path.isfile(path):
             raise ListError(f"{self.what} {name} is a pipe or a device: write it to a file, it is read more than once")
         self.name = name
-        self._data, self._file = opened(name, self.what, IN_MEMORY, access)
-        self._stat = _stat(self._file)
+        self._content = opened(name, self.what, IN_MEMORY, access)
         self._scan()
 
     @classmethod
     def known(cls, name: str, access: Access | None = None) -> Lines:
         """Return ``Lines(name, access)``; a local list that has not changed is scanned once in a process."""
-        path = is_local(name)
-        if path is None or not os.path.isfile(path):
-            return cls(name, access)
-        status = os.stat(path)
-        return _known(cls, name, os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino)
+        version = version_of(name)
+        return cls(name, access) if version is None else _known(cls, name, version)
 
     def __len__(self) -> int:
         return self._count
@@ -136,7 +164,8 @@ class Lines(Sequence[str]):
     def _piece(self, number: int) -> bytes:
         """Return a line of a list that is ``_plain``, looked for from the first of sixteen on."""
         block, within = divmod(number, STEP)
-        text, at = (self._data, int(self._offsets[block])) if self._file is None else (_bytes_of(self, block), 0)
+        held = self._content.held
+        text, at = (_bytes_of(self, block), 0) if held is None else (held, int(self._offsets[block]))
         for _ in range(within):
             at = text.find(b"\n", at) + 1
         end = text.find(b"\n", at)
@@ -161,17 +190,7 @@ class Lines(Sequence[str]):
         """Return the bytes of the lines from the first of sixteen items to before the next sixteen."""
         first = int(self._offsets[block])
         last = int(self._offsets[block + 1]) if block + 1 < len(self._offsets) else self._end
-        return self._read(first, last - first)
-
-    def _read(self, offset: int, size: int) -> bytes:
-        self._check_same()
-        return self._some(offset, size)
-
-    def _check_same(self) -> None:
-        if _stat(self._file) != self._stat:
-            raise ListError(
-                f"{self.what} {self.name} was written to while in use: put a changed list beside the old one"
-            )
+        return self._content.read(first, last - first)
 
     # One scan of the whole file
 
@@ -199,10 +218,9 @@ class Lines(Sequence[str]):
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """Yield the file in pieces of whole lines, each with its offset; a last line without an end gets one."""
-        self._check_same()
-        at = 3 if self._some(0, 3) == b"\xef\xbb\xbf" else 0  # a byte order mark
+        at = 3 if self._content.read(0, 3) == b"\xef\xbb\xbf" else 0  # a byte order mark
         size = CHUNK
-        while chunk := self._some(at, size):
+        while chunk := self._content.read(at, size):
             cut = chunk.rfind(b"\n") + 1
             if len(chunk) < size and cut < len(chunk):
                 yield at, chunk + b"\n"
@@ -213,11 +231,6 @@ class Lines(Sequence[str]):
             if cut:
                 yield at, chunk[:cut]
             at += cut
-
-    def _some(self, offset: int, size: int) -> bytes:
-        if self._file is None:
-            return self._data[offset : offset + size]
-        return os.pread(self._file.fileno(), size, offset)
 
     def _check(self, chunk: bytes, line: int) -> None:
         if line == 1 and chunk[:64].lstrip().lower().startswith((b"<!doctype html", b"<html")):
@@ -257,7 +270,7 @@ _ByteArray = npt.NDArray[np.uint8]
 
 
 @lru_cache(maxsize=16)
-def _known(cls: type[Lines], name: str, *_: object) -> Lines:
+def _known(cls: type[Lines], name: str, version: Version) -> Lines:
     return cls(name)
 
 
@@ -287,10 +300,3 @@ def _nothing_around(codes: _ByteArray, starts: _Places, ends: _Places) -> bool:
     """Return whether all lines begin and end with visible ASCII letters, so that none has white space around it."""
     first, last = codes[starts], codes[ends - 1]
     return bool(((first > 32) & (first < 127) & (last > 32) & (last < 127)).all())
-
-
-def _stat(file: BinaryIO | None) -> tuple[int, int] | None:
-    if file is None:
-        return None
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns
