@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.audio.containers import Pcm16
 from uio_pipes.base.checks import is_number, nearest, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core import realize as batch_memory
@@ -68,7 +67,7 @@ def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int
     return frozenset(found)
 
 
-Row = torch.Tensor | Pcm16
+Row = torch.Tensor | npt.NDArray[np.int16]
 PADDED = "padded"
 LAYOUTS = (PADDED, "ragged", "nested")
 
