@@ -169,7 +169,7 @@ SMALL = 1 << 16  # bytes: smaller tensors are not worth it
 KEPT = 4  # tensors: two of the batch that the trainer has, and two of the next one
 
 
-_Block = npt.NDArray[Any]
+_Kept = npt.NDArray[Any]
 
 
 class _Reused:
@@ -177,7 +177,7 @@ class _Reused:
     all of them more time than filling it."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[_Block, ReferenceType[_Block]]] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[_Kept, ReferenceType[_Kept]]] = deque(maxlen=KEPT)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         size = prod(shape) * dtype.itemsize
@@ -188,7 +188,7 @@ class _Reused:
         self._kept.append((block, ref(array)))
         return torch.from_numpy(array)  # it keeps the array, as all its views do
 
-    def _free(self, size: int) -> _Block:
+    def _free(self, size: int) -> _Kept:
         """Return a block that nobody uses; what is free but too small is given up."""
         for _ in range(KEPT):
             try:

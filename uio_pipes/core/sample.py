@@ -46,7 +46,7 @@ class Origin(NamedTuple):
     source: str = ""
 
 
-class Placed(Protocol):
+class HasPlace(Protocol):
     """Something that has a place in a list, which is only looked up for messages."""
 
     @property
@@ -68,7 +68,7 @@ class Sample(MutableMapping[str, Any]):
     )  # fmt: skip
 
     def __init__(
-        self, fields: dict[str, Any], origin: Origin, run_key: bytes, chain: Chain, url: str | Placed = ""
+        self, fields: dict[str, Any], origin: Origin, run_key: bytes, chain: Chain, url: str | HasPlace = ""
     ) -> None:
         self.fields = fields
         self.origin = origin

@@ -21,9 +21,9 @@ from uio_pipes.core.stage import Node, Trait, added
 from uio_pipes.stages.batches.rows import (
     LAYOUTS,
     PADDED,
+    AudioRow,
     Outputs,
     PaddedRows,
-    Row,
     check_kept,
     check_outputs,
     odd_ones,
@@ -297,7 +297,7 @@ class _Batch:
         made = together(name, rows, self.stage.layout, self.outputs.paddings(name, IGNORE))
         return made | {f"{of}_counts": torch.tensor([len(one) for one in found], dtype=torch.int32)}
 
-    def _put(self, column: _Column, fields: dict[str, Any], row: Row | None) -> None:
+    def _put(self, column: _Column, fields: dict[str, Any], row: AudioRow | None) -> None:
         """Add the utterance's ``row``. Raises: PipelineError unless it is like that of the first utterance."""
         rows, name = column.rows, column.field
         if self.fields and (row is None) == bool(rows.lengths):
@@ -355,7 +355,7 @@ def _labels(fields: dict[str, Any], name: str) -> torch.Tensor | None:
         raise PipelineError(f"pad: the {name} of {fields['key']} is not a list of integers: {error}") from error
 
 
-def _mono(fields: dict[str, Any], audio: Any, of: str) -> Row:
+def _mono(fields: dict[str, Any], audio: Any, of: str) -> AudioRow:
     if not isinstance(audio, (torch.Tensor, np.ndarray)):
         stage = f".decode_audio({f'of={of!r}' if of else ''})"
         raise PipelineError(f"pad: the audio of {fields['key']} is not decoded; put {stage} before batching")

@@ -67,7 +67,7 @@ def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int
     return frozenset(found)
 
 
-Row = torch.Tensor | npt.NDArray[np.int16]
+AudioRow = torch.Tensor | npt.NDArray[np.int16]
 PADDED = "padded"
 LAYOUTS = (PADDED, "ragged", "nested")
 
@@ -85,7 +85,7 @@ class PaddedRows:
         """The dimensions of a row except for the first."""
         return tuple(self.out.shape[2:])
 
-    def add(self, row: Row) -> None:
+    def add(self, row: AudioRow) -> None:
         at, length = len(self.lengths), row.shape[0]
         if not at or length > self.out.shape[1]:
             self._widen((self.most, length, *row.shape[1:]))
