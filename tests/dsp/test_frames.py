@@ -51,6 +51,19 @@ def test_the_kernel_is_compiled_here() -> None:
     assert frames.kernel is not None, "gcc is here, but the extension was not built"
 
 
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 5), st.sampled_from([0.0, -11.5]))
+def test_16_bit_samples_fill_a_row_by_the_kernel_as_by_numpy(count: int, more: int, at: int, padding: float) -> None:
+    samples = np.random.default_rng(count).integers(-(1 << 15), 1 << 15, count, np.int16)
+    room = np.full((2, at + count + more + 3), np.nan, FLOAT)
+    frames.put_pcm(samples, room[0, at : at + count + more], padding)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "kernel", None)
+        frames.put_pcm(samples, room[1, at : at + count + more], padding)
+    assert room[0].tobytes() == room[1].tobytes()
+    assert np.isnan(room[0, :at]).all()
+    assert np.isnan(room[0, at + count + more :]).all()
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[FilterBank, npt.NDArray[np.float32], tuple[Any, ...], float]:
     size = 2 * draw(st.integers(1, 60) | st.sampled_from([128, 200, 256, 231]))

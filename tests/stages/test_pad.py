@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from corpus import Corpus
 from helpers_bad import code_points, raw_items, run
@@ -60,6 +61,42 @@ def test_waveforms_without_features(tmp_path: Path) -> None:
     assert (batch["pcm_length"].dtype, batch["pcm_length"].tolist()) == (torch.int32, [1760, 1680, 1600])
     assert torch.equal(batch["pcm"][2, :1600], plain["R000"][0])
     assert not batch["pcm"][2, 1600:].any()
+
+
+def _stereo(tmp_path: Path, count: int) -> list[dict[str, str]]:
+    items = []
+    for i in range(count):
+        samples = np.random.default_rng(i).integers(-(1 << 15), 1 << 15, (1600 + 37 * i, 2), np.int16)
+        soundfile.write(tmp_path / f"{i}.wav", samples, 8000)
+        items.append({"key": str(i), "wav": str(tmp_path / f"{i}.wav"), "txt": "a"})
+    return items
+
+
+@pytest.mark.parametrize("channel", [0, 1])
+def test_pcm_that_goes_straight_to_its_row_has_the_same_bits_and_functions_still_see_floats(
+    channel: int, tmp_path: Path
+) -> None:
+    graph = uio.from_raw_list(_stereo(tmp_path, 5)).decode_audio(channel)
+    seen: list[torch.Tensor] = []
+
+    def look(sample: uio.Sample) -> uio.Sample:
+        seen.append(sample["wav"])
+        return sample
+
+    straight, looked, later = (batch_of(one) for one in (graph, graph.map(look), graph.map(look, length="same")))
+    assert [(one.dtype, one.shape[0]) for one in seen] == [(torch.float32, 1)] * 10
+    assert torch.equal(straight["pcm"], looked["pcm"])
+    assert torch.equal(straight["pcm"], later["pcm"])
+    whole = soundfile.read(tmp_path / "4.wav", dtype="float32")[0][:, channel]
+    assert torch.equal(straight["pcm"][0], torch.from_numpy(whole.copy()))
+
+
+def test_features_of_pcm_as_it_is_stored_have_the_bits_of_those_of_floats(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(_stereo(tmp_path, 3)).decode_audio()
+    (straight,), _ = run(graph.fbank(20, dither=1.0).batch(3).pad(pcm=True))
+    (floats,), _ = run(graph.map(lambda sample: sample, length="same").fbank(20, dither=1.0).batch(3).pad(pcm=True))
+    assert torch.equal(straight["feats"], floats["feats"])
+    assert torch.equal(straight["pcm"], floats["pcm"])
 
 
 def test_precomputed_features_without_audio(tmp_path: Path) -> None:

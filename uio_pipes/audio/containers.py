@@ -191,16 +191,28 @@ LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000  # Hz
 MOST_CHANNELS = 1_024  # libsndfile's own bound
 LONGEST = 3600.0  # seconds that are decoded for one utterance, unless its stage says otherwise
 _longest = ContextVar("longest", default=LONGEST)
+_as_stored = ContextVar("as_stored", default=False)
+
+
+class Pcm16(npt.NDArray[np.int16]):
+    """Samples of 16 bits as they are stored, (1, S), of which 1 / 32768 is meant."""
 
 
 @contextmanager
-def decoding_at_most(seconds: float | None) -> Iterator[None]:
-    """Within it so many seconds may be decoded for one utterance; None: any number."""
-    before = _longest.set(inf if seconds is None else seconds)
+def decoding(longest: float | None, as_stored: bool = False) -> Iterator[None]:
+    """Within it, at most ``longest`` seconds are decoded for one utterance (None: any number); ``as_stored``: one
+    channel of 16-bit PCM stays a :class:`Pcm16`."""
+    before = _longest.set(inf if longest is None else longest), _as_stored.set(as_stored)
     try:
         yield
     finally:
-        _longest.reset(before)
+        _longest.reset(before[0])
+        _as_stored.reset(before[1])
+
+
+def stays_as_stored() -> bool:
+    """Return whether 16-bit PCM is wanted as it is stored."""
+    return _as_stored.get()
 
 
 def check_longest(samples: int, sample_rate: int) -> None:

@@ -26,6 +26,7 @@ import soundfile
 from uio_pipes.audio.codecs import CODED, decode_coded
 from uio_pipes.audio.containers import (
     HEAD,
+    Pcm16,
     Wav,
     check_channel,
     check_claims,
@@ -33,6 +34,7 @@ from uio_pipes.audio.containers import (
     check_length,
     check_longest,
     sniff,
+    stays_as_stored,
     wav_header,
 )
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
@@ -221,7 +223,11 @@ def _pcm16(
     if len(raw) < (last - first) * wav.align:
         raise DataError("truncated_audio", "the file became shorter while it was read; read it again")
     samples = np.frombuffer(raw, "<i2").reshape(-1, wav.channels).T
-    picked = (samples if channel is None else samples[channel : channel + 1]).astype(np.float32, order="C")
+    samples = samples if channel is None else samples[channel : channel + 1]
+    if len(samples) == 1 and stays_as_stored():
+        stored: Any = samples.view(Pcm16)
+        return stored, wav.sample_rate
+    picked = samples.astype(np.float32, order="C")
     picked *= np.float32(1 / 32768)
     return _tensor(picked), wav.sample_rate
 

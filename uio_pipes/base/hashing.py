@@ -113,6 +113,7 @@ class Permutation:
         self.keys = [np.uint64(key * GOLDEN * (i + 1) + i & MASK) for i in range(ROUNDS)]
         self._small = _by_hashes(n, key) if n <= SMALL else None
         self._blocks = Lru(KEPT * BLOCK * 8)
+        self._last: tuple[int, npt.NDArray[np.int64]] = -1, np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         return self.n
@@ -123,7 +124,10 @@ class Permutation:
         if self._small is not None:
             return int(self._small[position])
         number, offset = divmod(position, BLOCK)
-        block = self._blocks.get(number, lambda: self._some(number * BLOCK, BLOCK), lambda made: made.nbytes)
+        known, block = self._last  # as one: others may read in other threads
+        if known != number:
+            block = self._blocks.get(number, lambda: self._some(number * BLOCK, BLOCK), lambda made: made.nbytes)
+            self._last = number, block
         return int(block[offset])
 
     def all(self) -> npt.NDArray[np.int64]:
@@ -171,11 +175,15 @@ def _by_hashes(n: int, key: int) -> npt.NDArray[np.int64]:
 _TYPES = {"H": 0x10000, "I": 0x100000000}
 
 
-def pack(column: Iterable[int]) -> str:
-    """Non-negative ints below 2³² as a string: 2 bytes each where they fit, else 4, in base64."""
-    values = list(column)
-    code = "H" if max(values, default=0) < _TYPES["H"] else "I"
-    return code + base64.b64encode(array(code, values).tobytes()).decode()
+def pack(column: Iterable[int], base: int = 0) -> str:
+    """Ints, of which ``base`` is taken away, as a string: 2 bytes each where they fit, else 4, in base64. What is left
+    must be between 0 and 2³²."""
+    values = np.frombuffer(array("q", column), np.int64) - base
+    least, most = int(values.min(initial=0)), int(values.max(initial=0))
+    if least < 0 or most >= _TYPES["I"]:
+        raise OverflowError(f"a column of {least} to {most} cannot be packed")
+    code = "H" if most < _TYPES["H"] else "I"
+    return code + base64.b64encode(values.astype(code).tobytes()).decode()
 
 
 def unpack(text: str) -> list[int]:

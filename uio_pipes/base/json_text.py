@@ -22,7 +22,7 @@ def parse_json(text: str | bytes) -> Any:
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
     try:
-        decoder = _plain if len(text) <= DIGITS else _careful  # a Python function for each number is dear
+        decoder = _careful if _LONG.search(text[:: DIGITS // 2]) else _plain  # a function for each number is dear
         if text[:1] in ("{", "["):
             value, end = decoder.raw_decode(text)
             if end == len(text):
@@ -38,6 +38,7 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
+_LONG = re.compile(r"\d\d")  # of characters so far apart, two are digits if a number is too long
 _plain, _careful = json.JSONDecoder(), json.JSONDecoder(parse_int=_whole)
 
 DEEPEST = 50  # levels of lists and mappings

@@ -60,6 +60,7 @@ class Buffer(Node):
 
     def _clear(self) -> None:
         self.held: dict[int, Any] = {}
+        self._hashes: dict[int, int] = {}  # of what is held
         self.arrived = 0
         self.exhausted = False
         self.oldest = 0
@@ -83,12 +84,12 @@ class Buffer(Node):
 
     def hold(self, number: int, item: Any) -> None:
         self.held[number] = item
-        self.check ^= _identity(item)
+        self._hashes[number] = found = _identity(item)
+        self.check ^= found
 
     def release(self, number: int) -> Any:
-        item = self.held.pop(number)
-        self.check ^= _identity(item)
-        return item
+        self.check ^= self._hashes.pop(number)
+        return self.held.pop(number)
 
     def length(self, item: Sample) -> Any:
         """Return the planned length, or a pair; None if the sample fails (which is counted) or has none left."""
@@ -138,7 +139,7 @@ class Buffer(Node):
         state["source"] = source
         state["window"] = self.arrived - base
         state["exhausted"] = int(self.exhausted)  # what failed after the last arrival has been counted then
-        state["held"] = pack([number - base for number in self.order()])
+        state["held"] = pack(self.order(), base)
         state["check"] = self.check
         return state
 

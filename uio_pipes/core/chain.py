@@ -48,6 +48,7 @@ def check_stream(stage: str, of: object) -> None:
 
 
 ANY = frozenset(["*"])
+_WAV = frozenset(["wav"])
 
 
 class Link(Protocol):
@@ -82,15 +83,18 @@ def _on_audio(link: Link) -> bool:
 class Chain:
     """The deferred stages of a sample in their order, shared by all samples of a lane.
 
-    ``named``: the streams that they work on beside the usual one; ``streams``: those of audio among them.
+    ``named``: the streams that they work on beside the usual one; ``streams``: those of audio among them;
+    ``takes_pcm``: whether all of them take the usual audio as 16-bit samples, too.
     """
 
-    __slots__ = ("_bits", "_then", "links", "named", "needs", "streams")
+    __slots__ = ("_bits", "_then", "links", "named", "needs", "streams", "takes_pcm")
 
     def __init__(self, links: tuple[Link, ...] = ()) -> None:
         self.links = links
         self.named = tuple(dict.fromkeys(link.of for link in links if link.of))
         self.streams = tuple(dict.fromkeys(link.of for link in links if link.of and _on_audio(link)))
+        on_wav = [link for link in links if _meet(link.reads | link.writes, _WAV)]
+        self.takes_pcm = all(getattr(link, "takes_pcm", False) for link in on_wav)
         self._then: dict[int, Chain] = {}
         self._bits: dict[tuple[str, bool], int] = {}
         # needs[j]: bits of the links that must have run before link j, itself included

@@ -17,7 +17,7 @@ from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.sample import Origin, Sample, run_key
+from uio_pipes.core.sample import HasPlace, Origin, Sample, run_key
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, Ref
@@ -143,7 +143,7 @@ class Loaded:
         self._plain, self._run_key = Chain(), run_key(lane)
         self._with_features = self._plain.then(LOAD_FEATURES)
 
-    def sample(self, fields: dict[str, Any], origin: Origin, place: str) -> Sample:
+    def sample(self, fields: dict[str, Any], origin: Origin, place: str | HasPlace) -> Sample:
         """Return a sample, which loads its features when they are touched. ``place``: shard or line, for messages."""
         return Sample(fields, origin, self._run_key, self._with_features if "feat" in fields else self._plain, place)
 

@@ -6,10 +6,13 @@ needs to know nothing of processes or of the memory that a batch gets. Everythin
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from math import ceil
+from math import ceil, prod
 from typing import Any
+from weakref import ReferenceType, ref
 
+import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.length import TICKS, Plan, measure
@@ -162,11 +165,44 @@ def _called(length: Callable[[Lengths], float], sample: Sample) -> float:
 Make = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 
 
-def _private(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype)
+SMALL = 1 << 16  # bytes: smaller tensors are not worth it
+KEPT = 4  # tensors: two of the batch that the trainer has, and two of the next one
 
 
-_make: Make = _private
+_Kept = npt.NDArray[Any]
+
+
+class _Reused:
+    """Memory of earlier batches, used again once nobody refers to them: of fresh memory each page costs a fault, and
+    all of them more time than filling it."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[_Kept, ReferenceType[_Kept]]] = deque(maxlen=KEPT)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        size = prod(shape) * dtype.itemsize
+        if size < SMALL:
+            return torch.empty(shape, dtype=dtype)
+        block = self._free(size)
+        array = block[:size].view(str(dtype).removeprefix("torch.")).reshape(shape)
+        self._kept.append((block, ref(array)))
+        return torch.from_numpy(array)  # it keeps the array, as all its views do
+
+    def _free(self, size: int) -> _Kept:
+        """Return a block that nobody uses; what is free but too small is given up."""
+        for _ in range(KEPT):
+            try:
+                block, array = self._kept.popleft()  # out of reach of other threads, as long as we look at it
+            except IndexError:
+                break
+            if array() is not None:
+                self._kept.append((block, array))
+            elif len(block) >= size:
+                return block
+        return torch.empty(size, dtype=torch.uint8).numpy()  # aligned
+
+
+_make: Make = _Reused().empty
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

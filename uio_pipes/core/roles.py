@@ -159,12 +159,13 @@ def _textless(stages: Sequence[Stage]) -> Stage | None:
 class StageLink:
     """The link of a :class:`Op` stage at its place in a graph."""
 
-    __slots__ = ("name", "names", "of", "reads", "salt", "stage", "writes")
+    __slots__ = ("name", "names", "of", "reads", "salt", "stage", "takes_pcm", "writes")
 
     def __init__(self, stage: Op, site: Site) -> None:
         self.stage, self.of = stage, stage.of
         self.name = site.name
         self.salt = site.salt
+        self.takes_pcm = Trait.TAKES_PCM in stage.traits
         self.reads, self.writes = stage.reads, stage.writes
         self.names: StreamNames = {}
         if self.of:

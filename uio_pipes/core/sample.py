@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -46,27 +46,46 @@ class Origin(NamedTuple):
     source: str = ""
 
 
+class HasPlace(Protocol):
+    """Something that has a place in a list, which is only looked up for messages."""
+
+    @property
+    def place(self) -> str: ...
+
+
 class Sample(MutableMapping[str, Any]):
     """One utterance. ``sample[name]`` computes the field if a deferred stage writes it.
 
     Attributes:
         fields: values as they are now, nothing computed.
-        origin: where it came from; url: the shard or list line, for messages.
+        origin: where it came from.
+        as_stored: whether 16-bit PCM is to be decoded to the samples as they are stored.
     """
 
-    __slots__ = ("_plan", "_planned", "_run_key", "_seed", "_streams", "chain", "done", "fields", "origin", "url")
+    __slots__ = (
+        "_place", "_plan", "_planned", "_run_key", "_seed", "_streams", "as_stored", "chain", "done", "fields",
+        "origin",
+    )  # fmt: skip
 
-    def __init__(self, fields: dict[str, Any], origin: Origin, run_key: bytes, chain: Chain, url: str = "") -> None:
+    def __init__(
+        self, fields: dict[str, Any], origin: Origin, run_key: bytes, chain: Chain, url: str | HasPlace = ""
+    ) -> None:
         self.fields = fields
         self.origin = origin
-        self.url = url
+        self._place = url
         self.chain = chain
         self.done = 0
+        self.as_stored = False
         self._run_key = run_key
         self._seed: int | None = None
         self._plan: Plan | None = None
         self._planned = -1  # links whose length rule is in _plan; -1: to be measured
         self._streams: dict[str, tuple[int, list[Plan | None]]] | None = None  # links and plans of streams, by name
+
+    @property
+    def url(self) -> str:
+        """The shard or the list's line, for messages."""
+        return self._place if isinstance(self._place, str) else self._place.place
 
     @property
     def key(self) -> str:
@@ -283,11 +302,11 @@ class Sample(MutableMapping[str, Any]):
 
     def bare(self) -> Sample:
         """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""
-        return Sample(self.fields, self.origin, self._run_key, NOTHING, self.url)
+        return Sample(self.fields, self.origin, self._run_key, NOTHING, self._place)
 
     def replaced(self, fields: Mapping[str, Any]) -> Sample:
         """Return a sample of ``fields`` with the same origin and nothing deferred."""
-        return Sample(dict(fields), self.origin, self._run_key, Chain(), self.url)
+        return Sample(dict(fields), self.origin, self._run_key, Chain(), self._place)
 
     def copy(self) -> Sample:
         """Return a copy: fields computed in one of them are not in the other."""
@@ -300,7 +319,7 @@ class Sample(MutableMapping[str, Any]):
         return self._like(self.origin._replace(sub=(*self.origin.sub, sub)))
 
     def _like(self, origin: Origin) -> Sample:
-        like = Sample(dict(self.fields), origin, self._run_key, self.chain, self.url)
+        like = Sample(dict(self.fields), origin, self._run_key, self.chain, self._place)
         like.done = self.done
         return like
 
@@ -319,7 +338,7 @@ class View(Sample):
     def __init__(self, whole: Sample, of: str, names: StreamNames, at: tuple[int, int] | None = None) -> None:
         self._whole, self._of, self._names, self._at = whole, of, names, at
         origin = whole.origin if at is None else whole.origin._replace(sub=(*whole.origin.sub, at[0]))
-        super().__init__(self._fields(), origin, whole._run_key, NOTHING, whole.url)
+        super().__init__(self._fields(), origin, whole._run_key, NOTHING, whole._place)
 
     def _fields(self) -> dict[str, Any]:
         fields, names = self._whole.fields, self._names

@@ -12,6 +12,7 @@ from functools import cache
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from uio_pipes.base.checks import require
@@ -51,6 +52,7 @@ def _tables() -> list[torch.Tensor]:
     return [torch.cat((drawn, -drawn, drawn)) for drawn in normals]
 
 
+Waveform = torch.Tensor | npt.NDArray[np.int16]
 Noise = Sequence[torch.Tensor]  # (S,) each; their sum is added to a waveform
 
 PREEMPHASIS = 0.97
@@ -121,20 +123,21 @@ class Fbank:
         frames = self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type
         return *frames, self.low_freq, self.high_freq
 
-    def __call__(self, waveform: torch.Tensor, sample_rate: int, noise: Noise = ()) -> torch.Tensor:
-        """Compute features: (S,) or (1, S) float32 in [-1, 1] → (T, F) float32; T = ``num_frames(S, …)`` may be 0.
+    def __call__(self, waveform: Waveform, sample_rate: int, noise: Noise = ()) -> torch.Tensor:
+        """Compute features: (S,) or (1, S) float32 in [-1, 1], or int16 → (T, F) float32; T = ``num_frames(S, …)`` may
+        be 0.
 
         ``noise``: tensors (S,) whose sum is standard normal. Raises: PipelineError if there is dither but no noise, if
         there are several channels, or if the frame does not suit the sample rate.
         """
-        if waveform.numel() != waveform.shape[-1]:
+        if math.prod(waveform.shape) != waveform.shape[-1]:
             raise PipelineError(
                 f"{self.name}: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
             )
         if self.dither and not noise:
             raise PipelineError(f"{self.name}: dither {self.dither} needs noise; pass some, or set dither to 0")
         added = tuple(part.numpy() for part in noise) if self.dither else ()
-        samples = waveform.reshape(-1).contiguous().numpy()
+        samples = np.ascontiguousarray(waveform.reshape(-1))
         return torch.from_numpy(self.frames(sample_rate)(samples, added, self.dither / SCALE))
 
     def frames(self, sample_rate: int) -> FilterBank:

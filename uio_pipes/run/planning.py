@@ -6,10 +6,12 @@ the same planned lengths as in training, so that the batches are the same. Stage
 
 from __future__ import annotations
 
+import gc
 import sys
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
@@ -166,27 +168,41 @@ def plan_lanes(
         plan = LanePlan(index, names_of(told))
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
-        for item in islice(items_of(node, lane.settings), most):
-            lengths = _lengths(item, lane.ledger, plan, pads, size)
-            plan.add_sources(item)
-            plan.counts.append(len(lengths))
-            plan.sizes[0].add(first_ones := [one[0] for one in lengths], batching.padded(first_ones, item))
-            for number, sizes in enumerate(plan.sizes[1:], 1):
-                sizes.add([one[number] for one in lengths])
+        with _seldom_collected():
+            for item in islice(items_of(node, lane.settings), most):
+                lengths = _lengths(item, lane.ledger, plan, pads, size)
+                plan.add_sources(item)
+                plan.counts.append(len(lengths))
+                plan.sizes[0].add(first_ones := [one[0] for one in lengths], batching.padded(first_ones, item))
+                for number, sizes in enumerate(plan.sizes[1:], 1):
+                    sizes.add([one[number] for one in lengths])
         plan.take(lane.ledger)
         plan.measure_mixing()
         plan.boundaries = _boundaries(node)
         yield plan
 
 
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Let Python look for cycles seldom: plans are made of many small objects without any, and for each few thousand
+    of them it would look through all that the process holds."""
+    usual = gc.get_threshold()
+    gc.set_threshold(usual[0] and max(usual[0], 50_000), *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
 def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = None) -> LanePlan:
     """Return the lengths of all utterances (or of ``most``) that come out of a graph without batches."""
     lane = _lane(0, 1, 0, 0, 0, {})
     plan, size = LanePlan(0, names_of(by)), None if by is None else measure_of(by)
-    for item in islice(items_of(_by_plan(graph, strict=False).build(lane)), most):
-        for lengths in _lengths(item, lane.ledger, plan, "", size):
-            for sizes, length in zip(plan.sizes, lengths, strict=True):
-                sizes.lengths.append(length)
+    with _seldom_collected():
+        for item in islice(items_of(_by_plan(graph, strict=False).build(lane)), most):
+            for lengths in _lengths(item, lane.ledger, plan, "", size):
+                for sizes, length in zip(plan.sizes, lengths, strict=True):
+                    sizes.lengths.append(length)
     plan.take(lane.ledger)
     return plan
 
@@ -269,7 +285,8 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
             ledger.fail(error, "realize")
         else:
             rate = 0 if plan is None else _rate(plan, sample)
-            lane.rates.update([rate] if rate or _timed(plan) else [])
+            if rate or _timed(plan):
+                lane.rates[rate] += 1
             planned.append((length, frames, rate, sample))
     kept, odd = odd_rates([rate for _, _, rate, _ in planned]) if pads else (0, frozenset())
     for i in sorted(odd):

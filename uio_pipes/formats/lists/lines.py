@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from mmap import ACCESS_READ, mmap
 from typing import BinaryIO, ClassVar, overload
 
 import numpy as np
@@ -23,14 +24,16 @@ CHUNK = 1 << 22  # bytes read at a time
 class Content:
     """The content of the file ``name``: ``data`` in memory, or a ``file`` that holds it. ``what``: the word for it."""
 
-    def __init__(self, name: str, what: str, data: bytes, file: BinaryIO | None = None) -> None:
-        self.name, self._what, self._data, self._file = name, what, data, file
+    def __init__(self, name: str, what: str, data: bytes | mmap, file: BinaryIO | None = None) -> None:
+        self.name, self._what, self._file = name, what, file
+        self.held = None if file is not None else data  # it can be had without a call of the system
         self._stat = self._status()
 
     def read(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes, fewer only at its end. Raises: ListError if the file changed since it was opened."""
-        if self._file is None:
-            return self._data[offset : offset + size]
+        if self.held is not None:
+            return self.held[offset : offset + size]
+        assert self._file is not None
         if self._status() != self._stat:
             rule = f"{self._what} {redact(self.name)} was written to while in use"
             raise ListError(f"{rule}: put a changed file beside the old one")
@@ -52,23 +55,25 @@ def opened(name: str, what: str, in_memory: int, access: Access | None = None) -
             return Content(name, what, b"", file)
         with file:
             pieces = Decompressed(file.read, form, name) if form else iter(lambda: file.read(CHUNK), b"")
-            return Content(name, what, *kept(pieces, in_memory))
+            return Content(name, what, kept(pieces, in_memory))
     except (DataError, OSError) as error:
         message = error.message if isinstance(error, DataError) else error.strerror
         raise ListError(f"cannot read {what} {name}: {message}") from error
 
 
-def kept(pieces: Iterator[bytes], in_memory: int) -> tuple[bytes, BinaryIO | None]:
-    """Return all ``pieces`` in memory, or if they are more bytes than that, in a temporary file without a name."""
+def kept(pieces: Iterator[bytes], in_memory: int) -> bytes | mmap:
+    """Return all ``pieces`` in memory, or if they are more bytes than that, as a temporary file without a name: it is
+    mapped, since nobody can shorten it."""
     held = bytearray()
     for piece in pieces:
         held += piece
         if len(held) > in_memory:
-            copy = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (as long as it is in use)
-            copy.write(held)
-            copy.writelines(pieces)
-            return b"", copy
-    return bytes(held), None
+            with tempfile.TemporaryFile() as copy:
+                copy.write(held)
+                copy.writelines(pieces)
+                copy.flush()
+                return mmap(copy.fileno(), 0, access=ACCESS_READ)
+    return bytes(held)
 
 
 Version = tuple[str, int, int, int]
@@ -134,7 +139,7 @@ class Lines(Sequence[str]):
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(self._count))]
         if self._plain and 0 <= number < self._count:
-            return _decoded(_pieces(self, number // STEP)[number % STEP])
+            return _decoded(self._piece(number))
         return self._at(number)[1]
 
     def line(self, number: int) -> int:
@@ -155,6 +160,16 @@ class Lines(Sequence[str]):
         items = iter(self)
         while some := [item for item, _ in zip(items, range(1 << 16), strict=False)]:
             yield "\n".join(some)
+
+    def _piece(self, number: int) -> bytes:
+        """Return a line of a list that is ``_plain``, looked for from the first of sixteen on."""
+        block, within = divmod(number, STEP)
+        held = self._content.held
+        text, at = (_bytes_of(self, block), 0) if held is None else (held, int(self._offsets[block]))
+        for _ in range(within):
+            at = text.find(b"\n", at) + 1
+        end = text.find(b"\n", at)
+        return text[at : end if end >= 0 else len(text)]
 
     def _at(self, number: int) -> tuple[int, str]:
         if not 0 <= number < self._count:
@@ -260,8 +275,8 @@ def _known(cls: type[Lines], name: str, version: Version) -> Lines:
 
 
 @lru_cache(maxsize=128)
-def _pieces(lines: Lines, block: int) -> list[bytes]:
-    return lines.raw(block).split(b"\n")
+def _bytes_of(lines: Lines, block: int) -> bytes:
+    return lines.raw(block)
 
 
 @lru_cache(maxsize=128)

@@ -230,8 +230,10 @@ class ItemTable(Parts):
 
 def found_by(line: str, listed: str) -> str:
     """Return the line of the list ``listed`` with the path where its file is: see :func:`beside`. Others stay."""
+    if line[0] == "{":
+        return line
     folder, _, pairs = line.rpartition(" ")
-    if folder and line[0] != "{" and not {".", "/"} & set(pairs):  # of a TouchDataset: FOLDER audio+metainfo
+    if folder and not {".", "/"} & set(pairs):  # of a TouchDataset: FOLDER audio+metainfo
         return f"{beside(folder, listed)} {pairs}"
     return beside(line, listed)
 

@@ -244,10 +244,10 @@ def _parquet(file: TableFile, what: Spooling, access: Access) -> Iterator[Row]:
 
 def _text(file: TableFile, what: Spooling, access: Access) -> Iterator[Row | DataError]:
     assert what.text is not None
-    data, copy = kept(iter(lambda: file.content.read(CHUNK), b""), IN_MEMORY)
-    if copy is None and not data.strip():
+    data = kept(iter(lambda: file.content.read(CHUNK), b""), IN_MEMORY)
+    if isinstance(data, bytes) and not data.strip():
         return
-    for row in TextRows([Content(file.name, WHAT, data, copy)], what.text).scan():
+    for row in TextRows([Content(file.name, WHAT, data)], what.text).scan():
         if isinstance(row, DataError):
             yield row
         else:

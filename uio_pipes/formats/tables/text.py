@@ -237,7 +237,7 @@ class _Part:
             return
         decoder = codecs.getincrementaldecoder(encoding)("replace" if encoding[:6] in ("utf-16", "utf-32") else _KEPT)
         pieces = (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in self._pieces())
-        self._content = Content(self.name, WHAT, *kept(pieces, IN_MEMORY))
+        self._content = Content(self.name, WHAT, kept(pieces, IN_MEMORY))
 
     def _pieces(self) -> Iterator[bytes]:
         at = 0

@@ -98,7 +98,7 @@ def is_whole(samples: int, total: int, rate: int) -> bool:
 def window_of(manifest: Mapping[str, Any], start: float, duration: float | None) -> Window | None:
     """Return the part of a recording that a cut has; None if that is all of it."""
     rate, samples = manifest["sampling_rate"], manifest["num_samples"]
-    first = samples_in(start, rate)
+    first = samples_in(start, rate) if start else 0
     count = samples - first if duration is None else samples_in(duration, rate)
     if first == 0 and is_whole(count, samples, rate):
         return None

@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.audio.containers import LONGEST, check_channel, decoding_at_most
+from uio_pipes.audio.containers import LONGEST, check_channel, decoding
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.audio.recording import as_waveform, decoded
+from uio_pipes.audio.recording import Recording, as_waveform, decoded
 from uio_pipes.audio.video import ReadBytes, decode_video
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, added
+from uio_pipes.core.stage import Stage, Trait, added
 from uio_pipes.formats.naming import named_otherwise
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import Ref
@@ -51,6 +51,7 @@ class DecodeAudio(OfStream):
     note: ClassVar[str] = "when the batch is made (mp3, m4a, aac, wma: when its length is needed)"
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "start", "end"])
     writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
     channel: int | None = 0
     longest: float | None = added(LONGEST)
@@ -79,7 +80,7 @@ class DecodeAudio(OfStream):
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, self.channel)
             return
-        with decoding_at_most(self.longest):
+        with decoding(self.longest, sample.as_stored and not isinstance(wav, Recording)):
             waveform, rate = decoded(wav, self.channel, fields.get("start"), fields.get("end"))
         _check_rate(wav, fields.get("sample_rate"), rate)
         fields["wav"], fields["sample_rate"] = waveform, rate

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from uio_pipes.audio.containers import Pcm16
 from uio_pipes.base.checks import check_names, is_whole, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import audio_names, recordings
@@ -20,6 +21,7 @@ from uio_pipes.core.stage import Node, Trait, added
 from uio_pipes.stages.batches.rows import (
     LAYOUTS,
     PADDED,
+    AudioRow,
     Outputs,
     PaddedRows,
     check_kept,
@@ -135,6 +137,8 @@ class _PadNode(Node):
         batch = _Batch(len(samples), self.stage, list(dict.fromkeys(of for chain in chains for of in chain.named)))
         # Copies, because a node of the user's may give the same samples again.
         copies = [sample.copy() for sample in samples]
+        for sample in copies:
+            sample.as_stored = collate is None and sample.chain.takes_pcm
         places = {id(sample): place for place, sample in enumerate(copies)} if self.stage.order == KEPT else {}
         copies.sort(key=_planned, reverse=True)
         if ORIGIN in self.stage.keep:
@@ -293,7 +297,7 @@ class _Batch:
         made = together(name, rows, self.stage.layout, self.outputs.paddings(name, IGNORE))
         return made | {f"{of}_counts": torch.tensor([len(one) for one in found], dtype=torch.int32)}
 
-    def _put(self, column: _Column, fields: dict[str, Any], row: torch.Tensor | None) -> None:
+    def _put(self, column: _Column, fields: dict[str, Any], row: AudioRow | None) -> None:
         """Add the utterance's ``row``. Raises: PipelineError unless it is like that of the first utterance."""
         rows, name = column.rows, column.field
         if self.fields and (row is None) == bool(rows.lengths):
@@ -351,11 +355,11 @@ def _labels(fields: dict[str, Any], name: str) -> torch.Tensor | None:
         raise PipelineError(f"pad: the {name} of {fields['key']} is not a list of integers: {error}") from error
 
 
-def _mono(fields: dict[str, Any], audio: Any, of: str) -> torch.Tensor:
+def _mono(fields: dict[str, Any], audio: Any, of: str) -> AudioRow:
     if not isinstance(audio, (torch.Tensor, np.ndarray)):
         stage = f".decode_audio({f'of={of!r}' if of else ''})"
         raise PipelineError(f"pad: the audio of {fields['key']} is not decoded; put {stage} before batching")
-    wav = torch.as_tensor(audio)
+    wav = audio if isinstance(audio, Pcm16) else torch.as_tensor(audio)
     if wav.ndim == 2 and wav.shape[0] != 1:
         raise PipelineError(
             f"pad: {fields['key']} has {wav.shape[0]} channels; choose one with .decode_audio(channel=…)"

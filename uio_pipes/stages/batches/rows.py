@@ -18,6 +18,7 @@ from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
+from uio_pipes.dsp.frames import put_pcm
 
 MIXED = "mixed_rates"
 
@@ -66,6 +67,7 @@ def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int
     return frozenset(found)
 
 
+AudioRow = torch.Tensor | npt.NDArray[np.int16]
 PADDED = "padded"
 LAYOUTS = (PADDED, "ragged", "nested")
 
@@ -83,12 +85,15 @@ class PaddedRows:
         """The dimensions of a row except for the first."""
         return tuple(self.out.shape[2:])
 
-    def add(self, row: torch.Tensor) -> None:
+    def add(self, row: AudioRow) -> None:
         at, length = len(self.lengths), row.shape[0]
         if not at or length > self.out.shape[1]:
             self._widen((self.most, length, *row.shape[1:]))
         place = self.out.numpy()[at]  # NumPy copies past the cache, in two thirds of torch's time
-        place[:length], place[length:] = row.to(self.dtype).numpy(force=True), self.padding
+        if isinstance(row, torch.Tensor):
+            place[:length], place[length:] = row.to(self.dtype).numpy(force=True), self.padding
+        else:
+            put_pcm(row, place, self.padding)
         self.lengths.append(length)
 
     def _widen(self, shape: tuple[int, ...]) -> None:

@@ -12,6 +12,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Trait
 from uio_pipes.dsp.fbank import Fbank, noise, num_frames
 from uio_pipes.dsp.spectra import SAMPLE_RATE, LogMel, Mfcc
 
@@ -38,6 +39,7 @@ class FbankFeatures(OfStream):
     name: ClassVar[str] = "fbank"
     reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
     writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
     num_mel_bins: int = 23
     frame_length: float = 25.0

@@ -144,7 +144,7 @@ class _LoadingNode(Node):
                 self.lane.ledger.fail(fields, self.stage.name)
             else:
                 self.lane.ledger.fine(self.stage.name)
-                return self.loaded.sample(fields, item.origin, item.place)
+                return self.loaded.sample(fields, item.origin, item if isinstance(item, Record) else item.place)
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         self.upcoming.clear()
