@@ -10,7 +10,7 @@ from command import uio as run_uio
 from contract import carried, digest
 from corpus import Corpus, shards
 from helpers_bad import ones
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from journeys import training
 from test_skip import WORLDS, ranks, without
@@ -71,13 +71,13 @@ def test_they_are_left_out_of_their_batches_and_nothing_else_changes(
 
 
 Legs = st.lists(
-    st.tuples(st.integers(1, LANES), st.integers(0, 9), st.frozensets(st.sampled_from(KEYS), max_size=30)),
+    st.tuples(st.integers(1, LANES), st.integers(0, 4), st.frozensets(st.sampled_from(KEYS), max_size=30)),
     min_size=1,
     max_size=4,
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None, phases=[Phase.generate])
 @given(legs=Legs)
 def test_stopped_anywhere_and_on_other_ranks_the_stream_is_the_same(legs: Any) -> None:
     """Each leg runs so many steps on so many ranks, then leaves out more. All is known afterwards, too."""
@@ -86,6 +86,8 @@ def test_stopped_anywhere_and_on_other_ranks_the_stream_is_the_same(legs: Any) -
     state: dict[str, str] | None = None
     made: dict[tuple[int, int], list[str]] = {}  # by step and rank
     for world, count, more in [*legs, (1, 10**6, frozenset())]:
+        if stood == [len(batches) for batches in lanes]:
+            break
         states = []
         for rank in range(world):
             place: dict[str, Any] = {"rank": rank, "world_size": world, "uneven": "join"}
