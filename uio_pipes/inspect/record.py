@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger("uio_pipes")
-EVERY = 0.5  # seconds between two files
+EVERY = 0.9  # seconds between two files
 MERGED = 60  # files that become one
 RECENT = 1_024  # batches whose origin is kept until they are logged
 NO_PYARROW = 'a record is written and read by pyarrow: pip install "uio_pipes[parquet]"'
@@ -46,6 +46,7 @@ ORIGIN = {
     **{"key": "string", "source": "string", "shard": "string", "item": "int64", "offset": "int64", "part": "string"},
     **{"frames": "int32", "tokens": "int32", "sample_rate": "int32", "speaker": "string"},
 }
+REPEATED = ["source", "shard", "speaker"]  # texts that many rows share
 COLUMNS = PLACE | ORIGIN  # that every record has; the numbers come after them
 
 
@@ -74,7 +75,7 @@ class Recorder:
     """Record numbers of each utterance that was trained on: losses, error rates, whatever tells good data from bad.
 
     ``record.log(batch, step=step, loss=losses)`` in the training step takes microseconds: a thread writes Parquet
-    files, twice a second, so that a process that is killed loses the last second. ``uio worst FOLDER`` looks through
+    files, one a second, so that a process that is killed loses the last second. ``uio worst FOLDER`` looks through
     them, and pandas, polars and DuckDB read the folder as it is. Every rank makes a recorder of the same folder; one
     for training and one for validation are in folders of their own. What cannot be written does not disturb the
     training.
@@ -258,7 +259,7 @@ class RecordWriter:
         import pyarrow.parquet as pq
 
         part = self.folder / f".{self._name}.part"
-        pq.write_table(table, part, compression="zstd")
+        pq.write_table(table, part, compression="zstd", use_dictionary=REPEATED)
         part.replace(self._path(seconds))
         self._files.append(seconds)
 
@@ -270,39 +271,36 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
     """Return the rows of batches as a table of pyarrow."""
     import pyarrow as pa
 
-    rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    places: dict[str, list[Any]] = {name: [] for name in PLACE}
+    origins: list[RowOrigin] = []
     numbers: dict[str, list[Any]] = {}
-    done = 0
     for keys, step, made, given, ready in logged:
         if ready is not None:
             ready.synchronize()
-        count = len(keys)
-        place = (None,) * 5 if made is None else made[1:5]
-        values = (made.step if step is None and made is not None else step, place[0], rank, *place[1:4])
-        for name, value in zip(PLACE, values, strict=True):
-            rows[name] += [value] * count
-        known = {} if made is None else {one.key: one for one in made.origins}
-        for key in keys:
-            for name, value in zip(ORIGIN, _columns(known.get(key) or RowOrigin(key)), strict=True):
-                rows[name].append(value)
+        count, done = len(keys), len(origins)
+        known: dict[str, RowOrigin] = {}
+        place: tuple[int | None, ...] = (step, None, rank, None, None, None)
+        if made is not None:
+            known = {one.key: one for one in made.origins}
+            place = (made.step if step is None else step, made.epoch, rank, made.lane, made.pass_, made.k)
+        origins += [known.get(key) or RowOrigin(key) for key in keys]
+        for column, value in zip(places.values(), place, strict=True):
+            column += [value] * count
         for name, tensor in given.items():
             column = numbers.setdefault(name, [])
-            column += [None] * (done - len(column))
-            column += tensor.tolist() * (count // tensor.numel())
-        done += count
-    kinds = {name: getattr(pa, kind)() for name, kind in COLUMNS.items()}
-    columns = {name: pa.array(values, kinds[name]) for name, values in rows.items()}
+            column += [None] * (done - len(column)) + tensor.tolist() * (count // tensor.numel())
+    columns = places | dict(zip(ORIGIN, map(list, zip(*origins, strict=True)), strict=True))
+    columns["shard"] = list(map(_shard, columns["shard"]))
+    columns["part"] = ["/".join(map(str, sub)) for sub in columns["part"]]
+    made_of = {name: pa.array(columns[name], getattr(pa, kind)()) for name, kind in COLUMNS.items()}
     for name, values in numbers.items():
-        columns[name] = pa.array(values + [None] * (done - len(values)), pa.float32())
-    return pa.table(columns)
+        made_of[name] = pa.array(values + [None] * (len(origins) - len(values)), pa.float32())
+    return pa.table(made_of)
 
 
-def _columns(of: RowOrigin) -> tuple[Any, ...]:
-    part = "/".join(map(str, of.sub))
-    return (of.key, of.source, _shard(of.url), of.item, of.offset, part, *of[6:])
-
-
-_shard = lru_cache(1 << 12)(home)
+@lru_cache(1 << 12)
+def _shard(url: str | None) -> str | None:
+    return None if url is None else home(url)
 
 
 def files_of_record(folder: Path) -> list[Path]:
