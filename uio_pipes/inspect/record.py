@@ -185,7 +185,9 @@ class RecordWriter:
 
     def __init__(self, folder: Path, rank: int) -> None:
         try:
-            import pyarrow.parquet  # noqa: F401 in the main thread, once
+            import pyarrow.parquet
+
+            pyarrow.array([0])  # imports pandas if it is there, which takes seconds
         except ImportError as error:
             raise PipelineError(f"Recorder: {NO_PYARROW}") from error
         self.folder, self.rank, self.failed = folder, rank, False
@@ -278,12 +280,13 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
         if ready is not None:
             ready.synchronize()
         count, done = len(keys), len(origins)
-        known: dict[str, RowOrigin] = {}
+        known: dict[str, list[RowOrigin]] = {}  # of a key from several sources there are several
         place: tuple[int | None, ...] = (step, None, rank, None, None, None)
         if made is not None:
-            known = {one.key: one for one in made.origins}
+            for one in made.origins:
+                known.setdefault(one.key, []).append(one)
             place = (made.step if step is None else step, made.epoch, rank, made.lane, made.pass_, made.k)
-        origins += [known.get(key) or RowOrigin(key) for key in keys]
+        origins += [known[key].pop(0) if known.get(key) else RowOrigin(key) for key in keys]
         for column, value in zip(places.values(), place, strict=True):
             column += [value] * count
         for name, tensor in given.items():
@@ -347,7 +350,7 @@ def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = 
         raise ListError(f"the record in {os.fspath(folder)} is damaged ({error}): take that file out") from error
     table = pa.concat_tables(tables, promote_options="default")
     table = table.append_column("row", pa.array(range(len(table)), pa.int64()))
-    same = ["epoch", "lane", "pass", "k", "step", "key", "part"]
+    same = ["epoch", "lane", "pass", "k", "step", "source", "key", "part"]
     last = table.select([*same, "row"]).group_by(same).aggregate([("row", "max")])["row_max"]
     table = table.take(last.combine_chunks().sort()).drop_columns("row")
     return table if columns is None else table.select(list(columns))
