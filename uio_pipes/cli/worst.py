@@ -60,9 +60,7 @@ def worst(
         return
     print_tables(reports.tables(found))
     if exclude is not None:
-        say(
-            f'{exclude}: leave them out by loader.exclude("{exclude}") in this run, by .exclude("{exclude}") in the next'
-        )
+        say(f'{exclude}: leave them out by loader.exclude("{exclude}") in this run, by .exclude(…) in the next one')
 
 
 def _measure(text: str) -> str:

@@ -21,7 +21,7 @@ from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
 
 BINS = 80  # of the features
-NOT_THERE = "not found there any more"
+NOT_THERE = "not found in its shard any more"
 
 
 def page_table(worst: WorstUtterances, open_: Callable[[str], Pipeline]) -> PageTable:
@@ -31,7 +31,7 @@ def page_table(worst: WorstUtterances, open_: Callable[[str], Pipeline]) -> Page
         by_shard.setdefault(one.shard, []).append(one)
     seen: dict[tuple[str, str], Sequence[object]] = {}
     for shard, wanted in by_shard.items():
-        cells = _cells(shard, {one.key for one in wanted}, open_)
+        cells = _cells(shard, {one.key for one in wanted}, open_) if shard else {}
         seen |= {(shard, one.key): cells.get(one.key, (NOT_THERE, "", "")) for one in wanted}
     rows = [
         (one.key, f"{one.mean:.2f}", f"{one.last:.2f}", f"{one.behind:.2f}", *seen[one.shard, one.key], one.shard)
