@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -222,11 +222,25 @@ def tables(worst: WorstUtterances) -> list[PageTable]:
     return [shown, *worst.groups]
 
 
-def losses_of(folder: str | os.PathLike[str], epoch: int, lane: int, k: int) -> dict[str, dict[str, float]]:
-    """Return the recorded numbers of a batch, by key. Raises: ListError."""
+Numbers = dict[str, float | None]  # of an utterance, by name
+
+
+def recorded(folder: str | os.PathLike[str], epoch: int) -> dict[tuple[int, int], dict[str, Numbers]]:
+    """Return the numbers of the batches of an epoch, by lane and k and then by key. Raises: ListError."""
     import pyarrow.compute as pc
 
     table = read_record(folder)
-    same = pc.and_(pc.equal(table["epoch"], epoch), pc.and_(pc.equal(table["lane"], lane), pc.equal(table["k"], k)))
-    rows = table.filter(same).to_pylist()
-    return {row["key"]: {name: value for name, value in row.items() if name not in COLUMNS} for row in rows}
+    found: dict[tuple[int, int], dict[str, Numbers]] = {}
+    for row in table.filter(pc.equal(table["epoch"], epoch)).to_pylist():
+        of_batch = found.setdefault((row["lane"], row["k"]), {})
+        of_batch[row["key"]] = {name: value for name, value in row.items() if name not in COLUMNS}
+    return found
+
+
+def told(numbers: Iterable[Numbers]) -> str:
+    """Return the means of numbers as a text; "" without any."""
+    found: dict[str, list[float]] = {}
+    for one in numbers:
+        for name, value in one.items():
+            found.setdefault(name, []).extend([] if value is None else [value])
+    return ", ".join(f"{name} {sum(values) / len(values):.3f}" for name, values in found.items() if values)
