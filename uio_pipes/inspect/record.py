@@ -175,7 +175,7 @@ def _taken(name: str, value: Any, count: int, ready: Any) -> tuple[torch.Tensor,
         return tensor.to("cpu", torch.float32, copy=True), ready
     own = torch.empty(tensor.shape, dtype=torch.float32, pin_memory=True)
     own.copy_(tensor.to(torch.float32), non_blocking=True)
-    ready = ready or torch.cuda.Event()
+    ready = ready or torch.cuda.Event()  # type: ignore[no-untyped-call]
     ready.record()
     return own, ready
 

@@ -78,8 +78,8 @@ class Replay:
             raise StateError(
                 f"a mix, or what is left out, changed {when}: name a state that was saved in epoch {wanted} after it"
             )
-        known_by_then = {"mixes": Mixes.of(graph, metas[after].mixes), "excluded": Exclusions.of(metas[after])}
-        loader._follow(replace(loader._options, **known_by_then))
+        mixes, excluded = Mixes.of(graph, metas[after].mixes), Exclusions.of(metas[after])
+        loader._follow(replace(loader._options, mixes=mixes, excluded=excluded))
 
     def batch(self) -> Any:
         """Return the batch. Raises: PipelineError as ``batch_at``."""
