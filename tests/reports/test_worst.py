@@ -97,7 +97,7 @@ def test_the_page_has_what_was_said(recorded: tuple[Corpus, Path], tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--by", "loss"], "give one of mean, last, behind"),
+        (["--by", "loss"], "give one of last, mean, behind"),
         (["--number", "wer"], "has no number 'wer'; it has loss, norm"),
         (["--top", "many"], "as 20 or 4%, not 'many'"),
         (["--exclude", "bad.txt"], ".jsonl"),

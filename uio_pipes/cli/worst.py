@@ -13,15 +13,15 @@ from uio_pipes.cli.options import Json
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-MEASURES = ("mean", "last", "behind")
+MEASURES = ("last", "mean", "behind")
 
 
 def worst(
     record: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that uio.Recorder writes to.")],
     by: Annotated[
         str,
-        typer.Option(help="mean: of all times; last: the newest; behind: how much less it fell than was usual."),
-    ] = "mean",
+        typer.Option(help="last: the newest; mean: of all times; behind: how much less it fell than was usual."),
+    ] = "last",
     number: Annotated[
         str | None, typer.Option(help="The recorded number to go by; loss, or the first one, if not given.")
     ] = None,

@@ -16,14 +16,14 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.inspect.record import COLUMNS, read_record
 from uio_pipes.reports.page import Chart, PageTable
 
-Measures = Literal["mean", "last", "behind"]
+Measures = Literal["last", "mean", "behind"]
 WINDOW = 200  # rows, at least, whose median is what is usual at a time of the run
 WINDOWS = 100  # most of them
 GROUPS = ("source", "shard", "speaker", "length", "sample rate", "tokens a frame")
 PARTS = 5  # of the range of lengths, equally many utterances in each
 NAMED = 12  # groups of a table
 POINTS = 12  # most of a curve
-Floats = npt.NDArray[np.float64]
+LossArray = npt.NDArray[np.float64]
 
 
 class HurtUtterance(NamedTuple):
@@ -59,13 +59,14 @@ class WorstUtterances:
 
 
 def find_worst(
-    folder: str | os.PathLike[str], by: Measures = "mean", number: str | None = None, most: str = "20"
+    folder: str | os.PathLike[str], by: Measures = "last", number: str | None = None, most: str = "20"
 ) -> WorstUtterances:
     """Find the worst utterances of a record.
 
     Args:
         folder: that of the recorders.
-        by: the measure: their mean loss, the last one, or how far they are behind the others.
+        by: the measure: the last loss, the mean, or how far they are behind the others. Early in a training all losses
+            are high, which blurs the mean. Default: "last".
         number: the recorded number to go by. Default: None, "loss" if there is one, else the first.
         most: how many to return, or a share, as in "4%".
 
@@ -104,7 +105,7 @@ def find_worst(
     return WorstUtterances(number, len(loss), count, float(loss[np.isfinite(loss)].mean()), found, groups, charts)
 
 
-def _usual(loss: Floats) -> Floats:
+def _usual(loss: LossArray) -> LossArray:
     """Return, for each of the losses in their order, what was usual when it came."""
     parts = np.array_split(loss, max(1, min(WINDOWS, len(loss) // WINDOW)))
     return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
@@ -122,7 +123,7 @@ def _numbered(table: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
     return codes, first
 
 
-def _mean(values: Floats, of: npt.NDArray[np.int64], count: int) -> Floats:
+def _mean(values: LossArray, of: npt.NDArray[np.int64], count: int) -> LossArray:
     return np.asarray(np.bincount(of, values, count) / np.maximum(np.bincount(of, minlength=count), 1))
 
 
@@ -143,7 +144,7 @@ def _count(most: str, of: int) -> int:
     return max(1, count)
 
 
-def _groups(utterances: Any, mean: Floats, number: str) -> list[PageTable]:
+def _groups(utterances: Any, mean: LossArray, number: str) -> list[PageTable]:
     """Return a table of each property by which there are several groups: the worst ones first."""
     columns: dict[str, Sequence[Any]] = {name: utterances[name].to_pylist() for name in GROUPS[:3]}
     frames, tokens = (utterances[name].to_numpy().astype(np.float64) for name in ("frames", "tokens"))
@@ -163,7 +164,7 @@ def _groups(utterances: Any, mean: Floats, number: str) -> list[PageTable]:
     return found
 
 
-def _ranges(values: Floats, unit: str, digits: int) -> list[str]:
+def _ranges(values: LossArray, unit: str, digits: int) -> list[str]:
     """Return, for each of these values, the name of the range that it is in; all of them hold equally many."""
     known = values[np.isfinite(values) & (values > 0)]
     if not len(known):
@@ -178,14 +179,14 @@ def _chart(
     worst: Sequence[HurtUtterance],
     numbers: npt.NDArray[np.int64],
     of: npt.NDArray[np.int64],
-    loss: Floats,
+    loss: LossArray,
     number: str,
     times: int,
 ) -> Chart:
     """Return the losses of the worst utterances in the course of the run, beside the usual ones."""
     parts = np.array_split(np.arange(len(loss)), min(POINTS, max(2, times)))
 
-    def mean(values: Floats) -> float:
+    def mean(values: LossArray) -> float:
         return float(values.mean()) if len(values) else float("nan")
 
     series = {"all (median)": [float(np.median(loss[part])) for part in parts]}
@@ -222,22 +223,22 @@ def tables(worst: WorstUtterances) -> list[PageTable]:
     return [shown, *worst.groups]
 
 
-Numbers = dict[str, float | None]  # of an utterance, by name
+RecordedNumbers = dict[str, float | None]  # of an utterance, by name
 
 
-def recorded(folder: str | os.PathLike[str], epoch: int) -> dict[tuple[int, int], dict[str, Numbers]]:
+def recorded(folder: str | os.PathLike[str], epoch: int) -> dict[tuple[int, int], dict[str, RecordedNumbers]]:
     """Return the numbers of the batches of an epoch, by lane and k and then by key. Raises: ListError."""
     import pyarrow.compute as pc
 
     table = read_record(folder)
-    found: dict[tuple[int, int], dict[str, Numbers]] = {}
+    found: dict[tuple[int, int], dict[str, RecordedNumbers]] = {}
     for row in table.filter(pc.equal(table["epoch"], epoch)).to_pylist():
         of_batch = found.setdefault((row["lane"], row["k"]), {})
         of_batch[row["key"]] = {name: value for name, value in row.items() if name not in COLUMNS}
     return found
 
 
-def told(numbers: Iterable[Numbers]) -> str:
+def told(numbers: Iterable[RecordedNumbers]) -> str:
     """Return the means of numbers as a text; "" without any."""
     found: dict[str, list[float]] = {}
     for one in numbers:
