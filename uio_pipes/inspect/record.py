@@ -1,9 +1,8 @@
 """The record of a run: the losses of every utterance with where it came from, in Parquet files that any reader of
 tables takes as they are. A thread writes them while the trainer goes on.
 
-A Parquet file that was cut off is lost, as its index stands at its end. So each second becomes a small file of its own,
-which appears as a whole, and of many small files one larger is made. The name of a file is the rank, when its recorder
-began, and which seconds it has; one whose seconds another has, too, was to be removed when the process was killed.
+A Parquet file that was cut off is lost, as its index stands at its end. So each second the newest file is written anew
+with what has come since, in place of itself, until it is large enough and another one begins.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger("uio_pipes")
-EVERY = 0.9  # seconds between two files
-MERGED = 60  # files that become one
+EVERY = 0.9  # seconds
+LARGE = 20_000  # rows of a file after which another one begins
 RECENT = 1_024  # batches whose origin is kept until they are logged
 NO_PYARROW = 'a record is written and read by pyarrow: pip install "uio_pipes[parquet]"'
 PLACE = {"step": "int64", "epoch": "int32", "rank": "int32", "lane": "int32", "pass": "int64", "k": "int64"}
@@ -75,10 +74,9 @@ class Recorder:
     """Record numbers of each utterance that was trained on: losses, error rates, whatever tells good data from bad.
 
     ``record.log(batch, step=step, loss=losses)`` in the training step takes microseconds: a thread writes Parquet
-    files, one a second, so that a process that is killed loses the last second. ``uio worst FOLDER`` looks through
-    them, and pandas, polars and DuckDB read the folder as it is. Every rank makes a recorder of the same folder; one
-    for training and one for validation are in folders of their own. What cannot be written does not disturb the
-    training.
+    files every second, so that a process that is killed loses the last second. ``uio worst FOLDER`` looks through
+    them, and pandas, polars and DuckDB read the folder as it is. Every rank makes a recorder of the same folder; those
+    for training and for validation are in folders of their own. What cannot be written does not disturb the training.
 
     Args:
         folder: a folder on this machine or one that all hosts share; a run that goes on writes to the same one.
@@ -181,7 +179,7 @@ def _taken(name: str, value: Any, count: int, ready: Any) -> tuple[torch.Tensor,
 
 
 class RecordWriter:
-    """Writes what a rank logs: files of seconds, and of many of them one larger."""
+    """Writes what a rank logs. What cannot be written does not disturb the training."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         try:
@@ -190,17 +188,15 @@ class RecordWriter:
             pyarrow.array([0])  # imports pandas if it is there, which takes seconds
         except ImportError as error:
             raise PipelineError(f"Recorder: {NO_PYARROW}") from error
-        self.folder, self.rank, self.failed = folder, rank, False
-        self._name = f"rank-{rank:05d}-{time.time_ns() // 1_000_000:013d}"
-        self._logged: deque[Logged] = deque()
-        self._files: list[range] = []  # of seconds, in order
-        self._end, self._thread = threading.Event(), threading.Thread(target=self._run, name="uio-records", daemon=True)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise PipelineError(f"Recorder: cannot make the folder {folder}: {error.strerror}") from error
-        for stale in set(folder.glob(f"rank-{rank:05d}-*.parquet")) - set(files_of_record(folder)):
-            stale.unlink(missing_ok=True)
+        self.folder, self.rank, self.failed = folder, rank, False
+        self._name = f"rank-{rank:05d}-{time.time_ns() // 1_000_000:013d}"
+        self._logged: deque[Logged] = deque()
+        self._number, self._table = 0, None  # of the newest file
+        self._end, self._thread = threading.Event(), threading.Thread(target=self._run, name="uio-records", daemon=True)
 
     def put(self, logged: Logged) -> None:
         """Take what is to be written."""
@@ -209,64 +205,37 @@ class RecordWriter:
             self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, as one file with the last small ones."""
+        """Write what is left."""
         self._end.set()
-        if self._thread.ident is not None and self._thread.is_alive():
+        if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(EVERY):
-            self._write()
-        self._write()
-        small = [one for one in self._files if len(one) < MERGED]
-        self._try(self._merge, len(small))
+        ended = False
+        while not ended:
+            ended = self._end.wait(EVERY)
+            try:
+                self.write()
+            except Exception as error:  # whatever it is, the training goes on
+                if not self.failed:
+                    logger.warning("the record in %s has a gap (%s); the training goes on", self.folder, error)
+                self.failed = True
 
-    def _write(self) -> None:
-        logged = [self._logged.popleft() for _ in range(len(self._logged))]
-        if not logged or not self._try(self._save, logged):
-            return
-        while [len(one) for one in self._files[-MERGED:]] == [len(self._files[-1])] * MERGED:
-            if not self._try(self._merge, MERGED):
-                return
-
-    def _try(self, call: Any, given: Any) -> bool:
-        try:
-            call(given)
-        except Exception as error:  # whatever it is, the training goes on
-            if not self.failed:
-                logger.warning("the record in %s has a gap (%s); the training goes on", self.folder, error)
-            self.failed = True
-            return False
-        return True
-
-    def _save(self, logged: list[Logged]) -> None:
-        first = self._files[-1].stop if self._files else 0
-        self._put(table_of(logged, self.rank), range(first, first + 1))
-
-    def _merge(self, count: int) -> None:
-        """Make one file of the last ``count``."""
+    def write(self) -> None:
+        """Write what was logged since the last time."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if count < 2:
+        logged = [self._logged.popleft() for _ in range(len(self._logged))]
+        if not logged:
             return
-        old = self._files[-count:]
-        table = pa.concat_tables([pq.read_table(self._path(one)) for one in old], promote_options="default")
-        del self._files[-count:]
-        self._put(table, range(old[0].start, old[-1].stop))
-        for one in old:
-            self._path(one).unlink(missing_ok=True)
-
-    def _put(self, table: Any, seconds: range) -> None:
-        import pyarrow.parquet as pq
-
+        tables = [one for one in (self._table, table_of(logged, self.rank)) if one is not None]
+        self._table = pa.concat_tables(tables, promote_options="default")
         part = self.folder / f".{self._name}.part"
-        pq.write_table(table, part, compression="zstd", use_dictionary=REPEATED)
-        part.replace(self._path(seconds))
-        self._files.append(seconds)
-
-    def _path(self, seconds: range) -> Path:
-        return self.folder / f"{self._name}-{seconds.start:08d}-{seconds.stop:08d}.parquet"
+        pq.write_table(self._table, part, compression="zstd", use_dictionary=REPEATED)
+        part.replace(self.folder / f"{self._name}-{self._number:06d}.parquet")
+        if len(self._table) >= LARGE:
+            self._number, self._table = self._number + 1, None
 
 
 def table_of(logged: Iterable[Logged], rank: int) -> Any:
@@ -306,24 +275,6 @@ def _shard(url: str | None) -> str | None:
     return None if url is None else home(url)
 
 
-def files_of_record(folder: Path) -> list[Path]:
-    """Return the files of a record in their order, without those whose rows are in a larger one, too."""
-    found: dict[str, list[tuple[int, int, Path]]] = {}
-    for path in folder.glob("rank-*.parquet"):
-        name, _, seconds = path.stem.rpartition("-")
-        name, _, first = name.rpartition("-")
-        if first.isdecimal() and seconds.isdecimal():
-            found.setdefault(name, []).append((int(first), -int(seconds), path))
-    kept = []
-    for name in sorted(found, key=lambda name: name.rpartition("-")[::-1]):  # by the time when each began
-        reached = -1
-        for _, last, path in sorted(found[name]):
-            if -last > reached:
-                reached = -last
-                kept.append(path)
-    return kept
-
-
 def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:
     """Read a record as a table of pyarrow, in the order in which it was written, ranks one after the other.
 
@@ -342,7 +293,9 @@ def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = 
         import pyarrow.parquet as pq
     except ImportError as error:
         raise PipelineError(NO_PYARROW) from error
-    if not (files := files_of_record(Path(folder))):
+    # By the time when each writer began, and its numbers.
+    files = sorted(Path(folder).glob("rank-*.parquet"), key=lambda path: path.name.split("-")[2:])
+    if not files:
         raise ListError(f"{os.fspath(folder)} has no record (rank-00000-….parquet): uio.Recorder writes it")
     try:
         tables = [pq.read_table(path) for path in files]
