@@ -98,13 +98,7 @@ class Recorder:
         self._writer = RecordWriter(Path(folder), rank if loader is None else loader.rank)
         self._finalizer = weakref.finalize(self, self._writer.close)  # at the end of the process, too
         if loader is not None:
-            me = weakref.WeakMethod(self._note)
-
-            def note(message: Message, progress: EpochProgress) -> None:
-                if (call := me()) is not None:
-                    call(message, progress)
-
-            loader._follow(replace(loader._options, delivered=(*loader._options.delivered, note)))
+            loader._follow(replace(loader._options, delivered=(*loader._options.delivered, self._note)))
 
     def _note(self, message: Message, progress: EpochProgress) -> None:
         """Keep where a batch comes from, until it is logged."""
@@ -231,11 +225,12 @@ class RecordWriter:
             return
         tables = [one for one in (self._table, table_of(logged, self.rank)) if one is not None]
         self._table = pa.concat_tables(tables, promote_options="default")
-        part = self.folder / f".{self._name}.part"
-        pq.write_table(self._table, part, compression="zstd", use_dictionary=REPEATED)
+        table, part = self._table, self.folder / f".{self._name}.part"
+        if len(table) >= LARGE:  # written or not
+            self._table = None
+        pq.write_table(table, part, compression="zstd", use_dictionary=REPEATED)
         part.replace(self.folder / f"{self._name}-{self._number:06d}.parquet")
-        if len(self._table) >= LARGE:
-            self._number, self._table = self._number + 1, None
+        self._number += self._table is None
 
 
 def table_of(logged: Iterable[Logged], rank: int) -> Any:
