@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -189,7 +189,7 @@ class RecordWriter:
         self.folder, self.rank, self.failed = folder, rank, False
         self._name = f"rank-{rank:05d}-{time.time_ns() // 1_000_000:013d}"
         self._logged: deque[Logged] = deque()
-        self._number, self._table = 0, None  # of the newest file
+        self._number, self._table = 0, cast(Any, None)  # of the newest file
         self._end, self._thread = threading.Event(), threading.Thread(target=self._run, name="uio-records", daemon=True)
 
     def put(self, logged: Logged) -> None:
