@@ -10,6 +10,7 @@ from uio_pipes.core.statistics import Stats
 from uio_pipes.dsp.fbank_module import FbankModule
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
+from uio_pipes.inspect.record import Recorder
 from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
@@ -71,6 +72,7 @@ __all__ = [
     "PipelineError",
     "Ranks",
     "RayWorkers",
+    "Recorder",
     "Sample",
     "SentencePieceTokenizer",
     "StateError",

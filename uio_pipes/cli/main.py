@@ -16,6 +16,7 @@ from uio_pipes.cli.pack import convert, pack
 from uio_pipes.cli.plan import bench, buckets, simulate
 from uio_pipes.cli.runs import replay, seen, steps, watch
 from uio_pipes.cli.state import app as state
+from uio_pipes.cli.worst import worst
 from uio_pipes.cli.write import cmvn, dictionary, spm
 
 app = typer.Typer(
@@ -52,7 +53,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Plan a run": {"simulate": simulate, "buckets": buckets, "bench": bench},
 }  # fmt: skip
 RUN = "Look at a run"
-for panel, commands in (PANELS | {RUN: {"watch": watch, "steps": steps, "replay": replay}}).items():
+for panel, commands in (PANELS | {RUN: {"watch": watch, "worst": worst, "steps": steps, "replay": replay}}).items():
     for name, command in commands.items():
         app.command(name, rich_help_panel=panel)(command)
 app.add_typer(state, name="state", rich_help_panel=RUN)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 
 KEYS = 8  # that are shown
+RecordOption = Annotated[
+    str | None, typer.Option("--record", help="The folder of uio.Recorder: what was recorded is shown, too.")
+]
 
 
 def replay(
@@ -41,6 +44,7 @@ def replay(
     row: Annotated[
         list[int] | None, typer.Option(min=0, help="Row to play or draw, or several; 0 if not given.")
     ] = None,
+    record: RecordOption = None,
     as_json: Json = False,
 ) -> None:
     """Make the batch of a step again, to look at it.
@@ -74,6 +78,13 @@ def replay(
     title = f"Epoch {loader.epoch}, step {step}, rank {rank} of {found.world_size}: {counted(len(keys), 'utterance')}"
     print_tables([(title, ("", "is", "digest"), rows)])
     say("keys: " + ", ".join(map(str, keys[:KEYS])) + (f", … ({len(keys)})" if len(keys) > KEYS else ""))
+    if record is not None:
+        from uio_pipes.reports.worst import recorded, told
+
+        of_batches = recorded(record, loader.epoch).values()
+        numbers = max(of_batches, key=lambda one: len(one.keys() & set(keys)), default={})
+        for key in keys:
+            say(f"{key}: {told([numbers[key]]) if key in numbers else 'not in the record'}")
 
 
 MOST_LINES = 40  # lines that a table shows
@@ -91,6 +102,7 @@ def steps(
         typer.Option(help="Tell when this utterance comes, or several; exit code 1 if one never does."),
     ] = None,
     keys: Annotated[str | None, typer.Option(help="Write all keys: a .jsonl file, a line for each batch.")] = None,
+    record: RecordOption = None,
     as_json: Json = False,
 ) -> None:
     """Find which utterances steps are made of, or when some come.
@@ -118,12 +130,20 @@ def steps(
         print_json({"steps": [step._asdict() for step in found]})
         return
     rows = [
-        (s.step, s.rank, s.lane, s.k, len(s.keys), ", ".join(s.keys[:3]) + (", …" if len(s.keys) > 3 else ""))
+        [s.step, s.rank, s.lane, s.k, len(s.keys), ", ".join(s.keys[:3]) + (", …" if len(s.keys) > 3 else "")]
         for s in found[:MOST_LINES]
     ]
+    headings = ["step", "rank", "lane", "k", "utterances", "keys"]
+    if record is not None:
+        from uio_pipes.reports.worst import recorded, told
+
+        numbers = recorded(record, found[0].epoch)
+        for row, s in zip(rows, found, strict=False):
+            row.append(told(numbers.get((s.lane, s.k), {}).values()))
+        headings.append("recorded (means)")
     few = len(found) <= MOST_LINES
     title = counted(len(found), "batch") if few else f"The first {MOST_LINES} of {len(found):,} batches"
-    print_tables([(title, ("step", "rank", "lane", "k", "utterances", "keys"), rows)])
+    print_tables([(title, headings, rows)])
     if keys is not None:
         say(f"all keys: {keys}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +95,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
     title = "Lanes" if len(seen.lanes) <= MOST else f"The first {MOST} of {counted(len(seen.lanes), 'lane')}"
     headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset", "in the last buffer",
                 "read since")  # fmt: skip
-    found: list[PageTable] = [("State", ("", "value"), rows), *_mixes(seen), (title, headings, lanes)]
+    found: list[PageTable] = [("State", ("", "value"), rows), *_mixes(seen), *_excluded(seen), (title, headings, lanes)]
     if items is None:
         return found
     counts = [(name, f"{len(names):,}", _MEANS[name]) for name, names in items.items()]
@@ -116,6 +117,15 @@ def _mixes(seen: StateView) -> list[PageTable]:
             title = "Weights of the mix" + (f" {path}" if path else "")
             found.append((title, ("epoch", "from step", "of ranks", "weights"), rows))
     return found
+
+
+def _excluded(seen: StateView) -> list[PageTable]:
+    """Return a table of what ``loader.exclude`` leaves out, from which step on."""
+    rows = []
+    for entry in seen.meta.excluded or []:
+        keys = [key for of in entry["keys"].values() for key in of]
+        rows.append((entry["epoch"], entry["step"], entry["ranks"], f"{len(keys):,}", _few(keys)))
+    return [("Excluded", ("epoch", "from step", "of ranks", "utterances", "keys"), rows)] if rows else []
 
 
 @app.command()
@@ -190,5 +200,5 @@ def reshard(
     say("load_state_dict takes the whole state on every rank, and finds these lanes by itself")
 
 
-def _few(lanes: list[int]) -> str:
-    return ", ".join(map(str, lanes[:8])) + (f", … ({len(lanes)})" if len(lanes) > 8 else "")
+def _few(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names[:8])) + (f", … ({len(names)})" if len(names) > 8 else "")

@@ -127,6 +127,24 @@ class Mode:
     skimming: bool = False
 
 
+class RowOrigin(NamedTuple):
+    """Where an utterance of a batch came from, and what it was: see :class:`~uio_pipes.core.sample.Origin`.
+
+    ``frames``: its length as the batch has it; ``tokens``: how many labels it has; ``sample_rate`` in Hz.
+    """
+
+    key: str
+    source: str | None = None
+    url: str | None = None
+    item: int | None = None
+    offset: int | None = None
+    sub: tuple[int, ...] = ()
+    frames: int | None = None
+    tokens: int | None = None
+    sample_rate: int | None = None
+    speaker: str | None = None
+
+
 @dataclass(frozen=True)
 class Lane:
     """One lane of one epoch, as nodes see it.
@@ -135,7 +153,8 @@ class Lane:
     ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through mixes;
     ``pulse`` tells whether anything comes through, ``mode`` how the lane runs, ``settings`` what changes on the way;
     ``dealt``: the items at this place are dealt to so many lanes later; utterances for whose key one of ``left_out`` is
-    true are left out of their batches; ``needs_text``: False where a later stage brings the transcripts.
+    true are left out of their batches, and those for whose URL and key ``excluded`` is; ``origins``: takes a note of
+    each utterance that is made, if somebody wants it; ``needs_text``: False where a later stage brings the transcripts.
     """
 
     ledger: Ledger
@@ -151,6 +170,8 @@ class Lane:
     settings: Settings = field(default_factory=Settings, repr=False)
     dealt: int = 1
     left_out: tuple[Callable[[str], bool], ...] = field(default=(), repr=False)
+    excluded: Callable[[str, str], bool] | None = field(default=None, repr=False)
+    origins: list[RowOrigin] | None = field(default=None, repr=False)
     needs_text: bool = True
 
     @contextmanager

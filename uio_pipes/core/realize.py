@@ -19,7 +19,7 @@ from uio_pipes.audio.length import TICKS, Plan, measure
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.chain import audio_names, token_names
-from uio_pipes.core.lane import Lane
+from uio_pipes.core.lane import Lane, RowOrigin
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.opening import fetch_early
 
@@ -216,7 +216,7 @@ def use(make: Make) -> None:
     _make = make
 
 
-SKIPPED = "skip"  # the reason under which utterances are counted that ``loader.skip`` leaves out
+SKIPPED, EXCLUDED = "skip", "excluded"  # reasons under which utterances are counted that a loader leaves out
 
 
 def realize(
@@ -239,24 +239,37 @@ def realize(
         else:
             lane.ledger.fine("realize")
             lane.ledger.came_from(sample.origin.source)
+            if lane.origins is not None:
+                lane.origins.append(_origin_of(sample, length))
             yield sample, length
 
 
+def _origin_of(sample: Sample, length: int) -> RowOrigin:
+    of, fields = sample.origin, sample.fields
+    rate, speaker = fields.get("sample_rate"), fields.get("speaker")
+    place = (sample.key, of.source, sample.url, of.item, of.offset, of.sub)
+    spoken = None if speaker is None else str(speaker)
+    return RowOrigin(*place, length, sample.labels, rate if isinstance(rate, int) else None, spoken)
+
+
 def wanted(samples: list[Sample], lane: Lane) -> list[Sample]:
-    """Return the samples without those that ``loader.skip`` leaves out; these are counted."""
-    if not lane.left_out:
+    """Return the samples without those that ``loader.skip`` and ``loader.exclude`` leave out; these are counted."""
+    if not lane.left_out and lane.excluded is None:
         return samples
-    kept = [
-        sample for sample in samples if not any(leave_out(key) for leave_out in lane.left_out for key in _keys(sample))
-    ]
-    for _ in range(len(samples) - len(kept)):
-        lane.ledger.count(SKIPPED)
+    kept = []
+    for sample in samples:
+        if (reason := _left_out(getattr(sample, "parts", None) or [sample], lane)) is None:
+            kept.append(sample)
+        else:
+            lane.ledger.count(reason)
     return kept
 
 
-def _keys(sample: Sample) -> list[str]:
-    """Return the key, or those of the utterances that were joined."""
-    return [part.key for part in getattr(sample, "parts", ())] or [sample.key]
+def _left_out(parts: list[Sample], lane: Lane) -> str | None:
+    """Return the reason to leave out an utterance, of which these were joined; None if it stays."""
+    if lane.excluded is not None and any(lane.excluded(part.url, part.key) for part in parts):
+        return EXCLUDED
+    return SKIPPED if any(leave_out(part.key) for leave_out in lane.left_out for part in parts) else None
 
 
 def compute(sample: Sample) -> int:

@@ -69,6 +69,7 @@ class Settings:
             name: [(pass_, position) for pass_, position in marks] for name, marks in saved.get("marks", {}).items()
         }
         self._made: int | None = None  # batches before the one being made; None while nodes are restored
+        self.position = 0  # number of the batch being made, in its pass
         self._live: dict[str, Setting] = {}
         self._reported = (self._before, sum(map(len, self._marks.values())))
 
@@ -87,13 +88,14 @@ class Settings:
 
     def begin(self, k: int) -> None:
         """Note that batch ``k`` of the pass is begun: what changes with it changes now."""
-        self._made = self._before + k
+        self.position, self._made = k, self._before + k
         for setting in self._live.values():
             setting.turn(self._due(setting))
 
     def again(self, k: int) -> None:
         """Note that a pass has ended after ``k`` batches."""
         self._before += k
+        self.position = 0
 
     def _due(self, setting: Setting) -> int:
         """Return how many of the values have begun."""

@@ -135,6 +135,20 @@ class Bar(str):
         return self
 
 
+class Media(str):
+    """Audio to listen to, or a picture, from a ``data:`` URL; its text on a terminal."""
+
+    __slots__ = ("html",)
+    html: str
+
+    def __new__(cls, text: str, kind: Literal["audio", "img"], url: str) -> Media:
+        self = super().__new__(cls, text)
+        told = escape(text, quote=True)
+        end = f'alt="{told}" title="{told}">' if kind == "img" else f'controls preload="none" title="{told}"></audio>'
+        self.html = f'<{kind} src="{url}" {end}'
+        return self
+
+
 class Alarm(str):
     """A text that needs attention: red."""
 
@@ -234,4 +248,6 @@ def _cell(value: object, side: str) -> str:
         drawn = f'<rect class=rail width="100" height="1"/><rect width="{width}" height="1"/>'
         box = f'class=share role="img" aria-label="{told}" viewBox="0 0 100 1" preserveAspectRatio="none"'
         return f"<td><svg {box}><title>{told}</title>{drawn}</svg></td>"
+    if isinstance(value, Media):
+        return f"<td>{value.html}</td>"
     return f"<td{' class=alarm' if isinstance(value, Alarm) else side}>{escape(printable(str(value)))}</td>"

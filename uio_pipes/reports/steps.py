@@ -135,7 +135,8 @@ def _of_rank(
         if keys:
             yield PlannedStep(known[0].epoch, step, rank, lane, k, keys, before, over)
         left -= passes
-        step += not (passes and spec.repeat)  # in a stream another batch takes its place
+        # In a stream another batch takes the place of one that is passed over, or of which nothing is left.
+        step += not (spec.repeat and (passes or not (keys or over)))
 
 
 def seen(

@@ -177,6 +177,8 @@ class EpochRun(Iterator[Any]):
             self.delivered += 1
             self.progress.step += message.number - self.number
             self.number = message.number
+            for told in self.options.delivered:
+                told(message, self.progress)
             if self.tuner is not None and self.tuner.plan == self.plan:
                 if self.returned is not None:
                     step, wait = called - self.returned, self.merge.waited - waited
@@ -360,7 +362,7 @@ def batch_at(
     options.ranks.check()
     ranks = options.ranks._replace(members=None, peers=(), mesh=())
     own = replace(options, ranks=ranks, num_workers=0, fleet=None, mover=None, pin_memory=False)
-    own = replace(own, snapshot_every=sys.maxsize, utterances=utterances)  # no state is wanted
+    own = replace(own, snapshot_every=sys.maxsize, utterances=utterances, delivered=())  # no state is wanted
     start = progress.before(step, options, later)
     start.check_ranks(own)
     received = start.received + start.skip + 1

@@ -19,12 +19,13 @@ import torch
 
 from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.lane import Lane
+from uio_pipes.core.lane import Lane, RowOrigin
 from uio_pipes.core.ledger import Failures, Ledger, Tally
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
 from uio_pipes.core.stage import Node
+from uio_pipes.run.exclusions import Excluding
 from uio_pipes.run.state import LaneState
 
 REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more
@@ -44,6 +45,8 @@ class RunSpec:
     pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
     ranks: int = 1  # for which steps are counted
     left_out: tuple[Callable[[str], bool], ...] = ()  # utterances by their keys
+    excluding: Excluding | None = None
+    origins: bool = False  # whether to tell those of the utterances in each batch
     utterances: bool = False  # to give those of each batch, finished, instead of its tensors
 
 
@@ -68,6 +71,7 @@ class Message:
     number: int = 0  # of the batch that comes next on the rank, in its epoch
     copied: Any = None  # a CUDA event, after the copy of the batch to the trainer's device
     tallies: dict[str, Tally] = field(default_factory=dict)  # counted since the message before
+    origins: list[RowOrigin] = field(default_factory=list)  # of its utterances, and perhaps others, if wanted
 
 
 class LaneRunner:
@@ -92,6 +96,9 @@ class LaneRunner:
         spec = self.spec
         place = (self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_)
         shared: Any = {"tables": self.tables, "settings": self.settings, "left_out": spec.left_out}
+        shared["origins"] = [] if spec.origins else None
+        if spec.excluding is not None:
+            shared["excluded"] = spec.excluding.follow(self.settings, self.pass_)
         lane = Lane(self.ledger, *place, **shared)
         self.context = lane
         self.node = spec.pipeline.build(lane)
@@ -101,7 +108,8 @@ class LaneRunner:
         with one_thread(), self.context.replay(skimming=self.spec.pipeline._skims):
             self._reset(state.node_states)
             try:
-                for _ in range(_replayed(state, self.lane, self.spec)):
+                for k in range(state.k - _replayed(state, self.lane, self.spec), state.k):
+                    self.settings.position = k
                     self.node.next()
             except StopIteration:
                 raise StateError(
@@ -203,7 +211,10 @@ class LaneRunner:
         remaining = self.node.remaining()
         memory = self.node.memory() if k == 0 else 0
         rest = (counts, reports, remaining, self.settings.news(), memory)
-        return Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest, tallies=tallies)
+        origins = list(self.context.origins or ())
+        if origins and self.context.origins is not None:
+            self.context.origins.clear()
+        return Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest, tallies=tallies, origins=origins)
 
 
 def _replayed(state: LaneState, lane: int, spec: RunSpec) -> int:

@@ -28,7 +28,9 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
         pass_over=pass_over,
         ranks=progress.ranks,
         left_out=options.left_out,
+        excluding=options.excluded.of_epoch(progress.stream, options.in_steps),
         utterances=options.utterances,
+        origins=bool(options.delivered),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +24,8 @@ from uio_pipes.run.private import WITHOUT_DATASET, check_resumed
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Ranks, place_of_rank
 from uio_pipes.run.ray.fleet import RayWorkers
-from uio_pipes.run.state import Where, read_meta
+from uio_pipes.run.state import read_meta
+from uio_pipes.run.steering import Steered
 from uio_pipes.run.tuning import Tuner
 
 logger = logging.getLogger("uio_pipes")
@@ -32,7 +33,7 @@ Uneven = Literal["stop", "join", "repeat"]
 """How ranks with unequal numbers of batches end: together, each on its own, or when the last has finished."""
 
 
-class Loader:
+class Loader(Steered):
     """Run a pipeline: iterate over the batches of one epoch after another, beginning anywhere.
 
     Args:
@@ -160,56 +161,6 @@ class Loader:
             self._close(moved)
             self._progress = self._progress.at(epoch, self._options)
 
-    def skip(self, what: int | range | Callable[[str], bool]) -> None:
-        """Pass over batches of this rank, after a loss spike for example, or leave utterances out of them.
-
-        It takes effect with the next batch; in the middle of an epoch the workers are started again for it. Nothing is
-        decoded of what is left out, and all else stays as it is, batch for batch. Where ranks step together, each of
-        them calls it at the same step.
-
-        Args:
-            what: how many batches to pass over next, 0 or more, added to those that are still to be passed over; or a
-                range of steps of this epoch, as ``batch_at`` counts them, of which those that have passed are ignored
-                (a state remembers both, another epoch forgets them: between two epochs, call ``set_epoch`` first); or a
-                function of an utterance's key that is true if the utterance is to be left out, such as
-                ``bad_keys.__contains__``. It holds for this loader, in later epochs, too. No state can hold it: give it
-                again after a resume. Such utterances are counted in ``stats().skipped["skip"]``.
-
-        Raises:
-            PipelineError: ``what`` is none of these, or below 0; a range under ``uneven="repeat"``, where steps have no
-                numbers of their own once a rank has begun again.
-        """
-        if callable(what):
-            self._follow(replace(self._options, left_out=(*self._options.left_out, what)))
-        else:
-            self._progress.pass_over(what, self._options)
-            if isinstance(what, range):
-                self._follow(self._options)
-
-    def reweight(self, weights: Mapping[str, float]) -> None:
-        """Give sources of a mix other weights, from the next batch that is made on.
-
-        In the middle of an epoch the workers are started again for it. Utterances that wait in buffers were drawn by
-        the weights before, and come first. No source loses its position; a weight of 0 lets one rest. States hold the
-        change, and what changed when (``uio state show``). Where ranks step together, each of them calls it at the same
-        step.
-
-        Args:
-            weights: new weights by the names of sources, ``group/name`` for those of a mix within a mix; sources that
-                are not named keep theirs.
-
-        Raises:
-            PipelineError: there is no such source, a weight is not a number or below 0, no weight is left, or the mix
-                stands before ``sharding_filter``.
-        """
-        options = self._options
-        if (mixes := options.mixes.reweighted(weights, options.pipeline, self._where)) is not options.mixes:
-            self._follow(replace(options, mixes=mixes))
-
-    @property
-    def _where(self) -> Where:
-        return Where(self.epoch, self._progress.step, self.world_size)
-
     def batch_at(self, step: int) -> Any:
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
 
@@ -302,16 +253,6 @@ class Loader:
             self._follow(replace(options, mixes=options.mixes.adopted(meta.mixes or {}, self._where)))
             self._go_to(epoch)
 
-    def _follow(self, options: RunOptions) -> None:
-        """Go by other options from the next batch on."""
-        if options.pipeline is not self._options.pipeline:
-            self._fingerprints = None
-        if options.mixes is not self._options.mixes:
-            self._lengths = EpochLength(options)
-        self._options = options
-        if (run := self._run) is not None and not run.closed:
-            run.follow(options)
-
     def fingerprints(self) -> dict[str, Any]:
         """Return what a state is stamped with: a line for each stage, count and hash of the lists. Reads them once."""
         if self._fingerprints is None:
@@ -360,10 +301,6 @@ class Loader:
 
     def _move_by(self, mover: Mover) -> None:
         self._options = replace(self._options, mover=mover, pin_memory=mover.stream is not None)
-
-    @property
-    def _run(self) -> EpochRun | None:
-        return None if self._active is None else self._active()
 
     def _close(self, how: str) -> None:
         if (run := self._run) is not None:

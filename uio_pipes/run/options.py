@@ -21,6 +21,7 @@ from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.run.device import Mover
+from uio_pipes.run.exclusions import Exclusions
 from uio_pipes.run.mixes import Mixes, arranged
 from uio_pipes.run.ranks import RankPlace, Ranks
 from uio_pipes.run.ray.fleet import Fleet, RayWorkers
@@ -55,7 +56,9 @@ class RunOptions:
     mixes: Mixes = field(default_factory=Mixes)
     mover: Mover | None = None
     left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
+    excluded: Exclusions = field(default_factory=Exclusions)
     heard: tuple[Callable[[str], object], ...] = ()  # called with each report of a failure
+    delivered: tuple[Callable[[Any, Any], object], ...] = ()  # called with each message, and the progress after it
     utterances: bool = False  # to give those of each batch, finished, instead of its tensors
     counted: int | None = None  # ranks for which steps are counted; None, these
     fleet: Fleet | None = None  # that the workers run in, instead of processes of this machine
@@ -243,7 +246,7 @@ def fitted(
 
     Raises: StateError if it differs and the epoch is not to begin again for that, or if it contradicts itself.
     """
-    options, changed = _fitted(meta, options, fingerprints)
+    options, changed = _fitted(meta, replace(options, excluded=Exclusions.of(meta)), fingerprints)
     changed += changed_shards(state, options.pipeline)
     if changed and options.on_change != "restart":
         raise StateError(changed[0])

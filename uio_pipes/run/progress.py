@@ -332,6 +332,7 @@ class EpochProgress:
             skip=self.skip,
             over=self._to_come(),
             mixes=options.mixes.saved,
+            excluded=options.excluded.saved,
             ranks=self.ranks if options.pipeline._follows_steps else None,
             ahead=self._ahead(options, fingerprints),
         )
@@ -344,7 +345,7 @@ class EpochProgress:
     def _now(self, text: str, options: RunOptions, fingerprints: Mapping[str, Any]) -> str:
         """Return the ``meta`` of the loaded state with what was asked of the loader since."""
         meta = read_meta({"meta": text})
-        new = replace(meta, skip=self.skip, over=self._to_come())
+        new = replace(meta, skip=self.skip, over=self._to_come(), excluded=options.excluded.saved)
         if options.mixes.saved != meta.mixes and (meta.mixes is not None or options.mixes.journals):
             new = replace(new, mixes=options.mixes.saved, graph=fingerprints["graph"], listed=fingerprints["list"])
             new = replace(new, ahead=self._ahead(options, fingerprints))
@@ -356,7 +357,7 @@ class EpochProgress:
     def known_since(
         self, state: dict[str, str], options: RunOptions, fingerprints: Mapping[str, Any]
     ) -> dict[str, str]:
-        """Return an earlier state of the epoch with the changes of mixes since then, where they came."""
+        """Return an earlier state of the epoch with what changed since then by hand, where it came."""
         meta = self._now(state["meta"], options, fingerprints)
         if meta == state["meta"]:
             return state

@@ -10,9 +10,10 @@ from typing import Any
 from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
-from uio_pipes.core.realize import Pair
+from uio_pipes.core.realize import Pair, wanted
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.epoch_run import batch_at
+from uio_pipes.run.exclusions import Exclusions
 from uio_pipes.run.lane_runner import LaneRunner, RunSpec
 from uio_pipes.run.lanes import spec_of
 from uio_pipes.run.loader import Loader
@@ -75,9 +76,10 @@ class Replay:
         if unknown:
             when = f"at step {unknown[0]['step']} of epoch {unknown[0]['epoch']}"
             raise StateError(
-                f"the weights of a mix changed {when}: name a state that was saved in epoch {wanted} after it"
+                f"a mix, or what is left out, changed {when}: name a state that was saved in epoch {wanted} after it"
             )
-        loader._follow(replace(loader._options, mixes=Mixes.of(graph, metas[after].mixes)))
+        mixes, excluded = Mixes.of(graph, metas[after].mixes), Exclusions.of(metas[after])
+        loader._follow(replace(loader._options, mixes=mixes, excluded=excluded))
 
     def batch(self) -> Any:
         """Return the batch. Raises: PipelineError as ``batch_at``."""
@@ -159,6 +161,8 @@ def _keys(
             runner.done = True
         else:
             samples = item if isinstance(item, list) else [item]
+            if all(isinstance(sample, Sample) for sample in samples):
+                samples = wanted(samples, runner.context)
             keys = [s.key if isinstance(s, Sample) else str(s["key"]) for s in samples]
             yield runner.pass_, runner.k - 1, lane, keys
 

@@ -53,6 +53,19 @@ def are_mixes(records: object) -> bool:
     )
 
 
+def are_exclusions(journal: object) -> bool:
+    """Return whether this can be the journal of what a run leaves out."""
+
+    def is_entry(one: Any) -> bool:
+        keys = one.get("keys") if isinstance(one, dict) else None
+        texts = isinstance(keys, dict) and all(
+            isinstance(of, list) and all(isinstance(key, str) for key in of) for of in keys.values()
+        )
+        return texts and all(whole().fits(one.get(name)) for name in Where._fields)
+
+    return isinstance(journal, list) and all(map(is_entry, journal))
+
+
 SCHEMA = 1
 _MODULE = re.compile(r"\buio_pipes\.(?:[a-z_0-9]+\.)+")
 
@@ -122,6 +135,7 @@ class Meta:
             :mod:`~uio_pipes.run.progress`.
         skip: batches to pass over before the next one.
         mixes: the weights of mixes and what changed in them (see :mod:`uio_pipes.run.mixes`).
+        excluded: the utterances left out by ``loader.exclude`` (see :mod:`uio_pipes.run.exclusions`).
         ranks: the number of ranks for which steps are counted, if something follows the step.
         over: ranges of batches to pass over when their turn comes, as [start, stop, step], by their numbers on a rank.
         ahead: the state of the next epoch, if some ranks had begun it.
@@ -137,6 +151,7 @@ class Meta:
     step: int | None = field(default=None, metadata=COUNT)
     skip: int = field(default=0, metadata=COUNT)
     mixes: dict[str, dict[str, Any]] | None = field(default=None, metadata={"fits": are_mixes})
+    excluded: list[dict[str, Any]] | None = field(default=None, metadata={"fits": are_exclusions})
     ranks: int | None = field(default=None, metadata={"fits": lambda value: _is_step(value) and value > 0})
     over: list[list[int]] | None = field(default=None, metadata=RANGES)
     stretches: list[list[int]] | None = field(default=None, metadata={"fits": _are_stretches})
@@ -149,8 +164,9 @@ class Meta:
 
     @property
     def changes(self) -> list[dict[str, Any]]:
-        """The changes of mixes, but for the weights that they began with."""
-        return [entry for record in (self.mixes or {}).values() for entry in record["journal"][1:]]
+        """The changes of mixes, but for the weights that they began with, and of what is left out."""
+        mixes = [entry for record in (self.mixes or {}).values() for entry in record["journal"][1:]]
+        return mixes + (self.excluded or [])
 
     def saved(self) -> dict[str, Any]:
         """Return the fields that are saved, under their names in JSON."""

@@ -85,8 +85,11 @@ def _check_same(one: _Saved, other: _Saved, names: tuple[str, ...]) -> None:
 
 
 def _check_changes(metas: list[Meta], newest: Meta) -> None:
-    """Raises: StateError if ranks have given other weights to a mix than the newest one."""
+    """Raises: StateError if ranks have given other weights to a mix than the newest one, or left out others."""
     for meta in metas:
+        out, most = ([entry["keys"] for entry in one.excluded or []] for one in (meta, newest))
+        if out != most[: len(out)]:
+            raise StateError("excluded: ranks leave out other utterances: all ranks must give exclude the same ones")
         for path, record in (meta.mixes or {}).items():
             ours, theirs = (
                 [entry["weights"] for entry in one["journal"]] for one in (record, (newest.mixes or {})[path])

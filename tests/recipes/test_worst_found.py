@@ -1,0 +1,36 @@
+"""2 % of the transcripts of a mini corpus are swapped: the record finds them, and training goes on better without."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command import uio as run_uio
+from swapped import Training, swap
+
+import uio_pipes as uio
+
+FIRST, EPOCHS = 6, 14
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_swapped_transcripts_are_found_and_training_goes_on_without_them(tmp_path: Path) -> None:
+    pytest.importorskip("espeakng_loader")
+    data, swapped = swap(tmp_path, hours=0.3, seed=1)
+    training = Training(data, seed=2, epochs=EPOCHS)
+    with uio.Recorder(tmp_path / "record", training.loader) as recorder:
+        training.train(range(FIRST), recorder)
+    saved = training.saved()
+    bad = tmp_path / "bad.jsonl"
+    told = json.loads(run_uio("worst", tmp_path / "record", "--top", "4%", "--exclude", bad, "--json").stdout)
+    found = {one["key"] for one in told["worst"]}
+    assert len(found) == round(0.04 * told["utterances"])
+    assert len(found & swapped) >= 0.9 * len(swapped), "so many are among the worst 4 %"
+
+    training.train(range(FIRST, EPOCHS))
+    with_them = training.cer("test") + training.cer("dev")
+    training.load(saved)
+    training.loader.exclude(bad)
+    training.train(range(FIRST, EPOCHS))
+    assert training.loader.stats().skipped["excluded"] == len(found)
+    assert training.cer("test") + training.cer("dev") < with_them

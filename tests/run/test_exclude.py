@@ -1,0 +1,267 @@
+"""``loader.exclude``: utterances left out from a step on, wherever a run is stopped, and on any ranks it goes on."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import uio as run_uio
+from contract import carried, digest
+from corpus import Corpus, shards
+from helpers_bad import ones
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from journeys import training
+from test_skip import WORLDS, ranks, without
+
+import uio_pipes as uio
+from uio_pipes.reports.steps import seen, steps
+from uio_pipes.run import trainers
+from uio_pipes.run.replay import Replay
+
+LANES = 6
+OPTIONS: dict[str, Any] = {"seed": 3, "lanes": LANES}
+KEYS = [f"u{i}" for i in range(120)]
+
+
+def texts() -> uio.Pipeline:
+    lines = [{"key": key, "txt": "a" * (1 + i * 7 % 11)} for i, key in enumerate(KEYS)]
+    pipeline = uio.from_iterable(lines).sharding_filter().tokenize(ones)
+    return pipeline.shuffle(9).dynamic_batch(max_tokens=24)
+
+
+def keys(batch: Any) -> list[str]:
+    return [sample["key"] for sample in batch]
+
+
+def some(batches: Iterator[Any], count: int) -> list[list[str]]:
+    return [keys(batch) for _, batch in zip(range(count), batches, strict=False)]
+
+
+def resumed(state: dict[str, str], **options: Any) -> uio.Loader:
+    loader = uio.Loader(texts(), **{**OPTIONS, "uneven": "join", **options})
+    loader.load_state_dict(carried(state))
+    return loader
+
+
+def meta(state: dict[str, str]) -> dict[str, Any]:
+    saved: dict[str, Any] = json.loads(state["meta"])
+    return saved
+
+
+@WORLDS
+def test_they_are_left_out_of_their_batches_and_nothing_else_changes(
+    many_shards: Corpus, world: int, workers: int
+) -> None:
+    graph = training(many_shards.list)
+    bad = set(many_shards.keys[::4])
+    for whole, loader in zip(
+        ranks(graph, world, lanes=6), ranks(graph, world, lanes=6, num_workers=workers), strict=True
+    ):
+        expected, batches = list(whole), iter(loader)
+        got = [next(batches) for _ in range(2)]
+        loader.exclude(bad)
+        got += list(batches)
+        later = [without(batch, bad) for batch in expected[2:] if not bad.issuperset(batch["keys"])]
+        assert [digest(batch) for batch in got] == [digest(batch) for batch in [*expected[:2], *later]]
+        stats = loader.stats()
+        assert stats.skipped["excluded"] == sum(key in bad for batch in expected[2:] for key in batch["keys"])
+        assert not stats.failures
+
+
+Legs = st.lists(
+    st.tuples(st.integers(1, LANES), st.integers(0, 4), st.frozensets(st.sampled_from(KEYS), max_size=30)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=20, deadline=None, phases=[Phase.generate])
+@given(legs=Legs)
+def test_stopped_anywhere_and_on_other_ranks_the_stream_is_the_same(legs: Any) -> None:
+    """Each leg runs so many steps on so many ranks, then leaves out more. All is known afterwards, too."""
+    lanes = [some(iter(one), 10**6) for one in ranks(texts(), LANES, **OPTIONS)]
+    stood, out = [0] * LANES, frozenset[str]()
+    state: dict[str, str] | None = None
+    made: dict[tuple[int, int], list[str]] = {}  # by step and rank
+    for world, count, more in [*legs, (1, 10**6, frozenset())]:
+        if stood == [len(batches) for batches in lanes]:
+            break
+        states = []
+        for rank in range(world):
+            place: dict[str, Any] = {"rank": rank, "world_size": world, "uneven": "join"}
+            loader = uio.Loader(texts(), **OPTIONS, **place) if state is None else resumed(state, **place)
+            for number, batch in enumerate(loader if count else (), 1):
+                due: list[str] = []
+                while not due:  # a batch of which nothing is left is not delivered
+                    k, lane = min((stood[i], i) for i in range(rank, LANES, world) if stood[i] < len(lanes[i]))
+                    due, stood[lane] = [key for key in lanes[lane][k] if key not in out], k + 1
+                assert keys(batch) == due
+                made[loader._progress.step - 1, rank] = due
+                if number == count:
+                    break
+            loader.exclude(more)
+            states.append(loader.state_dict())
+        state, out = uio.merge_states(states), out | more
+    assert state is not None
+    planned = {(one.step, one.rank): one.keys for one in steps(texts(), state)}
+    assert {place: of for place, of in planned.items() if place in made} == made
+
+
+def test_steps_before_and_after_can_be_made_again_and_are_planned() -> None:
+    loader = uio.Loader(texts(), **OPTIONS)
+    batches = iter(loader)
+    made, states = some(batches, 5), []
+    for key in ("u20", "u40", "u60"):
+        loader.exclude([key, made[1][0]])
+        states.append(loader.state_dict())
+        made += some(batches, 4)
+    states.append(loader.state_dict())
+    made += some(batches, 10**6)
+    assert len(meta(states[-1])["excluded"]) == 3
+    for number, state in enumerate(states[:-1]):
+        upto = 5 + 4 * number
+        again = resumed(state)
+        assert [keys(again.batch_at(step)) for step in range(upto)] == made[:upto]
+        assert [step.keys for step in steps(texts(), state, last=upto - 1)] == made[:upto]
+    assert [keys(loader.batch_at(step)) for step in range(len(made))] == made
+    assert [step.keys for step in steps(texts(), states[-1])] == made
+    first = list(seen(texts(), states[-1], None, [made[1][0]]))
+    assert [(one.step, one.before) for one in first] == [(1, True)], "it was delivered before it was excluded"
+    assert some(iter(resumed(states[-1], num_workers=2, snapshot_every=3)), 10**6) == made[17:]
+
+
+def test_later_epochs_are_without_them_and_earlier_ones_as_they_were() -> None:
+    loader = uio.Loader(texts(), **OPTIONS)
+    whole = some(iter(loader), 10**6)
+    loader.exclude(KEYS[:30])
+    loader.set_epoch(1)
+    state = loader.state_dict()
+    later = some(iter(loader), 10**6)
+    assert {key for batch in later for key in batch} == set(KEYS[30:])
+    assert some(iter(resumed(state)), 10**6) == later
+    loader.set_epoch(0)
+    assert [keys(loader.batch_at(step)) for step in range(3)] == [
+        [key for key in batch if key not in KEYS[:30]] for batch in whole[:3]
+    ], "an epoch that begins again is without them, too"
+
+
+def test_a_stream_makes_up_for_batches_of_which_nothing_is_left() -> None:
+    pipeline = uio.from_iterable([{"key": key, "txt": "a"} for key in KEYS]).sharding_filter().repeat().batch(2)
+    loader = uio.Loader(pipeline, lanes=2, steps_per_epoch=40)
+    batches = iter(loader)
+    made = some(batches, 10)
+    loader.exclude(KEYS[40:60])
+    early = loader.state_dict()
+    made += some(batches, 10**6)
+    assert len(made) == 40
+    assert {key for batch in made[10:] for key in batch}.isdisjoint(KEYS[40:60])
+    assert [step.keys for step in steps(pipeline, early, last=39)] == made
+    assert [step.keys for step in steps(pipeline, loader.state_dict(), last=39)] == made
+    assert [keys(loader.batch_at(step)) for step in range(40)] == made
+    loader.set_epoch(1)
+    again = uio.Loader(pipeline, lanes=2, steps_per_epoch=40)
+    again.load_state_dict(loader.state_dict())
+    assert some(iter(again), 50) == some(iter(loader), 50)
+
+
+def test_a_list_names_utterances_by_shard_and_key(tmp_path: Path) -> None:
+    first, second = (shards(tmp_path / name, [3, 3], seconds=(0.3, 0.4)) for name in "ab")
+    assert first.keys == second.keys
+    tars = sorted(map(str, tmp_path.rglob("*.tar")))
+    pipeline = uio.from_shard_list(tars).decode_audio().batch(2).pad()
+    entry = {"reason": "high_loss", "url": tars[0], "key": first.keys[1]}
+    (tmp_path / "bad.jsonl").write_text(json.dumps(entry) + "\n")
+    loader = uio.Loader(pipeline)
+    loader.exclude(tmp_path / "bad.jsonl")
+    state = loader.state_dict()
+    left = [key for batch in loader for key in batch["keys"]]
+    assert left == [key for number, key in enumerate([*first.keys, *second.keys]) if number != 1]
+    again = uio.Loader(pipeline)
+    again.load_state_dict(state)
+    again.exclude(str(tmp_path / "bad.jsonl"))
+    assert again.state_dict() == state, "what is excluded already changes nothing"
+
+
+def test_joined_utterances_go_as_a_whole(many_shards: Corpus) -> None:
+    pipeline = uio.from_shard_list(many_shards.list).decode_audio().fbank(8).concat(max_frames=150).batch(2).pad()
+    whole = [key for batch in uio.Loader(pipeline) for key in batch["keys"]]
+    joined = next(key for key in whole if "+" in key)
+    loader = uio.Loader(pipeline)
+    loader.exclude([joined.split("+")[1]])
+    assert [key for batch in loader for key in batch["keys"]] == [key for key in whole if key != joined]
+
+
+def test_lightning_saves_them_where_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainers, "_trainer_asks", lambda: True)
+    lightning = uio.LightningLoader(texts(), **OPTIONS)
+    batches = iter(lightning)
+    some(batches, 6)
+    lightning.loader.exclude(KEYS[::3])
+    state = lightning.state_dict()
+    rest = some(batches, 10**6)
+    again = uio.LightningLoader(texts(), **OPTIONS)
+    again.load_state_dict(state)
+    assert some(iter(again), 10**6)[1:] == rest  # it takes the batch that was ahead again
+
+
+def test_a_replay_wants_a_state_that_knows_them() -> None:
+    loader = uio.Loader(texts(), **OPTIONS)
+    batches = iter(loader)
+    some(batches, 4)
+    states = [loader.state_dict()]
+    some(batches, 4)
+    states.append(loader.state_dict())
+    loader.exclude(["u3"])
+    some(batches, 4)
+    states.append(loader.state_dict())
+    assert keys(Replay(texts(), states, 6, 0, None, None).batch()) == keys(loader.batch_at(6))
+    loader.exclude(["u4"])
+    late = loader.state_dict()
+    loader.set_epoch(1)
+    with pytest.raises(uio.StateError, match="what is left out, changed at step 8 of epoch 0: name a state"):
+        Replay(texts(), [states[0], loader.state_dict()], 30, 0, None, 0)
+    assert keys(Replay(texts(), [states[0], late], 10, 0, None, 0).batch())
+
+
+def test_ranks_that_exclude_others_are_refused() -> None:
+    states = []
+    for rank in range(2):
+        (loader,) = ranks(texts(), 2, **OPTIONS)[rank : rank + 1]
+        some(iter(loader), 3)
+        loader.exclude([f"u{rank}"])
+        states.append(loader.state_dict())
+    with pytest.raises(uio.StateError, match="all ranks must give exclude the same"):
+        uio.merge_states(states)
+
+
+@pytest.mark.parametrize("wrong", [5, [5], [""], b"u1", {"u1": 1}, [["u1"]]])
+def test_what_is_no_key_is_refused(wrong: Any) -> None:
+    with pytest.raises(uio.PipelineError, match="exclude: give keys of utterances, or the path of a list"):
+        uio.Loader(texts(), **OPTIONS).exclude(wrong)
+
+
+def test_a_list_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(uio.ListError, match="cannot read the quarantine file u1"):
+        uio.Loader(texts(), **OPTIONS).exclude("u1")
+
+
+@pytest.mark.parametrize("forged", [7, [7], [{"keys": {}}], [{"epoch": 0, "step": 0, "ranks": 1, "keys": {"": "u"}}]])
+def test_a_forged_journal_is_refused(forged: Any) -> None:
+    state = uio.Loader(texts(), **OPTIONS).state_dict()
+    saved = meta(state) | {"excluded": forged}
+    with pytest.raises(uio.StateError, match="meta is damaged"):
+        resumed(state | {"meta": json.dumps(saved)})
+
+
+def test_the_command_shows_what_is_left_out_from_which_step_on(tmp_path: Path) -> None:
+    loader = uio.Loader(texts(), **OPTIONS)
+    some(iter(loader), 4)
+    loader.exclude(KEYS[:12])
+    (tmp_path / "state.json").write_text(json.dumps(loader.state_dict()))
+    shown = run_uio("state", "show", str(tmp_path / "state.json")).stdout
+    assert "Excluded" in shown
+    assert "u0, u1, u2" in shown
+    told = json.loads(run_uio("state", "show", str(tmp_path / "state.json"), "--json").stdout)
+    assert [(one["step"], one["keys"]) for one in told["meta"]["excluded"]] == [(4, {"": KEYS[:12]})]

@@ -1,0 +1,75 @@
+"""``uio worst``: the utterances that hurt, by the record of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from uio_pipes.cli.common import check_suffix, parsed, print_json, print_tables, say
+from uio_pipes.cli.options import Json
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+
+MEASURES = ("last", "mean", "behind")
+
+
+def worst(
+    record: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that uio.Recorder writes to.")],
+    by: Annotated[
+        str,
+        typer.Option(help="last: the newest; mean: of all times; behind: how much less it fell than was usual."),
+    ] = "last",
+    number: Annotated[
+        str | None, typer.Option(help="The recorded number to go by; loss, or the first one, if not given.")
+    ] = None,
+    top: Annotated[str, typer.Option(help="How many, or a share of all utterances, as 4%.")] = "20",
+    exclude: Annotated[
+        str | None, typer.Option(help="Write them as a list for .exclude(…) and loader.exclude(…): a .jsonl file.")
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option(help="Write them as a page, to look at and to listen to: a .html file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the utterances that hurt a training.
+
+    They are those of the highest loss, and those whose loss does not fall while that of others does; by source, shard,
+    speaker and length, too.
+    """
+    check_suffix(exclude, ".jsonl")
+    check_suffix(html, ".html")
+    from uio_pipes.reports import worst as reports
+
+    measure: Any = parsed("--by", _measure, by)
+    found = reports.find_worst(record, measure, number, top)
+    if exclude is not None:
+        from uio_pipes.prep.writing.files import write_lines
+
+        write_lines(Path(exclude), reports.exclusions(found))
+    if html is not None:
+        from uio_pipes.reports.heard import page_table
+        from uio_pipes.reports.page import save
+
+        save(html, f"The record in {record}", [page_table(found, _opened), *found.groups], found.charts)
+    if as_json:
+        print_json({"number": found.number, "rows": found.rows, "utterances": found.utterances, "mean": found.mean,
+                    "worst": [one._asdict() for one in found.found]})  # fmt: skip
+        return
+    print_tables(reports.tables(found))
+    if exclude is not None:
+        say(f'{exclude}: leave them out by loader.exclude("{exclude}") in this run, by .exclude(…) in the next one')
+
+
+def _measure(text: str) -> str:
+    if text not in MEASURES:
+        raise ValueError(f"give one of {', '.join(MEASURES)}")
+    return text
+
+
+def _opened(shard: str) -> Pipeline:
+    from uio_pipes.prep.recognize import recognize
+
+    return recognize(shard).pipeline

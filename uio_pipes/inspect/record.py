@@ -1,0 +1,304 @@
+"""The record of a run: the losses of every utterance with where it came from, in Parquet files that any reader of
+tables takes as they are. A thread writes them while the trainer goes on.
+
+A Parquet file that was cut off is lost, as its index stands at its end. So each second the newest file is written anew
+with what has come since, in place of itself, until it is large enough and another one begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+
+from uio_pipes.base.checks import is_whole
+from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.core.lane import RowOrigin
+from uio_pipes.formats.lists.quarantine import home
+from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.progress import EpochProgress
+from uio_pipes.run.ranks import is_grouped
+from uio_pipes.run.replay import keys_in
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+logger = logging.getLogger("uio_pipes")
+EVERY = 0.9  # seconds
+LARGE = 20_000  # rows of a file after which another one begins
+RECENT = 1_024  # batches whose origin is kept until they are logged
+NO_PYARROW = 'a record is written and read by pyarrow: pip install "uio_pipes[parquet]"'
+PLACE = {"step": "int64", "epoch": "int32", "rank": "int32", "lane": "int32", "pass": "int64", "k": "int64"}
+ORIGIN = {
+    **{"key": "string", "source": "string", "shard": "string", "item": "int64", "offset": "int64", "part": "string"},
+    **{"frames": "int32", "tokens": "int32", "sample_rate": "int32", "speaker": "string"},
+}
+REPEATED = ["source", "shard", "speaker"]  # texts that many rows share
+COLUMNS = PLACE | ORIGIN  # that every record has; the numbers come after them
+
+
+class Delivered(NamedTuple):
+    """Where a batch comes from, as the loader knows it."""
+
+    step: int
+    epoch: int
+    lane: int
+    pass_: int
+    k: int
+    origins: Sequence[RowOrigin]
+
+
+class Logged(NamedTuple):
+    """A batch that was logged. ``ready``: what the trainer's device has to reach before its numbers can be read."""
+
+    keys: list[str]
+    step: int | None
+    delivered: Delivered | None
+    numbers: dict[str, torch.Tensor]
+    ready: Any
+
+
+class Recorder:
+    """Record numbers of each utterance that was trained on: losses, error rates, whatever tells good data from bad.
+
+    ``record.log(batch, step=step, loss=losses)`` in the training step takes microseconds: a thread writes Parquet
+    files every second, so that a process that is killed loses the last second. ``uio worst FOLDER`` looks through
+    them, and pandas, polars and DuckDB read the folder as it is. Every rank makes a recorder of the same folder; those
+    for training and for validation are in folders of their own. What cannot be written does not disturb the training.
+
+    Args:
+        folder: a folder on this machine or one that all hosts share; a run that goes on writes to the same one.
+        loader: the loader whose batches are logged; make the recorder before you iterate over it. From it come epoch,
+            lane, k, source, shard, place, length and speaker of each utterance. Default: None, a record of keys alone.
+
+    Raises:
+        PipelineError: pyarrow is missing, or an argument breaks a rule.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], loader: Loader | None = None) -> None:
+        if not isinstance(folder, (str, os.PathLike)) or "://" in str(folder):
+            raise PipelineError(f"Recorder: folder must be one on this machine or a shared one, not {folder!r}")
+        if not isinstance(loader, Loader | None):
+            raise PipelineError(f"Recorder: loader must be the Loader that gives the batches, not {loader!r}")
+        self._delivered: OrderedDict[tuple[str, ...], Delivered] = OrderedDict()
+        rank = dist.get_rank() if is_grouped() else 0
+        self._writes = loader is None or loader.peer == 0
+        self._writer = RecordWriter(Path(folder), rank if loader is None else loader.rank)
+        self._finalizer = weakref.finalize(self, self._writer.close)  # at the end of the process, too
+        if loader is not None:
+            loader._follow(replace(loader._options, delivered=(*loader._options.delivered, self._note)))
+
+    def _note(self, message: Message, progress: EpochProgress) -> None:
+        """Keep where a batch comes from, until it is logged."""
+        place = (progress.step - 1, progress.epoch, message.lane, message.pass_, message.k)
+        self._delivered[tuple(keys_in(message.batch))] = Delivered(*place, message.origins)
+        if len(self._delivered) > RECENT:
+            self._delivered.popitem(last=False)
+
+    def log(self, batch: Any, *, step: int | None = None, **numbers: Any) -> None:
+        """Record numbers of the utterances of a batch.
+
+        Args:
+            batch: a batch of the loader, or the keys of its utterances.
+            step: number of the step, as the trainer counts. Default: None, that of the loader in its epoch.
+            **numbers: by the name of their column: one for each utterance of the batch, in its order, or one for all,
+                as the norm of a gradient; tensors, on a GPU, too, for which nothing waits, arrays or lists.
+
+        Raises:
+            PipelineError: there are no keys, not as many numbers as utterances, or a name is that of another column.
+        """
+        keys = batch if _are_keys(batch) else keys_in(batch)
+        if not keys or not _are_keys(keys):
+            raise PipelineError("log: the batch has no keys: give those of its utterances instead, as a list")
+        if not numbers or (step is not None and not is_whole(step)):
+            rule = f"step must be a whole number, not {step!r}" if numbers else "give numbers by name"
+            raise PipelineError(f"log: {rule}; as in log(batch, step=5, loss=losses)")
+        made, taken, ready = self._delivered.get(tuple(keys)), dict[str, torch.Tensor](), None
+        if step is None and made is None:
+            raise PipelineError(
+                "log: the step is not known, as no loader that this recorder knows gave it: give step=…"
+            )
+        for name, value in numbers.items():
+            if name in COLUMNS:
+                raise PipelineError(f"log: every record has a column {name!r}: give the numbers another name")
+            taken[name], ready = _taken(name, value, len(keys), ready)
+        if self._writes:
+            self._writer.put(Logged(list(keys), step, made, taken, ready))
+
+    def close(self) -> None:
+        """Write what is left, and end the thread."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise PipelineError("a Recorder is neither copied nor pickled: each rank makes its own")
+
+
+def _are_keys(given: object) -> bool:
+    return isinstance(given, (list, tuple)) and all(isinstance(key, str) for key in given)
+
+
+def _taken(name: str, value: Any, count: int, ready: Any) -> tuple[torch.Tensor, Any]:
+    """Return the numbers in memory of their own, and what to wait for before they are there."""
+    try:
+        tensor = torch.as_tensor(value).detach().reshape(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PipelineError(f"log: {name} must be numbers, not {type(value).__name__}: {error}") from error
+    if tensor.numel() not in (1, count) or tensor.is_complex():
+        raise PipelineError(f"log: {name} has {tensor.numel()} values for {count} utterances: give one each, or one")
+    if not tensor.is_cuda:
+        return tensor.to("cpu", torch.float32, copy=True), ready
+    own = torch.empty(tensor.shape, dtype=torch.float32, pin_memory=True)
+    own.copy_(tensor.to(torch.float32), non_blocking=True)
+    ready = ready or torch.cuda.Event()  # type: ignore[no-untyped-call]
+    ready.record()
+    return own, ready
+
+
+class RecordWriter:
+    """Writes what a rank logs. What cannot be written does not disturb the training."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        try:
+            import pyarrow.parquet
+
+            pyarrow.array([0])  # imports pandas if it is there, which takes seconds
+        except ImportError as error:
+            raise PipelineError(f"Recorder: {NO_PYARROW}") from error
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PipelineError(f"Recorder: cannot make the folder {folder}: {error.strerror}") from error
+        self.folder, self.rank, self.failed = folder, rank, False
+        self._name = f"rank-{rank:05d}-{time.time_ns() // 1_000_000:013d}"
+        self._logged: deque[Logged] = deque()
+        self._number, self._table = 0, cast(Any, None)  # of the newest file
+        self._end, self._thread = threading.Event(), threading.Thread(target=self._run, name="uio-records", daemon=True)
+
+    def put(self, logged: Logged) -> None:
+        """Take what is to be written."""
+        self._logged.append(logged)
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._end.wait(EVERY)
+            try:
+                self.write()
+            except Exception as error:  # whatever it is, the training goes on
+                if not self.failed:
+                    logger.warning("the record in %s has a gap (%s); the training goes on", self.folder, error)
+                self.failed = True
+
+    def write(self) -> None:
+        """Write what was logged since the last time."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        logged = [self._logged.popleft() for _ in range(len(self._logged))]
+        if not logged:
+            return
+        tables = [one for one in (self._table, table_of(logged, self.rank)) if one is not None]
+        self._table = pa.concat_tables(tables, promote_options="default")
+        table, part = self._table, self.folder / f".{self._name}.part"
+        if len(table) >= LARGE:  # written or not
+            self._table = None
+        pq.write_table(table, part, compression="zstd", use_dictionary=REPEATED)
+        part.replace(self.folder / f"{self._name}-{self._number:06d}.parquet")
+        self._number += self._table is None
+
+
+def table_of(logged: Iterable[Logged], rank: int) -> Any:
+    """Return the rows of batches as a table of pyarrow."""
+    import pyarrow as pa
+
+    places: dict[str, list[Any]] = {name: [] for name in PLACE}
+    origins: list[RowOrigin] = []
+    numbers: dict[str, list[Any]] = {}
+    for keys, step, made, given, ready in logged:
+        if ready is not None:
+            ready.synchronize()
+        count, done = len(keys), len(origins)
+        known: dict[str, list[RowOrigin]] = {}  # of a key from several sources there are several
+        place: tuple[int | None, ...] = (step, None, rank, None, None, None)
+        if made is not None:
+            for one in made.origins:
+                known.setdefault(one.key, []).append(one)
+            place = (made.step if step is None else step, made.epoch, rank, made.lane, made.pass_, made.k)
+        origins += [known[key].pop(0) if known.get(key) else RowOrigin(key) for key in keys]
+        for column, value in zip(places.values(), place, strict=True):
+            column += [value] * count
+        for name, tensor in given.items():
+            column = numbers.setdefault(name, [])
+            column += [None] * (done - len(column)) + tensor.tolist() * (count // tensor.numel())
+    columns = places | dict(zip(ORIGIN, map(list, zip(*origins, strict=True)), strict=True))
+    columns["shard"] = list(map(_shard, columns["shard"]))
+    columns["part"] = ["/".join(map(str, sub)) for sub in columns["part"]]
+    made_of = {name: pa.array(columns[name], getattr(pa, kind)()) for name, kind in COLUMNS.items()}
+    for name, values in numbers.items():
+        made_of[name] = pa.array(values + [None] * (len(origins) - len(values)), pa.float32())
+    return pa.table(made_of)
+
+
+@lru_cache(1 << 12)
+def _shard(url: str | None) -> str | None:
+    return None if url is None else home(url)
+
+
+def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:
+    """Read a record as a table of pyarrow, in the order in which it was written, ranks one after the other.
+
+    What a run logged again after it had gone on from a state is in it once, as it was the last time.
+
+    Args:
+        folder: the folder of the recorders.
+        columns: those wanted. Default: None, all.
+
+    Raises:
+        ListError: there is no record, or it is damaged.
+        PipelineError: pyarrow is missing.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise PipelineError(NO_PYARROW) from error
+    # By the time when each writer began, and its numbers.
+    files = sorted(Path(folder).glob("rank-*.parquet"), key=lambda path: path.name.split("-")[2:])
+    if not files:
+        raise ListError(f"{os.fspath(folder)} has no record (rank-00000-….parquet): uio.Recorder writes it")
+    try:
+        tables = [pq.read_table(path) for path in files]
+    except (OSError, pa.ArrowException) as error:
+        raise ListError(f"the record in {os.fspath(folder)} is damaged ({error}): take that file out") from error
+    table = pa.concat_tables(tables, promote_options="default")
+    table = table.append_column("row", pa.array(range(len(table)), pa.int64()))
+    same = ["epoch", "lane", "pass", "k", "step", "source", "key", "part"]
+    last = table.select([*same, "row"]).group_by(same).aggregate([("row", "max")])["row_max"]
+    table = table.take(last.combine_chunks().sort()).drop_columns("row")
+    return table if columns is None else table.select(list(columns))

@@ -1,0 +1,108 @@
+"""What a loader can be told in the middle of a run, from the next batch on."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from uio_pipes.run.epoch_end import EpochLength
+from uio_pipes.run.epoch_run import EpochRun
+from uio_pipes.run.options import RunOptions
+from uio_pipes.run.progress import EpochProgress
+from uio_pipes.run.state import Where
+
+
+class Steered:
+    """The part of a loader that goes by other options during a run."""
+
+    _options: RunOptions
+    _progress: EpochProgress
+    _lengths: EpochLength
+    _active: weakref.ref[EpochRun] | None
+    _fingerprints: dict[str, Any] | None
+
+    def skip(self, what: int | range | Callable[[str], bool]) -> None:
+        """Pass over batches of this rank, after a loss spike for example, or leave utterances out of them.
+
+        It takes effect with the next batch; in the middle of an epoch the workers are started again for it. Nothing is
+        decoded of what is left out, and all else stays as it is, batch for batch. Where ranks step together, each of
+        them calls it at the same step.
+
+        Args:
+            what: how many batches to pass over next, 0 or more, added to those that are still to be passed over; or a
+                range of steps of this epoch, as ``batch_at`` counts them, of which those that have passed are ignored
+                (a state remembers both, another epoch forgets them: between two epochs, call ``set_epoch`` first); or a
+                function of an utterance's key that is true if the utterance is to be left out, such as
+                ``bad_keys.__contains__``. It holds for this loader, in later epochs, too. No state can hold it: give it
+                again after a resume. Such utterances are counted in ``stats().skipped["skip"]``.
+
+        Raises:
+            PipelineError: ``what`` is none of these, or below 0; a range under ``uneven="repeat"``, where steps have no
+                numbers of their own once a rank has begun again.
+        """
+        if callable(what):
+            self._follow(replace(self._options, left_out=(*self._options.left_out, what)))
+        else:
+            self._progress.pass_over(what, self._options)
+            if isinstance(what, range):
+                self._follow(self._options)
+
+    def reweight(self, weights: Mapping[str, float]) -> None:
+        """Give sources of a mix other weights, from the next batch that is made on.
+
+        In the middle of an epoch the workers are started again for it. Utterances that wait in buffers were drawn by
+        the weights before, and come first. No source loses its position; a weight of 0 lets one rest. States hold the
+        change, and what changed when (``uio state show``). Where ranks step together, each of them calls it at the same
+        step.
+
+        Args:
+            weights: new weights by the names of sources, ``group/name`` for those of a mix within a mix; sources that
+                are not named keep theirs.
+
+        Raises:
+            PipelineError: there is no such source, a weight is not a number or below 0, no weight is left, or the mix
+                stands before ``sharding_filter``.
+        """
+        options = self._options
+        if (mixes := options.mixes.reweighted(weights, options.pipeline, self._where)) is not options.mixes:
+            self._follow(replace(options, mixes=mixes))
+
+    def exclude(self, utterances: Iterable[str] | os.PathLike[str]) -> None:
+        """Leave utterances out from the next batch on, in this epoch and in all later ones.
+
+        In the middle of an epoch the workers are started again for it. Nothing of these utterances is decoded. Their
+        batches get smaller, and all else stays as it is, as with a function given to ``skip``; but states hold them,
+        and from which step on (``uio state show``). They are counted in ``stats().skipped["excluded"]``. Where ranks
+        step together, each of them calls it at the same step.
+
+        Args:
+            utterances: keys; or the path of a list as ``uio worst --exclude`` and ``uio verify --quarantine`` write
+                it, whose utterances are recognized by shard (or list) and key.
+
+        Raises:
+            PipelineError: it is neither.
+            ListError: the list cannot be read, or is damaged.
+        """
+        if (excluded := self._options.excluded.added(utterances, self._where)) is not self._options.excluded:
+            self._follow(replace(self._options, excluded=excluded))
+
+    @property
+    def _where(self) -> Where:
+        return Where(self._progress.epoch, self._progress.step, self._options.world_size)
+
+    @property
+    def _run(self) -> EpochRun | None:
+        return None if self._active is None else self._active()
+
+    def _follow(self, options: RunOptions) -> None:
+        """Go by other options from the next batch on."""
+        if options.pipeline is not self._options.pipeline:
+            self._fingerprints = None
+        if options.mixes is not self._options.mixes:
+            self._lengths = EpochLength(options)
+        self._options = options
+        if (run := self._run) is not None and not run.closed:
+            run.follow(options)
