@@ -59,7 +59,7 @@ class HttpObject:
             return response.fill(view), response.identity
 
     def tail(self, size: int) -> tuple[bytes, Identity] | None:
-        """Return the last ``size`` bytes, or all of a shorter file, and the identity; None if another way must be tried."""
+        """Return the last ``size`` bytes, or all of a shorter file, and the identity; None if it takes another way."""
         data = bytearray(size)
         try:
             with _Response(self, -size, size) as response:

@@ -86,7 +86,7 @@ class RemoteFile:
         return data
 
     def tail(self, size: int) -> bytes:
-        """Return the last ``size`` bytes, or all of a shorter file, by a single request where the server can do that."""
+        """Return the last ``size`` bytes, or all of a shorter file, by a single request where the server can."""
         if not self.known and (found := self.transport.tail(size)) is not None:
             data, self._identity = found
             return data

@@ -9,7 +9,6 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import named_otherwise, no_column
 
-
 USUAL = {"wav": "audio", "txt": "text", "key": "id"}  # Hugging Face's names for ours
 _KEPT = ("wav", "feat", "txt", "key", "duration", "start", "end", "sample_rate")  # columns= is about all others
 _INTERNAL = "__index_level_"  # pandas' row numbers

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import Positioned, RandomFile, os_failure, regular
+from uio_pipes.io.local import Positioned, RandomFile, opened_regular, os_failure
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.io.ranged import RemoteFile
 
@@ -105,9 +105,7 @@ def _after(data: bytes, at: int, kind: int) -> int:
             at = at + 1 if of in (1, 2) else _after(data, at, of)
         return at
     if kind == 12:
-        for _, _, at in _fields(data, at):  # noqa: B020
-            pass
-        return at + 1
+        return max((end for _, _, end in _fields(data, at)), default=at) + 1
     raise ValueError(f"a footer has no values of type {kind}")
 
 
@@ -123,11 +121,11 @@ class ParquetFile:
             ETag if it has one.
     """
 
-    __slots__ = ("_identity", "_kept", "_length", "access", "digest", "file", "form", "rows", "url")
+    __slots__ = ("_file", "_identity", "_kept", "_length", "access", "digest", "form", "rows", "url")
 
     def __init__(self, url: str, access: Access, like: ParquetFile | None = None) -> None:
         self.url, self.access = url, access
-        self.file: RandomFile = open_file(url, access)
+        self._file: RandomFile | None = None
         try:
             footer, size = self._read(TAIL if like is None else 2 * like._length)
             etag = self.file.stamp.encode() if self._identity is None else b""
@@ -157,16 +155,23 @@ class ParquetFile:
         """The URL, for messages."""
         return redact(self.url)
 
+    @property
+    def file(self) -> RandomFile:
+        """The file, to be read by position."""
+        if self._file is None:
+            self._file = open_file(self.url, self.access)
+        return self._file
+
     def _read(self, tail: int) -> tuple[bytes, int]:
         """Return the footer, by reading ``tail`` bytes from the end if it is no longer, and the size of the file."""
         self._identity: _Identity | None = None
-        if isinstance(self.file, RemoteFile):
+        if (path := is_local(self.url)) is not None:
+            end, size, self._identity = _end_of(path, tail)
+        elif isinstance(self.file, RemoteFile):
             end, size = self.file.tail(TAIL), self.file.size
-        elif (path := is_local(self.url)) is None:
+        else:
             size = self.file.size
             end = self.file.read(max(0, size - TAIL), min(size, TAIL))
-        else:
-            end, size, self._identity = _end_of(path, tail)
         if end[-4:] != b"PAR1":
             what = "it is empty" if not size else "it does not end in PAR1"
             raise ListError(f"{self.name} is no Parquet file, or not all of it is there ({what}): fetch it again")
@@ -256,10 +261,9 @@ def _rows_of(metadata: Any) -> list[int]:
 
 def _end_of(path: str, tail: int) -> tuple[bytes, int, _Identity]:
     """Return the last ``tail`` bytes of a local file, its size and what tells it from another. Raises: DataError."""
-    number = regular(path)
+    number, status = opened_regular(path)
+    size = status.st_size
     try:
-        status = os.fstat(number)
-        size = status.st_size
         return os.pread(number, tail, max(0, size - tail)), size, (size, status.st_mtime_ns, status.st_ino)
     except OSError as error:
         raise os_failure(error, path) from error
@@ -282,13 +286,15 @@ def opened(urls: Sequence[str], access: Access) -> list[ParquetFile]:
     """Read the footers of files, those of slow disks and servers many at a time. Raises: ListError naming the file."""
     first = ParquetFile(urls[0], access)
 
-    def other(url: str) -> ParquetFile:
-        return ParquetFile(url, access, first)
+    def others(begin: int, end: int) -> list[ParquetFile]:
+        return [ParquetFile(url, access, first) for url in urls[begin:end]]
 
-    began = time.perf_counter()
-    near = all(is_local(url) is not None for url in urls[:_FIRST])
-    files = [first, *map(other, urls[1:_FIRST] if near else ())]
+    began, near = time.perf_counter(), all(is_local(url) is not None for url in urls[:_FIRST])
+    files = [first, *others(1, _FIRST if near else 1)]
     if near and time.perf_counter() - began < _SLOW * _FIRST:
-        return files + list(map(other, urls[len(files) :]))
+        return files + others(_FIRST, len(urls))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return files + list(pool.map(other, urls[len(files) :]))
+        some = range(len(files), len(urls), _FIRST if near else 1)
+        for found in pool.map(others, some, (begin + some.step for begin in some)):
+            files += found
+    return files

@@ -297,9 +297,7 @@ class ParquetTable(Parts):
         self._columns = columns_of(schema, first.name, names, wanted)
         for file in self.files:
             if file.form.schema is not schema:
-                check_same(
-                    self._columns, columns_of(file.form.schema, file.name, names, wanted), file.name, first.name
-                )
+                check_same(self._columns, columns_of(file.form.schema, file.name, names, wanted), file.name, first.name)
         self._made = tuple(by_kind(names, schema.names)[1].items())
         self._groups = [(at, i) for at, file in enumerate(self.files) for i in range(len(file.rows))]
         self.rows = [self.files[at].rows[i] for at, i in self._groups]
