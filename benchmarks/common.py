@@ -129,8 +129,8 @@ def _folder_of(commit: str) -> Path:
 def child(module: str, commit: str | None = None, packages: str = "", **what: object) -> dict[str, Any]:
     """Measure once in a fresh process (in a quick run, in this one), with one thread. ``{"error": …}`` if it failed.
 
-    With ``commit``, the package is that of this commit. ``packages``: a folder whose packages come before those that are
-    installed, made by ``pip install --target``.
+    With ``commit``, the package is that of this commit. ``packages``: a folder made by ``pip install --target``, whose
+    packages come before those that are installed.
     """
     if QUICK:
         return _here(module, json.loads(json.dumps(what, default=str)))

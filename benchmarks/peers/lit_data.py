@@ -1,4 +1,4 @@
-"""LitData: the same utterances in its own chunks, written once, all of which are shuffled; its loader starts workers."""
+"""LitData: the same utterances in its own chunks, written once, all shuffled; its loader starts the workers."""
 
 from __future__ import annotations
 
