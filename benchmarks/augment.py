@@ -98,7 +98,9 @@ def measure(name: str, peer: bool) -> dict[str, Any]:
         bare = uio.from_iterable(rows)
         graph = STAGES[name](bare)
         _epoch(graph, 1)
-        return {"ms": (_epoch(graph, 2) - _epoch(bare, 2)) * 1e3 / len(waves)}  # of the stage, as of the peer's function
+        return {
+            "ms": (_epoch(graph, 2) - _epoch(bare, 2)) * 1e3 / len(waves)
+        }  # of the stage, as of the peer's function
     return {"ms": (time.process_time() - began) * 1e3 / len(waves)}
 
 
