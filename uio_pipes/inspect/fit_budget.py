@@ -25,7 +25,7 @@ from uio_pipes.run.trainers import moved_as
 from uio_pipes.stages.batches.buckets import index_of, longest_of, pairs_of
 
 MARGIN = 1.01  # how far a forecast is above the peak that is furthest above the fit: others may be above that one
-NOISY = 1.03  # the same on a CPU, where equal batches differ by up to 2 %, with what malloc keeps of those before
+NOISE = 1.02  # on a CPU equal batches differ by as much, with what malloc keeps of those before: proposals leave room
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class MemoryModel:
     error: float
 
     @classmethod
-    def fitted(cls, probes: Iterable[tuple[tuple[int, int, int], int]], margin: float = MARGIN) -> MemoryModel:
+    def fitted(cls, probes: Iterable[tuple[tuple[int, int, int], int]]) -> MemoryModel:
         """Fit to shapes and their peaks by non-negative least squares of the relative errors: by the best subset of the
         features for which least squares give no weight below 0, and of equally good ones the smallest."""
         shapes, peaks = zip(*probes, strict=True)
@@ -63,7 +63,7 @@ class MemoryModel:
             if (found >= 0).all() and left < best - 1e-9:
                 best, weights = left, np.zeros(len(scale))
                 weights[some] = found
-        weights *= margin / (table @ weights).min()
+        weights *= MARGIN / (table @ weights).min()
         return cls(tuple(weights.tolist()), float((table @ weights).max() - 1))
 
     def bytes(self, shapes: npt.ArrayLike) -> FloatArray:
@@ -263,7 +263,7 @@ def fit_budget(
     places = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)]
     with torch.random.fork_rng():
         probes, limit = _measure(step, loader, lengths, places[planned[:, 1].argmax()][2], memory, headroom)
-    model = MemoryModel.fitted(probes, MARGIN if on_gpu() else NOISY)
+    model = MemoryModel.fitted(probes)
     fit = BudgetFit(_options(lengths, _lanes(loader), model, limit), limit, model, probes, planned)
     needs = model.bytes(planned)
     if needs.max() > limit:
@@ -329,7 +329,7 @@ def _measure(
                 wanted, share = min(MOST, max(count + 1, int(share * reach))), 1.0
     if max(found for _, found in probes) < base + (limit - base) / FASTEST:
         raise PipelineError("fit_budget: the memory of the step does not grow with its batch: it must train on that")
-    model = MemoryModel.fitted(probes, MARGIN if on_gpu() else NOISY)
+    model = MemoryModel.fitted(probes)
     probes += [(full, measured(full)) for full in _full(lengths, _lanes(loader), model, limit)]
     return probes, limit
 
@@ -343,7 +343,7 @@ def _full(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float) -
     than they let expect, and it is these that must not be above the limit."""
     pairs = _options(lengths, lanes, model, limit)["bucket_boundaries"]
     pairs = [(t, u if lengths[:, 1].any() else 0) for t, u in pairs[:: -(-len(pairs) // CONFIRMED)]]
-    room = limit - model.weights[0]
+    room = _room(model, limit)
     return [Shape(min(MOST, int(room / max(1, model.cost(t, u)))), t, u) for t, u in pairs if model.cost(t, u) <= room]
 
 
@@ -351,7 +351,7 @@ def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float
     """Return a budget in bytes, and so many buckets that the lanes need the fewest steps: more leave less padding, but
     more batches that are not full at the end."""
     of = {} if lengths[:, 1].any() else {"length": ("frames", "frames")}
-    lengths, most = lengths[:, [0, 0]] if of else lengths, int(limit - model.weights[0])
+    lengths, most = lengths[:, [0, 0]] if of else lengths, int(_room(model, limit))
     different, counts = np.unique(lengths, axis=0, return_counts=True)
 
     def steps(pairs: list[tuple[int, int]]) -> float:
@@ -361,6 +361,11 @@ def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float
 
     boundaries = min((pairs_of(lengths, many) for many in BUCKETS), key=steps)
     return {"bucket_boundaries": boundaries, "max_cost": most, "cost": model.cost, **of}
+
+
+def _room(model: MemoryModel, limit: float) -> float:
+    """Return the bytes for the utterances of a batch."""
+    return (limit if on_gpu() else limit / NOISE) - model.weights[0]
 
 
 def _gib(size: float) -> str:

@@ -33,7 +33,7 @@ MAGIC, VERSION = b"UIOCATLG", 1
 TICKS = 16_000  # Hz at which lengths are counted
 
 
-_Numbers = npt.NDArray[np.int64]
+_Columns = npt.NDArray[np.int64]
 _Lengths = npt.NDArray[np.integer[Any]]
 
 
@@ -66,13 +66,12 @@ class Facts(NamedTuple):
 class Indexed:
     """A shard with its index, which is read when it is asked for if the rest is known."""
 
-    __slots__ = ("_index", "_lengths", "_opened", "facts", "url")
+    __slots__ = ("_lengths", "_opened", "facts", "url")
 
     def __init__(
         self, url: str, facts: Facts, lengths: _Lengths | None, opened: Callable[[str], ShardIndex] | ShardIndex
     ) -> None:
-        self.url, self.facts, self._lengths = url, facts, lengths
-        self._index, self._opened = (opened, None) if isinstance(opened, ShardIndex) else (None, opened)
+        self.url, self.facts, self._lengths, self._opened = url, facts, lengths, opened
 
     def __len__(self) -> int:
         """The number of utterances and damaged spots."""
@@ -81,13 +80,13 @@ class Indexed:
     @property
     def index(self) -> ShardIndex:
         """The index. Raises: DataError ``changed_file`` if it is another one by now, or cannot be read any more."""
-        if self._index is None:
-            assert self._opened is not None
-            self._index = self._opened(self.url)
-            if self._index.digest != self.facts.digest:
+        if not isinstance(self._opened, ShardIndex):
+            index = self._opened(self.url)
+            if index.digest != self.facts.digest:
                 message = "the index was written anew since the catalogue was made: start again"
                 raise DataError("changed_file", message, url=self.url)
-        return self._index
+            self._opened = index
+        return self._opened
 
     def add(self, error: DataError) -> None:
         """Add a damaged spot that the index does not know of."""
@@ -97,7 +96,7 @@ class Indexed:
     @property
     def compression(self) -> str:
         """Its name, "" for none, as of all shards in catalogues."""
-        return "" if self._index is None else self._index.shard.compression
+        return self._opened.shard.compression if isinstance(self._opened, ShardIndex) else ""
 
     @property
     def lengths(self) -> _Lengths:
@@ -190,7 +189,7 @@ class Catalogue:
             self._path.unlink(missing_ok=True)
             raise DataError("changed_file", f"{error}; then start again", url=url) from error
 
-    def _identities(self) -> _Numbers:
+    def _identities(self) -> _Columns:
         """Return size and time of the local indexes, 0 for others and those that are missing."""
         out = np.zeros((len(self._urls), 2), np.int64)
         for number, name in enumerate(self._indexes):
@@ -201,7 +200,7 @@ class Catalogue:
         return out
 
 
-def _dumps(shards: list[Indexed], identities: _Numbers) -> bytes:
+def _dumps(shards: list[Indexed], identities: _Columns) -> bytes:
     numbers = np.concatenate([np.array([shard.facts[:5] for shard in shards], np.int64), identities], axis=1)
     lengths = np.concatenate([shard.lengths for shard in shards]).astype("<u4")
     digests = bytes.fromhex("".join(shard.facts.digest for shard in shards))
@@ -209,7 +208,7 @@ def _dumps(shards: list[Indexed], identities: _Numbers) -> bytes:
     return framed(MAGIC, VERSION, header, numbers.astype("<i8").tobytes() + digests + lengths.tobytes())
 
 
-def _loads(data: bytes, count: int) -> tuple[_Numbers, list[bytes], _Lengths]:
+def _loads(data: bytes, count: int) -> tuple[_Columns, list[bytes], _Lengths]:
     """Return the numbers (shards, 7), the digests and all lengths. Raises: ValueError, KeyError, TypeError."""
     header, at = unframed(data, MAGIC, VERSION)
     if header["shards"] != count:

@@ -155,7 +155,7 @@ class ArkMatrix(StoredFeatures):
             pack_into("<i", part, header.rows_at, last - first)
             data = self._read(header.at + first * header.row, (last - first) * header.row, last=last == header.rows)
             array = read_kaldi(io.BytesIO(bytes(part) + data))
-        return np.require(array[:, low : high + 1], np.float32, "CW")
+        return np.require(array[:, low : high + 1], np.float32, ["C", "W"])
 
     def _read(self, at: int, size: int, last: bool) -> bytes:
         """Return a part of the matrix. If it is the ``last``, the file must end there, or another object begin."""

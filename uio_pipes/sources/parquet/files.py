@@ -32,7 +32,7 @@ _AT_ONCE = 64  # footers that are fetched at the same time
 _FIRST, _SLOW = 32, 3e-4  # of so many local files an average opening (s) shows whether their disk is worth threads
 
 
-class Form(NamedTuple):
+class FooterForm(NamedTuple):
     """What the footers of files of one writer have in common: their bytes before the number of rows and those after the
     row groups, and the columns that they tell of, with their Arrow types."""
 
@@ -41,7 +41,7 @@ class Form(NamedTuple):
     schema: Any
 
     @classmethod
-    def of(cls, footer: bytes, schema: Any) -> Form:
+    def of(cls, footer: bytes, schema: Any) -> FooterForm:
         """Return the form of a sound footer; of one that is written differently, one that no other footer has."""
         try:
             places = {number: (begin, end) for number, begin, end in _fields(footer, 0)}
@@ -121,6 +121,8 @@ class ParquetFile:
             ETag if it has one.
     """
 
+    form: FooterForm
+    _length: int
     __slots__ = ("_file", "_identity", "_kept", "_length", "access", "digest", "form", "rows", "url")
 
     def __init__(self, url: str, access: Access, like: ParquetFile | None = None) -> None:
@@ -147,7 +149,7 @@ class ParquetFile:
         if form is None:
             schema = metadata.schema.to_arrow_schema()
             same = like is not None and schema.equals(like.form.schema)
-            form = Form.of(footer, like.form.schema if like is not None and same else schema)
+            form = FooterForm.of(footer, like.form.schema if like is not None and same else schema)
         self.form = form
 
     @property
