@@ -33,7 +33,7 @@ MAGIC, VERSION = b"UIOCATLG", 1
 TICKS = 16_000  # Hz at which lengths are counted
 
 
-_Columns = npt.NDArray[np.int64]
+_ShardNumbers = npt.NDArray[np.int64]
 _Lengths = npt.NDArray[np.integer[Any]]
 
 
@@ -189,7 +189,7 @@ class Catalogue:
             self._path.unlink(missing_ok=True)
             raise DataError("changed_file", f"{error}; then start again", url=url) from error
 
-    def _identities(self) -> _Columns:
+    def _identities(self) -> _ShardNumbers:
         """Return size and time of the local indexes, 0 for others and those that are missing."""
         out = np.zeros((len(self._urls), 2), np.int64)
         for number, name in enumerate(self._indexes):
@@ -200,7 +200,7 @@ class Catalogue:
         return out
 
 
-def _dumps(shards: list[Indexed], identities: _Columns) -> bytes:
+def _dumps(shards: list[Indexed], identities: _ShardNumbers) -> bytes:
     numbers = np.concatenate([np.array([shard.facts[:5] for shard in shards], np.int64), identities], axis=1)
     lengths = np.concatenate([shard.lengths for shard in shards]).astype("<u4")
     digests = bytes.fromhex("".join(shard.facts.digest for shard in shards))
@@ -208,7 +208,7 @@ def _dumps(shards: list[Indexed], identities: _Columns) -> bytes:
     return framed(MAGIC, VERSION, header, numbers.astype("<i8").tobytes() + digests + lengths.tobytes())
 
 
-def _loads(data: bytes, count: int) -> tuple[_Columns, list[bytes], _Lengths]:
+def _loads(data: bytes, count: int) -> tuple[_ShardNumbers, list[bytes], _Lengths]:
     """Return the numbers (shards, 7), the digests and all lengths. Raises: ValueError, KeyError, TypeError."""
     header, at = unframed(data, MAGIC, VERSION)
     if header["shards"] != count:
