@@ -5,16 +5,15 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatch
 from itertools import product
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError, PipelineError
-from uio_pipes.base.urls import folder_of, inside, name_of, redact
+from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
-from uio_pipes.sources.corpora.card import Chosen, Corpus, Layout, chosen, fill, filled, option
+from uio_pipes.sources.corpora.card import PLACEHOLDER, Chosen, Corpus, Layout, chosen, fill, filled, option
 
 Wanted = Mapping[str, Sequence[str]]  # what is chosen, by "part" or the name of an option
 
@@ -42,7 +41,7 @@ class There(NamedTuple):
         open_ = [name for name in wanted if name != "part" and not corpus.options[name]]
 
         def fits(choice: Chosen) -> bool:
-            return all(choice[name] in wanted[name] for name in open_ if name in choice)
+            return all(choice.get(name) in wanted[name] for name in open_)
 
         return self._replace(choices={part: [one for one in self.choices[part] if fits(one)] for part in parts})
 
@@ -77,16 +76,17 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
             some = some[:1] if corpus.nested and parts is None else some
             wholly = there.only(some, wanted, corpus)
             if all(wholly.choices.values()):
-                return wholly
+                return _of_one(corpus, folder, wholly, wanted)
     raise ListError(_missing(corpus, folder, wanted, several) if several else _nothing(corpus, folder))
 
 
 def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
     """Yield what is there in each layout that is, in their order, for the options that have given values."""
     for layout in corpus.layouts:
-        for base in _bases(layout.sought[0], folder):
+        for base, known in _bases(layout.sought[0], folder, [name for name, of in corpus.options.items() if not of]):
             choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
-            if there := {part: some for part, some in choices.items() if some}:
+            fitting = {part: [one for one in some if known.items() <= one.items()] for part, some in choices.items()}
+            if there := {part: some for part, some in fitting.items() if some}:
                 yield There(layout, base, there)
                 break
 
@@ -106,12 +106,29 @@ def check(corpus: Corpus, wanted: Wanted) -> None:
                 )
 
 
-def _bases(sought: str, folder: str) -> list[str]:
-    """Return where paths may start: the folder, or the one above if it is itself the first of a layout's folders."""
-    first, slash, _ = sought.partition("/")
-    name, above = name_of(folder.rstrip("/")), folder_of(folder.rstrip("/")) or "."
-    itself = bool(slash) and "{" not in first and fnmatch(name, first)
-    return [folder, above] if itself else [folder]
+def _of_one(corpus: Corpus, folder: str, there: There, wanted: Wanted) -> There:
+    """Return what is there. Raises: ListError if it is of several values of an option of which one must be chosen."""
+    for name in (name for name, known in corpus.options.items() if known is None and name not in wanted):
+        values = dict.fromkeys(one[name] for some in there.choices.values() for one in some if name in one)
+        if len(values) > 1:
+            raise ListError(
+                f"{redact(folder)} has {corpus.name} in several {name}s ({', '.join(values)}), which may hold the same "
+                f"utterances: name one, {name}=…, or several in a list"
+            )
+    return there
+
+
+def _bases(sought: str, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Chosen]]:
+    """Yield where paths may start: the folder, or one above if it is itself one of a layout's folders; ``names`` are
+    those of placeholders whose values it then tells."""
+    yield folder, {}
+    above, parts = folder.rstrip("/"), sought.split("/")[:-1]
+    for count in range(1, len(parts) + 1):
+        above, path = folder_of(above) or ".", "/".join(parts[:count])
+        if PLACEHOLDER.search(fill(path, dict.fromkeys(names, ""))):
+            return
+        if found := _captured(path, names).search(folder.rstrip("/")):
+            yield above, found.groupdict()
 
 
 def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wanted, access: Access) -> Iterator[Chosen]:
@@ -143,6 +160,7 @@ def _star(path: str, names: Sequence[str], base: str) -> str:
 def _captured(path: str, names: Sequence[str]) -> re.Pattern[str]:
     """Return the pattern of a path that finds the values of placeholders."""
     pattern = re.escape(path).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*")
+    pattern = re.sub(r"\\\[([^]]*)\\\]", lambda found: f"[{found[1].replace(chr(92), '')}]", pattern)
     for name in names:
         place = re.escape(f"{{{name}}}")
         pattern = pattern.replace(place, f"(?P<{name}>[^/]+)", 1).replace(place, f"(?P={name})")
@@ -159,6 +177,8 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
     for name in corpus.options:
         there = dict.fromkeys(choice[name] for choice in choices if name in choice)
         if lost := [value for value in wanted.get(name, ()) if value not in there]:
+            if not there:
+                return f"{redact(folder)}: of {corpus.name}, names of files do not tell {name} there: leave it out"
             told.append((name, " and no ".join(lost), there))
     if not told:
         return (

@@ -11,9 +11,8 @@ from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.formats.tables.rows import Rows
 from uio_pipes.io.access import Access
-from uio_pipes.io.lookahead import reference
 from uio_pipes.io.nearby import Nearby
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.opening import is_local, reference
 
 Absent = Literal["no_audio", "not_kept"]
 
