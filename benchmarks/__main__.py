@@ -23,7 +23,7 @@ PEERS = ("webdataset", "lhotse", "megatron", "torchcodec", "litdata", "kaldiio",
 def scripts() -> dict[str, str]:
     """Return the scripts that measure something, with the first paragraph of what they say of themselves."""
     found = {}
-    for path in sorted(FOLDER.glob("*.py")):
+    for path in sorted(FOLDER.glob("[a-z]*.py")):
         text = path.read_text(encoding="utf-8")
         if "def main()" in text and "Report(" in text:
             said = ast.get_docstring(ast.parse(text)) or ""
