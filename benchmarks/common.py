@@ -47,6 +47,7 @@ QUICK = (
     os.environ.get("UIO_BENCHMARKS") == "quick"
 )  # a few utterances, once: everything runs, but the figures mean nothing
 RESULTS = Path(__file__).parent / "results"
+INSTALL = "install the peers by pip install -e '.[benchmarks]'"
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 T = TypeVar("T")
 PACKAGES = (
@@ -60,6 +61,7 @@ PACKAGES = (
     "torchcodec",
     "isal",
     "megatron-energon",
+    "litdata",
 )
 
 
@@ -124,21 +126,26 @@ def _folder_of(commit: str) -> Path:
     return folder
 
 
-def child(module: str, commit: str | None = None, **what: object) -> dict[str, Any]:
+def child(module: str, commit: str | None = None, packages: str = "", **what: object) -> dict[str, Any]:
     """Measure once in a fresh process (in a quick run, in this one), with one thread. ``{"error": …}`` if it failed.
 
-    With ``commit``, the package is that of this commit.
+    With ``commit``, the package is that of this commit. ``packages``: a folder made by ``pip install --target``, whose
+    packages come before those that are installed.
     """
     if QUICK:
         return _here(module, json.loads(json.dumps(what, default=str)))
     command = [sys.executable, "-m", module, "--child", json.dumps(what, default=str)]
-    environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
+    path = os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1"), **({"PYTHONPATH": path} if path else {})}
     done = subprocess.run(
         command, cwd=commit and _folder_of(commit), env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]
+        if last.startswith("ModuleNotFoundError"):
+            return {"error": f"{last.partition(': ')[2]}: {INSTALL}"}
         print(done.stderr[-4000:], file=sys.stderr)
-        return {"error": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]}
+        return {"error": last}
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
@@ -147,6 +154,8 @@ def _here(module: str, what: dict[str, Any]) -> dict[str, Any]:
     one_thread()
     try:
         result: dict[str, Any] = json.loads(json.dumps(import_module(module).measure(**what)))
+    except ModuleNotFoundError as error:
+        return {"error": f"{error}: {INSTALL}"}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     return result

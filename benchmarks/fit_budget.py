@@ -94,13 +94,13 @@ def _fit(memory: float) -> dict[str, Any]:
 
 
 def _largest(way: str, fit: uio.BudgetFit) -> int:
-    """Return the largest ``max_frames`` with which no planned batch is above the limit."""
-    fits, over = LONGEST, 100 * LONGEST
+    """Return the largest ``max_frames`` with which no planned batch is above what the proposal uses."""
+    fits, over, budget = LONGEST, 100 * LONGEST, fit.options["max_cost"] + fit.model.weights[0]
     while over - fits > 100:
         middle = (fits + over) // 2
         (plan,) = plan_lanes(_graph(way, {"max_frames": middle}), 1, 0, 0, by=LENGTHS)
         most = fit.model.bytes(np.array([plan.counts, *(one.longest for one in plan.sizes)]).T).max()
-        fits, over = (middle, over) if most <= fit.limit else (fits, middle)
+        fits, over = (middle, over) if most <= budget else (fits, middle)
     return fits
 
 

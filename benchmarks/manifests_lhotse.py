@@ -120,12 +120,19 @@ def _reading(path: str) -> Iterator[int]:
 
 def main() -> None:
     """Measure and write results/manifests_lhotse.md."""
-    arguments = begin(measure, parser(__doc__ or "", 3))
+    made = parser(__doc__ or "", 3)
+    made.add_argument("--lhotse", metavar="FOLDER", help="measure the Lhotse there, too: pip install --target FOLDER …")
+    arguments = begin(measure, made)
     manifest(Path(arguments.data))
     report = Report("manifests_lhotse", "Planning an epoch of a Lhotse manifest")
-    jobs = {name: {"what": way} for name, way in WAYS.items()}
+    jobs: dict[str, dict[str, object]] = {name: {"what": way} for name, way in WAYS.items()}
+    if arguments.lhotse:
+        others = {name: way for name, way in WAYS.items() if not way.startswith("ours")}
+        jobs |= {
+            f"{name}, of {arguments.lhotse}": {"what": w, "packages": arguments.lhotse} for name, w in others.items()
+        }
     results = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
-    by_way = {WAYS[name]: runs for name, runs in results.items()}
+    by_way = {WAYS[name]: runs for name, runs in results.items() if name in WAYS}
     rows = [[name, spread(runs, "speed", ",.0f"), f"{runs[0]['seen']:,}"] for name, runs in results.items()]
     report.table(f"An epoch of {CUTS:,} cuts", ["", "cuts per CPU second", "cuts seen"], rows, plot=[1])
     for mine, theirs in AGAINST.items():

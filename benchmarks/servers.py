@@ -67,10 +67,11 @@ class _Late(BaseHTTPRequestHandler):
     seconds: float
 
     def do_GET(self) -> None:
-        first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
         time.sleep(self.seconds)
         with open(self.folder / self.path[1:], "rb") as file:
             total = os.fstat(file.fileno()).st_size
+            first, last = (int(first), int(last)) if first else (max(0, total - int(last)), total - 1)
             last = min(last, total - 1)
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {first}-{last}/{total}")

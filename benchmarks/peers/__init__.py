@@ -27,6 +27,7 @@ PEERS = {
     "webdataset": "webds.batches",
     "Lhotse Shar": "lhotse_shar.batches",
     "Energon": "energon.batches",
+    "LitData": "lit_data.batches",
 }
 LIMIT = {"bare reads, no order, no checks": "bare.batches"}  # a limit for padded waveforms, not a peer
 LIBRARIES = {  # imported before the clock starts, by module of this folder
@@ -37,10 +38,12 @@ LIBRARIES = {  # imported before the clock starts, by module of this folder
     "lhotse_shar": ["lhotse.dataset", "lhotse.shar"],
     "bare": [],
     "energon": ["megatron.energon", "megatron.energon.flavors.webdataset"],
+    "lit_data": ["litdata"],
 }
 WORKS = {  # peers that read only some kinds of shards
     "Lhotse Shar": ("tar", "flac"),
     "Energon": ("tar", "flac"),
+    "LitData": ("tar", "flac"),
 }
 
 

@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(
     path.stem
     for path in (ROOT / "benchmarks").glob("*.py")
-    if "__main__" in path.read_text(encoding="utf-8") and path.stem != "corpus"
+    if "Report(" in path.read_text(encoding="utf-8") and path.stem not in ("common", "__main__")
 )
 ARGUMENTS = {"throughput": ["--only", "tar, one process", "waveforms, one process"]}
-PEERS = "Energon|torchaudio.load|rapidgzip"  # what `uio_pipes[dev]` does not bring; the benchmark says so and goes on
+PEERS = "Energon|LitData|torchaudio.load|rapidgzip"  # what `uio_pipes[dev]` does not bring; the benchmark says so and goes on
 
 
 @pytest.fixture(scope="module")

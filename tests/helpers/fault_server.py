@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server, path = self.server, self.path[1:].partition("?")[0]
         file = server.files.get(path)
-        first, last = self._range()
+        first, last = self._range(len(file.data) if file else 0)
         with server.lock:
             server.asked.append((path, first, time.monotonic()))
             server.headers = dict(self.headers)
@@ -98,9 +98,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._body(file, first, last, fault)
 
-    def _range(self) -> tuple[int, int | None]:
+    def _range(self, total: int) -> tuple[int, int | None]:
         wanted = self.headers.get("Range", "").removeprefix("bytes=")
         first, _, last = wanted.partition("-")
+        if last and not first:
+            return max(0, total - int(last)), None
         return int(first or 0), int(last) if last else None
 
     def _refuse(self, fault: str) -> None:

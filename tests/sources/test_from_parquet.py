@@ -19,7 +19,7 @@ from parquet_corpus import rows, write
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.sources.parquet.columns import ParquetFile
+from uio_pipes.sources.parquet.files import ParquetFile
 from uio_pipes.sources.parquet.table import RowGroup, RowOrder
 
 

@@ -12,7 +12,7 @@ from parquet_corpus import rows, write
 
 import uio_pipes as uio
 from uio_pipes.io import retry
-from uio_pipes.sources.parquet.columns import TAIL
+from uio_pipes.sources.parquet.files import TAIL
 
 Span = tuple[int, int]
 

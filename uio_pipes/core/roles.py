@@ -3,6 +3,8 @@ what passes, and a :class:`Source` begins a graph."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -231,13 +233,28 @@ class Source(Stage):
 
     def content(self) -> list[tuple[int, str]]:
         table = self.table()
+        _read_lately.pop(self, None)
+        _read_lately[self] = time.monotonic(), table
+        while len(_read_lately) > _KEPT:
+            _read_lately.pop(next(iter(_read_lately)), None)
         return [(len(table), table.digest)]
+
+    def taken(self) -> Any:
+        """Return the table that :meth:`content` has read a short time ago, in this process or before a fork; it is
+        given once. Without one, it is read. Raises: ListError."""
+        read, table = _read_lately.pop(self, (-math.inf, None))
+        return table if time.monotonic() - read < LATELY else self.table()
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return SourceNode(self, lane, site)
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         return [len(self.table())] * len(counts)
+
+
+LATELY = 60.0  # seconds in which a table is taken to be as it was read
+_KEPT = 16  # tables that wait for lanes to begin
+_read_lately: dict[Source, tuple[float, Any]] = {}
 
 
 Order = Permutation | npt.NDArray[np.int64]
@@ -253,7 +270,7 @@ class SourceNode(Node):
         self.stage, self.lane, self.site = stage, lane, site
 
     def start(self) -> None:
-        self.table: Any = self.lane.shared(("table", self.stage), self.stage.table)
+        self.table: Any = self.lane.shared(("table", self.stage), self.stage.taken)
         self.order = self.make_order()
         self.position = 0
 

@@ -156,10 +156,11 @@ def clip(waveform: torch.Tensor, gain_db: float, hard: bool) -> torch.Tensor:
 
     Hard: what is above is cut off. Soft: it saturates, full scale · tanh(sample / full scale).
     """
-    limit = float(waveform.abs().max()) * 10 ** (-gain_db / 20)
+    low, high = torch.aminmax(waveform)
+    limit = max(-float(low), float(high)) * 10 ** (-gain_db / 20)
     if not limit:
         return waveform
-    return waveform.clamp(-limit, limit) if hard else torch.tanh(waveform / limit) * limit
+    return waveform.clamp(-limit, limit) if hard else (waveform / limit).tanh_().mul_(limit)
 
 
 def require_torchaudio(stage: str) -> None:

@@ -17,6 +17,7 @@ import torch
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import counted
+from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.realize import Lengths
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.replay import plan_epoch
@@ -24,6 +25,7 @@ from uio_pipes.run.trainers import moved_as
 from uio_pipes.stages.batches.buckets import index_of, longest_of, pairs_of
 
 MARGIN = 1.01  # how far a forecast is above the peak that is furthest above the fit: others may be above that one
+NOISE = 1.02  # on a CPU equal batches differ by as much, with what malloc keeps of those before: proposals leave room
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -170,6 +172,7 @@ BUCKETS = ((20, 2), (10, 2), (10, 1), (5, 1), (2, 1))  # to choose from: by fram
 FIRST = 0.3  # share of the utterances that seem to fit, in the first probe after that of one utterance
 FASTEST, ENOUGH = 64, 1.25  # probes grow at most so fast, as noise hides what is less, and end where it would be less
 MOST = 4_096  # utterances of a probe
+CONFIRMED = 12  # buckets of which a full batch is measured
 
 WholeNumbers = npt.NDArray[np.int64]
 
@@ -228,7 +231,7 @@ def fit_budget(
 ) -> BudgetFit:
     """Forecast the peak memory of every batch of the epoch, and propose batches that fill the memory.
 
-    It runs some 25 steps on batches made of a real one, from one utterance to as many as fit, and fits a bound to their
+    It runs some 35 steps on batches made of a real one, from one utterance to as many as fit, and fits a bound to their
     peaks, by utterances, frames and labels. It plans the batches of this rank's epoch, without decoding, and compares
     them with the bound, which may be some percent below a batch that is unlike the measured ones: hence the head-room.
     The loader stays where it is.
@@ -259,9 +262,9 @@ def fit_budget(
     require(bool(lengths[:, 0].any()), name, "the epoch must have audio", len(lengths), "see uio simulate")
     places = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)]
     with torch.random.fork_rng():
-        probes, limit = _measure(step, loader, _corners(lengths), places[planned[:, 1].argmax()][2], memory, headroom)
+        probes, limit = _measure(step, loader, lengths, places[planned[:, 1].argmax()][2], memory, headroom)
     model = MemoryModel.fitted(probes)
-    fit = BudgetFit(_options(lengths, len(plans), model, limit), limit, model, probes, planned)
+    fit = BudgetFit(_options(lengths, _lanes(loader), model, limit), limit, model, probes, planned)
     needs = model.bytes(planned)
     if needs.max() > limit:
         worst = int(needs.argmax())
@@ -287,13 +290,13 @@ def _corners(lengths: WholeNumbers) -> list[tuple[int, int]]:
 def _measure(
     step: Callable[[Any], object],
     loader: Loader,
-    corners: list[tuple[int, int]],
+    lengths: WholeNumbers,
     longest: str,
     memory: float | None,
     headroom: float,
 ) -> tuple[list[tuple[Shape, int]], float]:
     """Return the peaks of probes, and the limit. ``longest``: the key of the longest utterance."""
-    make, probes = template(loader), list[tuple[Shape, int]]()
+    make, probes, corners = template(loader), list[tuple[Shape, int]](), _corners(lengths)
 
     def measured(shape: Shape) -> int:
         try:
@@ -326,14 +329,29 @@ def _measure(
                 wanted, share = min(MOST, max(count + 1, int(share * reach))), 1.0
     if max(found for _, found in probes) < base + (limit - base) / FASTEST:
         raise PipelineError("fit_budget: the memory of the step does not grow with its batch: it must train on that")
+    model = MemoryModel.fitted(probes)
+    probes += [(full, measured(full)) for full in _full(lengths, _lanes(loader), model, limit)]
     return probes, limit
+
+
+def _lanes(loader: Loader) -> int:
+    return len(lanes_of(loader.lanes, loader.rank, loader.world_size))
+
+
+def _full(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float) -> list[Shape]:
+    """Return full batches of a dozen of the buckets that would be proposed: what lies between the corners may need more
+    than they let expect, and it is these that must not be above the limit."""
+    pairs = _options(lengths, lanes, model, limit)["bucket_boundaries"]
+    pairs = [(t, u if lengths[:, 1].any() else 0) for t, u in pairs[:: -(-len(pairs) // CONFIRMED)]]
+    room = _room(model, limit)
+    return [Shape(min(MOST, int(room / max(1, model.cost(t, u)))), t, u) for t, u in pairs if model.cost(t, u) <= room]
 
 
 def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float) -> dict[str, Any]:
     """Return a budget in bytes, and so many buckets that the lanes need the fewest steps: more leave less padding, but
     more batches that are not full at the end."""
     of = {} if lengths[:, 1].any() else {"length": ("frames", "frames")}
-    lengths, most = lengths[:, [0, 0]] if of else lengths, int(limit - model.weights[0])
+    lengths, most = lengths[:, [0, 0]] if of else lengths, int(_room(model, limit))
     different, counts = np.unique(lengths, axis=0, return_counts=True)
 
     def steps(pairs: list[tuple[int, int]]) -> float:
@@ -343,6 +361,11 @@ def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float
 
     boundaries = min((pairs_of(lengths, many) for many in BUCKETS), key=steps)
     return {"bucket_boundaries": boundaries, "max_cost": most, "cost": model.cost, **of}
+
+
+def _room(model: MemoryModel, limit: float) -> float:
+    """Return the bytes for the utterances of a batch."""
+    return (limit if on_gpu() else limit / NOISE) - model.weights[0]
 
 
 def _gib(size: float) -> str:

@@ -177,7 +177,7 @@ STALL = 30.0  # seconds without a byte; also for everything before the body
 SLOWEST = 10_000  # bytes of the body per second: less counts as a stall, too
 HEAD = 1 << 18  # bytes that may come before the body
 PIECE = 1 << 16
-KEPT = 16  # connections to a host
+KEPT = 64  # connections to a host
 _BUFFERED = io.DEFAULT_BUFFER_SIZE
 
 

@@ -57,12 +57,25 @@ class HttpObject:
                 response.pass_over(offset)
             return response.fill(view), response.identity
 
+    def tail(self, size: int) -> tuple[bytes, Identity] | None:
+        """Return the last ``size`` bytes, or all of a shorter file, and the identity; None if it takes another way."""
+        data = bytearray(size)
+        try:
+            with _Response(self, -size, size) as response:
+                total = response.identity.size
+                if total is None or not response.identity.ranges or response.starts != max(0, total - size):
+                    return None
+                got = response.fill(memoryview(data))
+                return (bytes(data[:got]), response.identity) if got == min(size, total) else None
+        except (Fault, DataError):
+            return None
+
     def stream(self) -> _Response:
         """Read from the beginning, for servers without ranges. Raises: Fault, DataError."""
         return _Response(self, 0, None)
 
     def ask(self, offset: int, size: int | None) -> tuple[Address, http.client.HTTPConnection, Answer]:
-        """Send a request and follow redirects."""
+        """Send a request and follow redirects. ``offset``: of the first byte, below 0 as counted from the end."""
         url, remembered = self._moved or self.url, self._moved is not None
         for _ in range(REDIRECTS + 1):
             to = address(url)
@@ -81,7 +94,7 @@ class HttpObject:
     def _once(self, to: Address, offset: int, size: int | None) -> tuple[http.client.HTTPConnection, Answer]:
         headers = dict(self._headers if self.is_home(to) else _OWN)
         if size is not None:
-            headers["Range"] = f"bytes={offset}-{offset + size - 1}"
+            headers["Range"] = f"bytes={offset}-{offset + size - 1}" if offset >= 0 else f"bytes={offset}"
         target = to.target
         if to.via and to.scheme == "http":
             target = to.whole
@@ -152,7 +165,7 @@ class _Response:
         if (found := _RANGE.fullmatch(place)) is None:
             raise Fault(f"the server does not say which bytes it sends (Content-Range: {printable(place)[:80]!r})")
         first, last, total = int(found[1]), int(found[2]), _number(found[3])
-        if first != offset:
+        if first != offset >= 0:
             raise Fault(f"the server sent bytes from {first} on instead of {offset}")
         if last < first or (total is not None and last >= total):
             raise Fault(f"the server sent an impossible Content-Range ({place})")

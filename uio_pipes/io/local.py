@@ -51,7 +51,13 @@ def regular(path: str | os.PathLike[str], url: str = "") -> int:
 
     The kind is that of the descriptor, not of the path, which may lead elsewhere meanwhile.
     """
-    path = os.fspath(path)
+    number, _ = opened_regular(os.fspath(path), url)
+    os.set_blocking(number, True)
+    return number
+
+
+def opened_regular(path: str, url: str = "") -> tuple[int, os.stat_result]:
+    """As :func:`regular`, with what the system says of the file, for those who only read by position."""
     url = url or path
     try:
         number = _opened(path)
@@ -60,11 +66,11 @@ def regular(path: str | os.PathLike[str], url: str = "") -> int:
     except ValueError as error:
         message = "no such file: its name holds a NUL byte; correct the list"
         raise DataError("missing_file", message, url=url) from error
-    if (found := _not_regular(os.fstat(number).st_mode, url)) is not None:
+    status = os.fstat(number)
+    if (found := _not_regular(status.st_mode, url)) is not None:
         os.close(number)
         raise found
-    os.set_blocking(number, True)
-    return number
+    return number, status
 
 
 def _opened(path: str) -> int:
@@ -162,8 +168,8 @@ class LocalFile:
 
     def _opened(self) -> _Descriptor:
         """Open the file, as one of the 128 that were opened last. Raises: DataError ``changed_file``."""
-        descriptor = _Descriptor(regular(self.path))
-        status = os.fstat(descriptor.number)
+        number, status = opened_regular(self.path)
+        descriptor = _Descriptor(number)
         identity = (status.st_size, status.st_mtime_ns, status.st_ino)
         with _lock:
             if (first := self._key[1] or identity) == identity:

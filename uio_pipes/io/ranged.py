@@ -85,6 +85,13 @@ class RemoteFile:
         give_back(view)
         return data
 
+    def tail(self, size: int) -> bytes:
+        """Return the last ``size`` bytes, or all of a shorter file, by a single request where the server can."""
+        if not self.known and (found := self.transport.tail(size)) is not None:
+            data, self._identity = found
+            return data
+        return self.read(max(0, self.size - size), min(size, self.size))
+
     def fetch(self, offset: int, size: int, wait: Wait | None = None) -> memoryview:
         """Read as :meth:`read_upto` does, without a copy."""
         return _fetch(self, self._fill, offset, size, wait)

@@ -51,6 +51,9 @@ class Transport(Protocol):
 
     def identity(self) -> Identity: ...
     def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]: ...
+    def tail(self, size: int) -> tuple[bytes, Identity] | None:
+        """Return the last bytes by a single request, None where that cannot be had; it does not raise."""
+
     def stream(self) -> Stream: ...
 
 
@@ -110,6 +113,9 @@ class FsObject:
         view[: len(data)] = data
         return len(data), identity
 
+    def tail(self, size: int) -> tuple[bytes, Identity] | None:
+        return None
+
     def stream(self) -> Stream:
         raise AssertionError("fsspec's file systems read by ranges")
 
@@ -155,6 +161,13 @@ class S3Object(FsObject):
             except DataError:
                 self._by_s3fs = True
         return self._fill(view, offset, known)
+
+    def tail(self, size: int) -> tuple[bytes, Identity] | None:
+        try:
+            signed = self._sign()
+        except (Fault, DataError):
+            return None  # reading tries again, and says what is wrong
+        return None if signed is None else signed.tail(size)
 
     def _sign(self) -> HttpObject | None:
         if self._by_s3fs:

@@ -21,7 +21,8 @@ from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
 from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import Renames, finding, transcript
-from uio_pipes.formats.tar.checks import NO_UTTERANCE, Indexed, against_manifest, identity, open_sidecars
+from uio_pipes.formats.tar.catalogue import Indexed, open_shards
+from uio_pipes.formats.tar.checks import against_manifest, identity
 from uio_pipes.formats.tar.fields import as_fields, check_members
 from uio_pipes.formats.tar.index import FRAME_RATE
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
@@ -31,8 +32,6 @@ from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
 from uio_pipes.stages.reading.loading import ListFiles
-
-TICKS = 16_000  # lengths are compared in samples at this rate
 
 
 class TarIndex(Parts):
@@ -45,28 +44,21 @@ class TarIndex(Parts):
         self, shards: list[Indexed], verify: bool = False, access: Access | None = None, names: Renames = None
     ) -> None:
         self.shards, self._verify, self._access, self._names = shards, verify, access, names
-        super().__init__(len(shard.index) + len(shard.index.errors) for shard in shards)
-        self.digest = blake2b("".join(shard.index.digest for shard in shards).encode(), digest_size=16).hexdigest()
+        super().__init__(map(len, shards))
+        self.digest = blake2b("".join(shard.facts.digest for shard in shards).encode(), digest_size=16).hexdigest()
         self._files: dict[int, RandomFile] = {}
 
     @property
     def failures(self) -> int:
         """The number of damaged spots that the indexes know of."""
-        return sum(len(shard.index.errors) for shard in self.shards)
+        return sum(shard.facts.errors for shard in self.shards)
 
     @property
     def weights(self) -> npt.NDArray[np.int64]:
         """Lengths in samples at 16 kHz; where only decoding shows them, estimated from the bytes at 64 kbit/s."""
         out = np.zeros(len(self), np.int64)
         for first, shard in zip(self.firsts, self.shards, strict=False):
-            lengths = shard.index.lengths(TICKS)
-            if not lengths.all():
-                columns = shard.index.columns
-                total = np.concatenate([[0], np.cumsum(columns["size"].astype(np.int64))])
-                ends = columns["member_ends"].astype(np.int64)
-                sizes = total[ends] - total[np.concatenate([[0], ends[:-1]])]
-                lengths = np.where(lengths > 0, lengths, sizes * 2)
-            out[first : first + len(lengths)] = lengths
+            out[first : first + shard.facts.utterances] = shard.lengths
         return out
 
     def place(self, number: int) -> str:
@@ -147,7 +139,7 @@ class ListTarIndex(Source):
         """Open the indexes. Raises: ListError with the shard and the remedy."""
         shards = open_indexes(self.paths, self.access, self.indexes)
         for shard in shards:
-            if (form := shard.index.shard.compression) != "":
+            if (form := shard.compression) != "":
                 raise ListError(
                     f"{redact(shard.url)} is compressed ({form}): its utterances can only be read one after the other. "
                     "Unpack it and index it again, or read it with from_shard_list"
@@ -170,15 +162,13 @@ def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: s
     Raises: ListError.
     """
     table = ItemTable(paths, access)
-    shards = open_sidecars([table[i] for i in range(len(table))], access, folder)
+    shards = open_shards([table[i] for i in range(len(table))], access or PLAIN, folder)
     for number, shard in enumerate(shards):
-        expected, errors = table.expected(number), shard.index.errors
-        seen = len(shard.index) + sum(error.reason not in NO_UTTERANCE for error in errors)
-        stamp = shard.index.shard
+        expected, facts = table.expected(number), shard.facts
         if expected is not None and (
-            bad := against_manifest(shard.url, expected, seen, stamp.size, f"{stamp.crc32:08x}")
+            bad := against_manifest(shard.url, expected, facts.seen, facts.size, f"{facts.crc32:08x}")
         ):
-            errors.append(bad)
+            shard.add(bad)
     return shards
 
 

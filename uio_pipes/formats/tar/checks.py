@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
@@ -98,24 +95,6 @@ def check_fresh(index: ShardIndex, url: str, access: Access | None = None, folde
             f"the index of {shown} is stale: it is of {was}; the shard is now of {size} bytes, {stamp or 'no time'}: "
             f"{_remedy(url, folder)}"
         )
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """A shard with its index."""
-
-    url: str
-    index: ShardIndex
-
-
-def open_sidecars(urls: Sequence[str], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
-    """Open the indexes of all shards, in order. Raises: ListError for the first that cannot be used."""
-    near = folder is not None and is_local(folder) is not None
-    if all(is_local(url) is not None for url in urls) and (folder is None or near):
-        return [Indexed(url, open_sidecar(url, access, folder)) for url in urls]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        indexes = pool.map(lambda url: open_sidecar(url, access, folder), urls)
-        return [Indexed(url, index) for url, index in zip(urls, indexes, strict=True)]
 
 
 # failures that are not utterances

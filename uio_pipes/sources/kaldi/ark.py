@@ -144,19 +144,18 @@ class ArkMatrix(StoredFeatures):
         head = self.file.read_upto(self.offset, _MATRIX)
         header = self._header(head)
         first, last = self._cut(header)
-        part = bytearray(head[: header.at])
-        if header.fixed:  # column by column: all of it is needed
-            data = self._read(header.at, header.fixed + header.rows * header.row, last=True)
-            rows = slice(first, last)
-        else:
-            pack_into("<i", part, header.rows_at, last - first)
-            data = self._read(header.at + first * header.row, (last - first) * header.row, last=last == header.rows)
-            rows = slice(None)
         low, high = self.columns or (0, header.columns - 1)
         if high >= header.columns:
             raise self._error("bad_range", f"column {high} is wanted, there are {header.columns}")
-        array = read_kaldi(io.BytesIO(bytes(part) + data))
-        return np.array(array[rows, low : high + 1], np.float32, order="C")
+        if header.fixed:  # column by column: all of it is needed
+            data = self._read(header.at, header.fixed + header.rows * header.row, last=True)
+            array = _of_columns(data, header, *_COMPRESSED(head, header.at - 16)[:2])[first:last]
+        else:
+            part = bytearray(head[: header.at])
+            pack_into("<i", part, header.rows_at, last - first)
+            data = self._read(header.at + first * header.row, (last - first) * header.row, last=last == header.rows)
+            array = read_kaldi(io.BytesIO(bytes(part) + data))
+        return np.require(array[:, low : high + 1], np.float32, ["C", "W"])
 
     def _read(self, at: int, size: int, last: bool) -> bytes:
         """Return a part of the matrix. If it is the ``last``, the file must end there, or another object begin."""
@@ -214,6 +213,22 @@ class ArkMatrix(StoredFeatures):
 
     def __repr__(self) -> str:
         return f"ArkMatrix({redact(self.file.path)!r}, offset={self.offset})"
+
+
+_BYTES = np.arange(256, dtype=np.float32)
+
+
+def _of_columns(data: bytes, header: _Matrix, least: float, span: float) -> npt.NDArray[np.float32]:
+    """Return the matrix of Kaldi's CM: of each column four quantiles, between which its bytes are spread evenly. What a
+    byte stands for is computed once in a column, by the operations of kaldiio, which does it for each value."""
+    count = header.columns
+    quantiles = least + np.frombuffer(data, "<u2", 4 * count).astype(np.float32) * span / 65535.0
+    p0, p25, p75, p100 = quantiles.reshape(count, 4, 1).swapaxes(0, 1)
+    low, middle, high = _BYTES[:65], _BYTES[65:193] - 64.0, _BYTES[193:] - 192.0
+    parts = p0 + (p25 - p0) * low / 64.0, p25 + (p75 - p25) * middle / 128.0, p75 + (p100 - p75) * high * (1 / 63.0)
+    values = np.frombuffer(data, np.uint8, -1, 8 * count).reshape(count, header.rows)
+    found: npt.NDArray[np.float32] = np.concatenate(parts, axis=1).ravel()[values.T + 256 * np.arange(count)]
+    return found
 
 
 LOOKED_AT = 8  # lines, to distinguish features from audio

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -29,11 +28,11 @@ from uio_pipes.sources.parquet.columns import (
     LAZY,
     PAYLOADS,
     ParquetColumn,
-    ParquetFile,
     by_kind,
     check_same,
     columns_of,
 )
+from uio_pipes.sources.parquet.files import ParquetFile, opened
 
 LIGHT = ""  # the small columns, which are read together
 
@@ -249,7 +248,6 @@ class RowOrder:
 
 
 SUFFIXES = (".parquet", ".parq", ".pq")
-_OPENING = 16  # footers read at a time
 
 
 class _Names(Lines):
@@ -277,7 +275,7 @@ def check_here(
         first = ParquetFile(_Files(entries, access)[0], access)
     except (DataError, ListError, IndexError):
         return
-    columns_of(first.schema, first.name, names, wanted)
+    columns_of(first.form.schema, first.name, names, wanted)
 
 
 class ParquetTable(Parts):
@@ -294,13 +292,14 @@ class ParquetTable(Parts):
         self, entries: tuple[str, ...], access: Access, names: Mapping[str, str], wanted: tuple[str, ...] | None
     ) -> None:
         listed = _Files(entries, access)
-        with ThreadPoolExecutor(_OPENING) as pool:
-            self.files = list(pool.map(lambda i: ParquetFile(listed[i], access), range(len(listed))))
-        columns = [columns_of(file.schema, file.name, names, wanted) for file in self.files]
-        for file, own in zip(self.files, columns, strict=True):
-            check_same(columns[0], own, file.name, self.files[0].name)
-        self._columns = columns[0]
-        self._made = tuple(by_kind(names, self.files[0].schema.names)[1].items())
+        self.files = opened([listed[number] for number in range(len(listed))], access)
+        first = self.files[0]
+        schema = first.form.schema
+        self._columns = columns_of(schema, first.name, names, wanted)
+        for file in self.files:
+            if file.form.schema is not schema:
+                check_same(self._columns, columns_of(file.form.schema, file.name, names, wanted), file.name, first.name)
+        self._made = tuple(by_kind(names, schema.names)[1].items())
         self._groups = [(at, i) for at, file in enumerate(self.files) for i in range(len(file.rows))]
         self.rows = [self.files[at].rows[i] for at, i in self._groups]
         super().__init__(self.rows)

@@ -1,0 +1,99 @@
+"""A catalogue tells what the indexes would, until one of them changes."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import digest
+from corpus import Corpus
+from helpers_bad import run
+
+import uio_pipes as uio
+from uio_pipes.formats.tar import catalogue
+from uio_pipes.formats.tar.checks import sidecar_path
+from uio_pipes.prep.index import index_lists, index_shard
+from uio_pipes.sources.tar_index import TarIndex, open_indexes
+
+
+@pytest.fixture
+def listed(plain_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A list of shards of its own, for which a catalogue is kept."""
+    monkeypatch.setattr(catalogue, "MANY", 2)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shards = [line for line in plain_corpus.list.read_text().split() if line.endswith(".tar")]
+    names = [shutil.copy(shard, tmp_path / Path(shard).name) for shard in shards]
+    path = tmp_path / "own.list"
+    path.write_text("\n".join(map(str, names)))
+    index_lists([str(path)])
+    return path
+
+
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The shards whose indexes are read from now on."""
+    read, names = catalogue.open_sidecar, list[str]()
+    monkeypatch.setattr(catalogue, "open_sidecar", lambda url, *how: names.append(url) or read(url, *how))
+    return names
+
+
+def epoch(path: Path, **options: Any) -> list[str]:
+    return [digest(sample) for sample in run(uio.from_tar_index(path, shuffle=True), **options)[0]]
+
+
+def test_the_second_start_reads_an_index_when_its_shard_is_reached(
+    listed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = opened(monkeypatch)
+    whole, fresh = epoch(listed, lanes=1), TarIndex(open_indexes((str(listed),)))
+    state = uio.Loader(uio.from_tar_index(listed, shuffle=True), seed=3).state_dict()
+    assert len(names) == len(set(names)) == len(fresh.shards)
+    assert fresh.weights.tolist() == [w for s in fresh.shards for w in s.index.lengths(catalogue.TICKS).tolist()]
+    del names[:]
+    again = TarIndex(open_indexes((str(listed),)))
+    assert (again.digest, again.firsts, again.failures) == (fresh.digest, fresh.firsts, fresh.failures)
+    assert again.weights.tolist() == fresh.weights.tolist()
+    assert not names
+    assert again.fields(len(again) - 1)["key"] == fresh.key(len(fresh) - 1)
+    assert len(names) == 1
+    assert epoch(listed, lanes=1) == whole
+    uio.Loader(uio.from_tar_index(listed, shuffle=True), seed=3).load_state_dict(state)
+
+
+def test_an_index_that_is_written_anew_is_read_anew(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = epoch(listed)
+    first = listed.read_text().split()[0]
+    os.utime(first, ns=(1, 1))
+    index_shard(first, force=True)
+    names = opened(monkeypatch)
+    assert epoch(listed) == whole
+    assert first in names
+
+
+def test_a_damaged_catalogue_is_made_anew(listed: Path, tmp_path: Path) -> None:
+    whole = epoch(listed)
+    (path,) = (tmp_path / "cache" / "uio_pipes").glob("*.catalogue")
+    sound = path.read_bytes()
+    for data in (b"", sound[:-1], sound[:40] + bytes([sound[40] ^ 1]) + sound[41:]):
+        path.write_bytes(data)
+        assert epoch(listed) == whole
+        assert path.read_bytes() == sound
+
+
+def test_an_index_that_differs_when_it_is_reached_is_counted(
+    listed: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = len(epoch(listed))
+    table = TarIndex(open_indexes((str(listed),)))
+    first = listed.read_text().split()[0]
+    os.utime(first, ns=(1, 1))  # after the catalogue was looked at
+    with pytest.raises(uio.DataError, match=r"is stale.*uio index.*then start again") as error:
+        table.fields(0)
+    assert error.value.reason == "changed_file"
+    assert len(table) == count
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(listed: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    assert epoch(listed) == epoch(listed)
+    assert not Path(sidecar_path(str(listed))).exists()
