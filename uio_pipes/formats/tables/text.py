@@ -25,6 +25,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
 
 IN_MEMORY = 1 << 22  # bytes: longer tables stay on disk
+_HEAD = 1 << 16  # bytes in which a line ends
 _UTF_8 = ("utf-8", "utf-8-sig", "ascii")
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -244,17 +245,18 @@ class _Part:
     # Reading
 
     def _to_utf_8(self) -> None:
-        """Write the table in UTF-8 if it is in another encoding. Raises: ListError."""
-        encoding = codecs.lookup(self.form.encoding).name
-        if self._some(0, 2) in _WIDE:
+        """Write the table in UTF-8, with LF at line ends, if it is in another encoding, or has only CR there as on old
+        Macs. Raises: ListError."""
+        encoding, head = codecs.lookup(self.form.encoding).name, self._some(0, _HEAD)
+        only_cr = b"\r" in head and b"\n" not in head
+        if head[:2] in _WIDE:
             encoding = "utf-16"
-        if encoding in _UTF_8:
+        if encoding in _UTF_8 and not only_cr:
             return
         decoder = codecs.getincrementaldecoder(encoding)("replace" if encoding[:6] in ("utf-16", "utf-32") else _KEPT)
         pieces = iter(self._pieces())
-        self._data, self._file = kept(
-            (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in pieces), IN_MEMORY
-        )
+        written = (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in pieces)
+        self._data, self._file = kept((one.replace(b"\r", b"\n") if only_cr else one for one in written), IN_MEMORY)
         self._stat = self._status()
 
     def _pieces(self) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from uio_pipes.formats.tables.description import Table
 from uio_pipes.pipeline import Pipeline
 
 _PLACES = frozenset(["table", "paths", "within", "join", "archives", "root", "manifest"])  # arguments that are paths
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 Chosen = Mapping[str, str]  # what is chosen, by the names of placeholders
 
 
@@ -110,7 +110,7 @@ class Corpus:
         require(known, "Corpus", f"train must be some of the parts ({', '.join(self.parts)})", self.train, "name one")
         names = {"part", *self.options, *(name for part in self.parts for name in chosen(self, part))}
         for layout in layouts:
-            unknown = [name for name in _PLACEHOLDER.findall(" ".join(layout.sought)) if name not in names]
+            unknown = [name for name in PLACEHOLDER.findall(" ".join(layout.sought)) if name not in names]
             rule = f"placeholders must be {', '.join(sorted(names))}"
             require(not unknown, "Corpus", rule, unknown, "name others in `options`")
 
@@ -162,7 +162,7 @@ def _paths(value: Any, within: bool = False, place: bool = False) -> Iterator[st
 def _up_to_stars(path: str) -> str:
     """Return a path up to the folder above what has only stars, after all placeholders: what is cheap to look for."""
     parts = path.split("/")
-    chosen = max((number for number, part in enumerate(parts) if _PLACEHOLDER.search(part)), default=0)
+    chosen = max((number for number, part in enumerate(parts) if PLACEHOLDER.search(part)), default=0)
     stars = next((number for number in range(chosen + 1, len(parts)) if "*" in parts[number]), len(parts))
     return "/".join(parts[:stars])
 
@@ -180,7 +180,7 @@ def _filled(value: Any, choices: Sequence[Chosen], at: Callable[[str], str] | No
     if not isinstance(value, str):
         return value
     if at is None:
-        return _PLACEHOLDER.sub(lambda found: _any_of(found, choices), value)
+        return PLACEHOLDER.sub(lambda found: _any_of(found, choices), value)
     paths = list(dict.fromkeys(at(fill(value, choice)) for choice in choices))
     return paths[0] if len(paths) == 1 else paths
 
@@ -206,7 +206,7 @@ def _table(table: Table, choice: Chosen, at: Callable[[str], str] | None) -> Tab
 
 def fill(text: str, choice: Chosen) -> str:
     """Return a text with what placeholders of the choice stand for; others stay."""
-    return _PLACEHOLDER.sub(lambda found: choice.get(found[1], found[0]), text)
+    return PLACEHOLDER.sub(lambda found: choice.get(found[1], found[0]), text)
 
 
 def _any_of(found: re.Match[str], choices: Sequence[Chosen]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
@@ -14,7 +15,7 @@ from uio_pipes.base.urls import folder_of, inside, name_of, redact
 from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
-from uio_pipes.sources.corpora.card import Chosen, Corpus, Layout, chosen, fill, filled, option
+from uio_pipes.sources.corpora.card import PLACEHOLDER, Chosen, Corpus, Layout, chosen, fill, filled, option
 
 Wanted = Mapping[str, Sequence[str]]  # what is chosen, by "part" or the name of an option
 
@@ -26,16 +27,24 @@ class There(NamedTuple):
         layout: the layout.
         folder: where its paths start.
         choices: for each part that is there, what is there of it by the names of placeholders.
+        own: the folders within ``folder`` that were named: of what matches the first folders of paths, only these.
     """
 
     layout: Layout
     folder: str
     choices: dict[str, list[Chosen]]
+    own: tuple[str, ...] = ()
 
     def at(self, path: str) -> str:
         """Return the place of one of the layout's paths."""
         local = is_local(self.folder)
-        return inside(self.folder if local is None else glob.escape(local), path)
+        first, *rest = path.split("/", len(self.own))
+        names = [first, *rest]
+        for number, name in enumerate(self.own[: len(rest)]):
+            if not fnmatch(name, names[number]):
+                break
+            names[number] = glob.escape(name)
+        return inside(self.folder if local is None else glob.escape(local), "/".join(names))
 
     def only(self, parts: Sequence[str], wanted: Wanted, corpus: Corpus) -> There:
         """Return what is there of these parts, with the values of options that are wanted."""
@@ -84,10 +93,11 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
 def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
     """Yield what is there in each layout that is, in their order, for the options that have given values."""
     for layout in corpus.layouts:
-        for base in _bases(layout.sought[0], folder):
-            choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
+        for base, own in _bases(layout.sought[0], folder):
+            place = There(layout, base, {}, own)
+            choices = {part: list(_choices(corpus, place, part, wanted, access)) for part in corpus.parts}
             if there := {part: some for part, some in choices.items() if some}:
-                yield There(layout, base, there)
+                yield place._replace(choices=there)
                 break
 
 
@@ -106,38 +116,45 @@ def check(corpus: Corpus, wanted: Wanted) -> None:
                 )
 
 
-def _bases(sought: str, folder: str) -> list[str]:
-    """Return where paths may start: the folder, or the one above if it is itself the first of a layout's folders."""
-    first, slash, _ = sought.partition("/")
-    name, above = name_of(folder.rstrip("/")), folder_of(folder.rstrip("/")) or "."
-    itself = bool(slash) and "{" not in first and fnmatch(name, first)
-    return [folder, above] if itself else [folder]
+def _bases(sought: str, folder: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield where paths may start: the folder, or one above if it is itself one of the folders that a layout's path
+    begins with, as that of a language; with the names of these folders."""
+    yield folder, ()
+    above, own = os.path.abspath(folder) if is_local(folder) is not None else folder.rstrip("/"), tuple[str, ...]()
+    wanted = [PLACEHOLDER.sub("*", name) for name in sought.split("/")[:-1]]
+    for depth in range(1, len(wanted) + 1):
+        above, own = folder_of(above), (name_of(above), *own)
+        if above and all(map(fnmatch, own, wanted[:depth])):
+            yield above, own
 
 
-def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wanted, access: Access) -> Iterator[Chosen]:
+def _choices(corpus: Corpus, place: There, part: str, wanted: Wanted, access: Access) -> Iterator[Chosen]:
     """Yield what is there of a part, for all values of options that are wanted."""
     given = {name: (wanted.get(name) or list(known)[:1]) if known else () for name, known in corpus.options.items()}
     fixed = {name: values for name, values in given.items() if values}
+    within = inside(place.folder, "/".join(place.own))
     for values in product(*fixed.values()):
         named = zip(fixed, values, strict=True)
         choice = {**chosen(corpus, part), **{name: option(corpus, name, value) for name, value in named}}
-        first, *others = layout.sought
+        first, *others = place.layout.sought
         path = fill(first, choice)
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
-        found = matching(_star(path, open_, base), access)
+        found = [one for one in matching(place.at(_star(path, open_)), access) if not place.own or _is_in(one, within)]
         seen = (_captured(path, open_).search(one) for one in found if open_)
         for each in (
             dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one) if open_ else [()][: len(found)]
         ):
             whole = {**choice, **dict(each)}
-            if all(matching(_star(fill(other, whole), (), base), access) for other in others):
+            if all(matching(place.at(fill(other, whole)), access) for other in others):
                 yield whole
 
 
-def _star(path: str, names: Sequence[str], base: str) -> str:
-    local = is_local(base)
-    starred = re.sub("|".join(rf"\{{{name}\}}" for name in names), "*", path) if names else path
-    return inside(base if local is None else glob.escape(local), starred)
+def _is_in(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def _star(path: str, names: Sequence[str]) -> str:
+    return re.sub("|".join(rf"\{{{name}\}}" for name in names), "*", path) if names else path
 
 
 def _captured(path: str, names: Sequence[str]) -> re.Pattern[str]:
