@@ -32,6 +32,8 @@ from uio_pipes.io.local import RandomFile, Ref
 
 AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka"}
 Match = Callable[[str], str | None]
+CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])  # the rest of an archive is lost
+LOST = CUT | {"missing_file", "bad_zip"}  # one failure, with which all rows are lost that are not found
 MOST_PLACES = 1 << 26  # members that a process knows the places of
 _BRACES = re.compile(r"\{[^{}|]*(,|\.\.)[^{}|]*\}")  # {a,b} and {0..7}, which are names
 
@@ -126,7 +128,7 @@ def _listed(archive: Archive) -> Iterator[MemberPlace]:
     try:
         yield from archive.members()
     except DataError as error:
-        if error.reason != "missing_file":
+        if error.reason not in LOST:
             raise
         archive.damage.append(error)
 
@@ -218,11 +220,13 @@ class Archives:
         return found
 
     def missing(self, value: str, urls: Sequence[str], damage: Sequence[DataError] = ()) -> DataError:
-        """Return the error for a row whose audio is in none of the archives."""
+        """Return the error for a row whose audio is in none of the archives. If one of these is lost, it is a row that
+        is only counted."""
         where = redact(urls[0]) if len(urls) == 1 else f"any of {counted(len(urls), 'archive')}"
-        why = f", where there is damage: {damage[0]}" if damage else ""
+        why = f", where there is damage ({damage[0].reason})" if damage else ""
         remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
-        kind = DataError if self._absent == "no_audio" else LeftOut
+        told = self._absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
+        kind = LeftOut if told else DataError
         return kind(self._absent, f"there is no member {value!r} in {where}{why}; {remedy}")
 
 

@@ -19,7 +19,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.archives.archive import is_reachable
-from uio_pipes.formats.archives.directory import Archives, hash_of, is_template, same_name
+from uio_pipes.formats.archives.directory import LOST, Archives, hash_of, is_template, same_name
 from uio_pipes.formats.archives.index import has_index
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import FieldNames
@@ -118,22 +118,36 @@ class AudioInArchives:
 
     @property
     def leftover(self) -> Counter[str]:
-        """How many members no row names, and how many have the name of another. Raises: ListError."""
-        return _kept.get(("leftover", *self._names.key), self._leftover, lambda _: 1)
+        return self._unused[0]
 
-    def _leftover(self) -> Counter[str]:
+    @property
+    def damage(self) -> list[DataError]:
+        return self._unused[1]
+
+    @property
+    def _unused(self) -> tuple[Counter[str], list[DataError]]:
+        return _kept.get(("leftover", *self._names.key), self._look_through, lambda _: 1)
+
+    def _look_through(self) -> tuple[Counter[str], list[DataError]]:
+        """Return how many members no row names, and how many have the name of another; and why archives are lost."""
         hashes: dict[str | None, array[int]] = {}
         for url, member in self._names.all():
             if member is not None:
                 hashes.setdefault(url, array("Q")).append(hash_of(member))
-        found = Counter[str]()
+        found, damage = Counter[str](), list[DataError]()
         for url, wanted in hashes.items():
             try:
-                found += self._names.archives.places(url).leftover(np.frombuffer(wanted, np.uint64))
-            except DataError as error:  # each of its rows fails
+                places = self._names.archives.places(url)
+            except DataError as error:
                 if error.reason == "compressed_tar":  # as stream=False wants it
                     raise ListError(f"{error.url}: {error.message}") from error
-        return found
+                continue  # each of its rows fails
+            found += places.leftover(np.frombuffer(wanted, np.uint64))
+            lost = {
+                archive.url: error for archive in places.archives for error in archive.damage if error.reason in LOST
+            }
+            damage += lost.values()
+        return found, damage
 
 
 class _Passing:
@@ -141,6 +155,7 @@ class _Passing:
 
     digest = ""
     leftover: ClassVar[Counter[str]] = Counter()
+    damage: ClassVar[list[DataError]] = []
 
     def __init__(self, archives: Archives, urls: Sequence[str], payload: Payload | str | None) -> None:
         self._archives, self._urls, self._payload = archives, urls, payload

@@ -23,6 +23,7 @@ class AudioByPath:
 
     digest = ""
     leftover: ClassVar[Counter[str]] = Counter()
+    damage: ClassVar[list[DataError]] = []
 
     def __init__(self, rows: Rows, root: str | None, absent: Absent, access: Access) -> None:
         self._rows, self._root, self._access = rows, root, access

@@ -33,7 +33,11 @@ class RowAudio(Protocol):
 
     @property
     def leftover(self) -> Counter[str]:
-        """How much of the audio no row names, by reasons under which it is counted."""
+        """How much of the audio no row names, by reasons under which it is counted. Raises: ListError."""
+
+    @property
+    def damage(self) -> list[DataError]:
+        """Failures with each of which many rows are lost. Raises: ListError."""
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
         """Return the audio that row ``number`` names, not opened yet, or its bytes. Raises: DataError ``no_audio``."""
@@ -72,7 +76,7 @@ class TableRecords:
     def __init__(
         self, rows: Rows, audio: RowAudio, names: FieldNames | None, keep: FieldNames = (), drop: FieldNames = ()
     ) -> None:
-        self.rows, self._audio = rows, audio
+        self.rows, self.audio = rows, audio
         self._names = None if names is None else [(ours, compiled(text)) for ours, text in names]
         self._keep, self._drop = wishes(keep, "not_kept"), wishes(drop, "dropped")
         self.digest = f"{rows.digest}{audio.digest}"
@@ -81,11 +85,6 @@ class TableRecords:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    @property
-    def leftover(self) -> Counter[str]:
-        """How much audio no row names, by reasons. Raises: ListError."""
-        return self._audio.leftover
 
     def place(self, number: int) -> str:
         return self.rows.place(number)
@@ -106,7 +105,7 @@ class TableRecords:
             row = self._row(self.rows.row(number), number)
             self._sort_out(row)
             fields = self._under_our_names(row)
-            self._complete(fields, number, audio or self._audio)
+            self._complete(fields, number, audio or self.audio)
             return fields
         except DataError as error:
             if error.url or isinstance(error, LeftOut):

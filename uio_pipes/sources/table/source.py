@@ -79,7 +79,7 @@ class ListTable(Source):
     def content(self) -> list[tuple[int, str]]:
         table = self.table()
         if isinstance(table, TableRecords):
-            _ = table.leftover  # looked for once, before there are workers
+            _ = table.audio.leftover  # looked for once, before there are workers
         return [(len(table), table.digest)]
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
@@ -90,7 +90,7 @@ class ListTable(Source):
 
 
 class _TableNode(SourceNode):
-    """Gives the rows; before the first one, audio that no row names is counted."""
+    """Gives the rows; before the first one, audio that no row names is counted, and archives that are lost."""
 
     def next(self) -> Any:
         self._begin()
@@ -102,8 +102,10 @@ class _TableNode(SourceNode):
 
     def _begin(self) -> None:
         if self.position == 0 and not self.lane.ledger.quiet:
-            for reason, number in self.table.leftover.items():
+            for reason, number in self.table.audio.leftover.items():
                 self.lane.ledger.count(reason, number)
+            for error in self.table.audio.damage:
+                self.lane.ledger.fail(error.at(error.url, error.member), ListTable.name)
 
 
 TablePaths = AnyPath | Table | Iterable[AnyPath | Table | Mapping[str, Any]]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, LeftOut, StateError
 from uio_pipes.base.json_text import OBJECT, TEXT, Kind, listed, whole
-from uio_pipes.base.urls import counted, redact, suffix_of
+from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.core.buffer import changed, check_stamp, reopening, taken
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.items import File, Loaded, alone
@@ -21,7 +21,7 @@ from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait
 from uio_pipes.formats.archives.archive import is_archive, is_hidden
-from uio_pipes.formats.archives.directory import AUDIO
+from uio_pipes.formats.archives.directory import AUDIO, CUT
 from uio_pipes.formats.archives.reading import ArchiveReader, MemberStart, Passed, open_reader
 from uio_pipes.formats.tar.checks import listed_in
 from uio_pipes.formats.tar.reader import UNREADABLE, suspect, unchecked
@@ -29,7 +29,6 @@ from uio_pipes.io.opening import stamp
 from uio_pipes.sources.table.archives import ANYWHERE, ArchiveTable
 from uio_pipes.stages.reading.open_files import Far, NextFiles, begin
 
-_CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])
 _AT = Kind("a list of offsets", lambda v: listed(whole(1 << 60)).fits(v) and len(v) >= 1)
 _SHOWN = 3  # names in a message
 
@@ -57,11 +56,11 @@ class RowsMet:
         distinct = len(np.unique(met))
         if self.rows == distinct == len(met):
             return None
+        lost, twice = self.rows - distinct, len(met) - distinct
         return (
-            f"{counted(self.rows - distinct, 'row')} of {self.rows} have no audio in any of {self.archives} archives, "
-            f"and {counted(len(met) - distinct, 'utterance')} came once more from another one: that is not counted "
-            "elsewhere, as no archive has an index (uio index --members), and no row says which is its own "
-            "(archives='{…}.tar.gz')"
+            f"of {self.rows} rows {lost} {'has' if lost == 1 else 'have'} no audio in any of {self.archives} archives, "
+            f"and {twice} came once more from another one. They are not counted, since neither indexes (uio index "
+            "--members) nor the rows (archives='{…}.tar.gz') tell where audio is"
         )
 
 
@@ -96,7 +95,7 @@ class JoinRows(Uncountable, Flow):
         return "what is in archives shows only when they are read"
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _JoinNode(source, lane, self, site.within(lane.source))
+        return _JoinNode(source, lane, self, site.within(lane.source).removeprefix("/"))
 
 
 class _JoinNode(Node):
@@ -158,7 +157,7 @@ class _JoinNode(Node):
         try:
             member = self.member = self.reader.next()
         except DataError as error:
-            self.cut |= error.reason in _CUT
+            self.cut |= error.reason in CUT
             raise
         value = None if is_hidden(member.name) else self.table.archives.match(member.name)
         if value is None:
