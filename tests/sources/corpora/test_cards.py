@@ -66,6 +66,35 @@ def test_the_folder_may_be_the_corpus_or_the_one_above(tmp_path: Path) -> None:
         assert keys(uio.from_corpus("librispeech", folder, part="dev-clean")) == wanted
 
 
+@pytest.mark.parametrize(
+    ("name", "of_lang", "lang"),
+    [("fleurs", "data/en_us", "en_us"), ("gigaspeech2", "data/th", "th"), ("commonvoice", "c*/pl", "pl")],
+)
+@pytest.mark.parametrize("downloaded", [False, True])
+def test_the_folder_may_be_that_of_a_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, of_lang: str, lang: str, downloaded: bool
+) -> None:
+    made(name, tmp_path, downloaded=downloaded)
+    folders = sorted(tmp_path.glob(of_lang))
+    if not folders:
+        return  # the archive of each language lies in the corpus's own folder
+    wanted = keys(uio.from_corpus(name, tmp_path, lang=lang))
+    assert keys(uio.from_corpus(name, folders[0])) == keys(uio.from_corpus(name, f"{folders[0]}/")) == wanted
+    monkeypatch.chdir(folders[0])
+    assert keys(uio.from_corpus(name, ".")) == wanted
+    with pytest.raises(uio.ListError, match=r"has nothing of|there is no lang"):
+        keys(uio.from_corpus(name, folders[0], lang="de"))
+
+
+def test_of_two_versions_the_one_that_is_named_is_read(tmp_path: Path) -> None:
+    made("commonvoice", tmp_path, downloaded=False)
+    (version,) = tmp_path.glob("c*")
+    wanted = keys(uio.from_corpus("commonvoice", version))
+    shutil.copytree(version, tmp_path / "cv-corpus-1.0-older")
+    assert keys(uio.from_corpus("commonvoice", version)) == wanted
+    assert keys(uio.from_corpus("commonvoice", tmp_path / "cv-corpus-1.0-older")) == wanted
+
+
 def test_a_folder_may_have_characters_of_globs(tmp_path: Path) -> None:
     folder = tmp_path / "my [old] corpora"
     making = made("spgispeech", folder, downloaded=True)
