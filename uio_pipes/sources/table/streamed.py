@@ -23,7 +23,6 @@ from uio_pipes.core.stage import NO_IDENTITY, Node, Trait
 from uio_pipes.formats.archives.archive import is_archive, is_hidden
 from uio_pipes.formats.archives.directory import AUDIO, CUT
 from uio_pipes.formats.archives.reading import ArchiveReader, MemberStart, Passed, open_reader
-from uio_pipes.formats.tar.checks import listed_in
 from uio_pipes.formats.tar.reader import UNREADABLE, suspect, unchecked
 from uio_pipes.io.opening import stamp
 from uio_pipes.sources.table.archives import ANYWHERE, ArchiveTable
@@ -290,11 +289,8 @@ class _JoinNode(Node):
         assert self.file is not None
         listing, file = self.stage.listing, self.file
         self.table = self.lane.shared(("table", listing), listing.table)
-        try:
-            self.far = self.far or begin(file, 0)
-            self.reader = open_reader(file.url, file.access, self.far)
-        except DataError as error:
-            raise listed_in(error, file.url, file.place) from error
+        self.far = self.far or begin(file, 0)
+        self.reader = open_reader(file.url, file.access, self.far)
 
     def get_state(self) -> dict[str, Any]:
         if self.reader is None or self.file is None:
