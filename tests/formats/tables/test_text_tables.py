@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
@@ -72,6 +72,7 @@ LINES = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
+@example(lines=['""\\,"', '"'], chunk=7, escape="\\")
 @given(LINES, st.sampled_from([7, 40, 1 << 22]), st.sampled_from(["", "\\"]))
 def test_any_quotes_are_understood_as_by_csv(lines: list[str], chunk: int, escape: str) -> None:
     lines = [line for line in lines if not (escape and line.endswith(escape))]
