@@ -330,10 +330,12 @@ class Trace:
                 self.passed.add(function.file)
 
     def _stack(self) -> list[int]:
-        """Return the sections of the calls under way in this thread: threads of the trainer bring it the batches."""
+        """Return the sections of the calls under way in this thread. Threads of the trainer bring it batches, one of
+        the worker watches the trainer."""
         stack: list[int] | None = getattr(self.stacks, "sections", None)
         if stack is None:
-            begins = "Describing" if threading.current_thread() is threading.main_thread() else "Merging"
+            threads = "Merging" if self.process == TRAINER else "Starting the loader"
+            begins = "Describing" if threading.current_thread() is threading.main_thread() else threads
             stack = self.stacks.sections = [_TITLES.index(begins)]
         return stack
 

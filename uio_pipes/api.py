@@ -13,14 +13,13 @@ from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
 from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
-from uio_pipes.run.evaluation import EvaluationLoader
 from uio_pipes.run.hf_trainer import HFTrainerMixin
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.ordered import OrderedResults
 from uio_pipes.run.ranks import Ranks
 from uio_pipes.run.ray.fleet import RayWorkers
 from uio_pipes.run.state_merging import merge_states
-from uio_pipes.run.trainers import Gathered, LightningLoader, gather_state, to_device
+from uio_pipes.run.trainers import EvaluationLoader, Gathered, LightningLoader, gather_state, to_device
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.corpora.card import Corpus, Layout

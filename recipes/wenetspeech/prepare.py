@@ -23,6 +23,7 @@ from typing import Annotated, Any, TextIO
 import soundfile
 import typer
 
+from uio_pipes.audio.decode import TOLERANCE
 from uio_pipes.prep.common import progress_bar
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.files import atomic_path
@@ -33,7 +34,6 @@ from ..common.problems import told
 from .layout import TEST_SUBSETS, BadMetadata, metadata_path, recordings
 
 MIN_CONFIDENCE = {"S": 1.0, "M": 1.0, "L": 0.95, "W": 0.6}
-TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
 UNKNOWN = 2**62  # libsndfile's count of samples is above this if the header has none
 
 _LETTERS = "[A-Z]"

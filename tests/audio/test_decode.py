@@ -192,11 +192,25 @@ def test_not_audio(tmp_path: Path) -> None:
 def test_segments_and_channels(kind: str) -> None:
     data = encoded(kind)
     assert reason(data, 1) == reason(data, -1) == "no_such_channel"
-    for start, end in [(1.0, 1.0), (1.0, 0.5), (-0.1, 1.0), (1.5, None), (1.0, 1.52), (2.0, 3.0), (0.5, 0.50001)]:
+    for start, end in [(1.0, 1.0), (1.0, 0.5), (-0.1, 1.0), (1.5, None), (1.0, 1.56), (2.0, 3.0), (0.5, 0.50001)]:
         assert reason(data, 0, start, end) == "bad_segment"
     for odd in (float("nan"), float("inf")):
         assert reason(data, 0, 0.0, odd) == reason(data, 0, odd, None) == "bad_segment"
-    assert decode(data, 0, 1.0, 1.509)[0].shape == (1, 8000)
+    assert decode(data, 0, 1.0, 1.549)[0].shape == (1, 8000)
+
+
+@pytest.mark.parametrize("rate", [16_000, 24_000])
+def test_a_segment_of_mp3_is_the_same_as_in_the_whole(rate: int) -> None:
+    """At a low bit rate, frames use bits of many before them."""
+    out, noise = io.BytesIO(), np.random.default_rng(0).normal(0, 0.1, 20 * rate).astype(np.float32)
+    with soundfile.SoundFile(
+        out, "w", rate, 1, format="MP3", subtype="MPEG_LAYER_III", compression_level=0.9, bitrate_mode="VARIABLE"
+    ) as file:
+        file.write(noise)
+    whole = decode(out.getvalue(), 0)[0]
+    for start in np.linspace(0.01, 18, 40):
+        segment, first = decode(out.getvalue(), 0, start, start + 1)[0], round(start * rate)
+        assert float((segment - whole[:, first : first + segment.shape[1]]).abs().max()) < 1e-6
 
 
 @settings(deadline=None, max_examples=300)

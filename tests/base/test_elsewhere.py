@@ -22,7 +22,7 @@ def test_the_page_has_the_table() -> None:
     assert renewed(text) == text
 
 
-@pytest.mark.parametrize("call", sorted({call for call, _ in CALLED} - {"Loader", "Pipeline"}))
+@pytest.mark.parametrize("call", sorted({call for call, _ in CALLED} - {"Loader", "Pipeline", "uio"}))
 def test_stages_answer(call: str) -> None:
     for name in (name for of, name in CALLED if of == call):
         with pytest.raises(uio.PipelineError) as raised:
@@ -68,3 +68,12 @@ def test_a_pipeline_is_copied_and_sent_as_before() -> None:
 @pytest.mark.parametrize("word", ["multi-GPU", "collate_fn", "persistent_workers", "max_duration", "Whisper", "TSV"])
 def test_what_people_search_for_is_on_the_page(word: str) -> None:
     assert re.search(rf"\b{word}\b", PAGE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", [name for call, name in CALLED if call == "uio"])
+def test_the_package_answers(name: str) -> None:
+    with pytest.raises(
+        AttributeError,
+        match=rf"'uio_pipes' has no attribute '{name}'; {name} of \w+ is said in another way here: .*(uio|as_dataset)",
+    ):
+        getattr(uio, name)

@@ -165,6 +165,19 @@ def test_a_column_that_is_not_there_is_refused_at_once() -> None:
             uio.from_iterable(items, fields={"audio": "wav"})
 
 
+def test_a_field_that_no_column_has_is_missed_when_the_pipeline_is_described() -> None:
+    for items in (undecoded(3), streamed()):
+        with pytest.raises(
+            uio.PipelineError, match=r"decode_audio works on wav, .* has id, audio, text, .*\"wav\": \"audio\", \"txt\""
+        ):
+            uio.from_iterable(items).shuffle(3).decode_audio()
+        with pytest.raises(uio.PipelineError, match=r"tokenize works on txt, .* write fields=\{\"txt\": \"text\""):
+            uio.from_iterable(items, fields={"wav": "audio"}).decode_audio().tokenize(list)
+        made = uio.from_iterable(items).map(lambda sample: {**sample, "wav": sample["audio"]["bytes"]})
+        assert len(list(uio.Loader(made.decode_audio()))) == 3
+        uio.from_iterable(items).tag({"txt": "the same"}).tokenize(list)
+
+
 def test_all_splits_together_are_refused() -> None:
     data = DatasetDict(train=undecoded(3), test=undecoded(2))
     with pytest.raises(uio.PipelineError, match=r"one split.*choose one of train, test: data\['train'\]"):

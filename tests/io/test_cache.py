@@ -19,8 +19,7 @@ from uio_pipes.io import readahead, retry
 from uio_pipes.io.access import Access
 from uio_pipes.io.cache import Cache
 from uio_pipes.io.local import Ref
-from uio_pipes.io.lookahead import is_far
-from uio_pipes.io.opening import CachedFile, open_ahead, open_binary, open_file
+from uio_pipes.io.opening import CachedFile, is_far, open_ahead, open_binary, open_file
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.retry import Identity
 

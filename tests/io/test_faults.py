@@ -16,7 +16,7 @@ from fault_server import FaultServer, serving
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, readahead, retry
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import RemoteFile
+from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 
 DATA = random.Random(1).randbytes(3_000_001)

@@ -13,7 +13,7 @@ import uio_pipes as uio
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, readahead, retry
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import RemoteFile
+from uio_pipes.io.ranged import RemoteFile
 
 DATA = random.Random(1).randbytes(20_000)
 SECRET = "s3cr3t-Word"

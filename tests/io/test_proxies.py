@@ -19,7 +19,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, retry
 from uio_pipes.io import connections as proxies
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import RemoteFile
+from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 
 DATA = random.Random(1).randbytes(1_000_001)

@@ -13,7 +13,8 @@ from lies import LIES
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import connections, ranged, readahead, retry
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import CachedFile, RemoteFile
+from uio_pipes.io.opening import CachedFile
+from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 
 DATA = random.Random(1).randbytes(200_000)

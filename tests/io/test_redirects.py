@@ -10,7 +10,7 @@ from lies import LIES
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import retry
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import RemoteFile
+from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.transport import FsObject
 
 aiohttp = pytest.importorskip("aiohttp")

@@ -20,7 +20,7 @@ from uio_pipes.io import readahead, retry
 from uio_pipes.io import s3fs_private as webhdfs
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
-from uio_pipes.io.opening import RemoteFile
+from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.transport import transport
 
 USER, TOKEN = "speech-team", "HAAIaGFkb29wLXRva2Vu"

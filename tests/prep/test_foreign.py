@@ -61,6 +61,9 @@ def test_a_table_is_read_and_the_commands_say_what_is_which(
     known = recognize(str(path))
     assert known.kind.startswith("table (")
     assert "txt=" in known.kind
+    assert ("uio.Table(" in known.call) == (name in ("b.csv", "c.tsv", "c.txt", "d.lst")), (
+        "if the name tells not enough"
+    )
     assert [s["txt"] for s in uio.Loader(known.pipeline.decode_audio())] == [f"t{i}" for i in range(COUNT)]
     for command_name in ("inspect", "verify"):
         done = command(command_name, path, "--json")

@@ -124,9 +124,16 @@ def found(
         (found(("fbank", 0.6), workers=1200, epochs=9), "longer list"),
     ],
 )
-def test_advice_names_what_dominates(result: Bench, words: str) -> None:
-
+def test_advice_names_what_dominates(result: Bench, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uio_pipes.reports.bench.cores", lambda: 8)
     assert re.search(words, result.advice)
+
+
+def test_no_more_workers_than_cores_are_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uio_pipes.reports.bench.cores", lambda: 4)
+    advice = found(("fbank", 0.6), workers=3900).advice
+    assert "instead of 1,000: that is one for each core of this machine (4); fbank takes 60%" in advice
+    assert "more workers" not in advice
 
 
 def test_of_many_stages_the_cheapest_are_one_row() -> None:

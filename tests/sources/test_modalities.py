@@ -16,7 +16,7 @@ import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import LocalFile
-from uio_pipes.io.lookahead import fetch_early, is_far
+from uio_pipes.io.opening import fetch_early, is_far
 from uio_pipes.prep import metainfo
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.reading.texts import Texts

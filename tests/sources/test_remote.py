@@ -26,10 +26,10 @@ from servers import s3_server
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError, StateError
-from uio_pipes.io import connections, lookahead, readahead, retry, transport
+from uio_pipes.io import connections, opening, readahead, retry, transport
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
-from uio_pipes.io.opening import RemoteFile
+from uio_pipes.io.ranged import RemoteFile
 
 SECRET = "s3cr3t-Word"
 
@@ -445,7 +445,7 @@ def test_neighbours_are_read_by_one_request(server: FaultServer) -> None:
     server.asked.clear()
     places = [(700_000, 500), (100, 50), (150, 1000), (2000, 10)]
     samples: list[dict[str, Any]] = [{"wav": Ref(file, at, size)} for at, size in places]
-    assert lookahead.fetch_early(samples) == 1910 + 500
+    assert opening.fetch_early(samples) == 1910 + 500
     assert [s["wav"].read() for s in samples] == [data[at : at + size] for at, size in places]
     assert [s["wav"].read_at(5, 5) for s in samples] == [data[at + 5 : at + 10] for at, _ in places]
     assert sorted(server.offsets("a")) == [100, 700_000]

@@ -81,7 +81,8 @@ _LONG_HEAD = 1 << 20  # bytes read if the header is long: pictures, cues
 _U64_BIG = Struct(">Q").unpack_from
 _UNKNOWN = 2**63 - 1  # libsndfile's number of frames for a file whose length is unknown
 _MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at 48 kHz
-_TOLERANCE = 0.01  # seconds by which a segment may end after the audio
+_BEFORE = 16 * 1152  # samples of MP3: 16 frames or more
+TOLERANCE = 0.05  # seconds by which a segment may end after the audio, and a declared duration be too short
 
 _Bytes = bytes | memoryview
 
@@ -124,7 +125,7 @@ def decode(
     """Decode the bytes of a file to a float32 waveform in [-1, 1]; return it with its sample rate.
 
     The waveform is (1, S) for one ``channel`` and (C, S) for None. ``start`` and ``end`` are seconds; the samples
-    round(start · rate) … round(end · rate) are cut out, and an end up to 10 ms after the audio counts as its end.
+    round(start · rate) … round(end · rate) are cut out, and an end up to 50 ms after the audio counts as its end.
     A segment has the same samples as in the whole, except for MP3 (1e-6) and Opus (1e-2 at first, after a seek).
     Raises: DataError ``empty_audio``, ``bad_audio``, ``truncated_audio``, ``nan_audio``, ``bomb``,
     ``no_such_channel``, ``bad_segment`` or ``missing_codec``.
@@ -263,8 +264,6 @@ def _by_library(
                 raise DataError("bad_audio", "the header does not hold the number of samples; encode the file again")
             first, last = sample_range(audio.frames, audio.samplerate, start, end)
             check_channel(channel, audio.channels)
-            if first:
-                audio.seek(first)
             if (last - first) * audio.channels > _MOST_SAMPLES:
                 raise DataError(
                     "bomb",
@@ -272,7 +271,7 @@ def _by_library(
                     "at once: cut it into segments",
                 )
             check_longest(last - first, audio.samplerate)
-            samples = audio.read(last - first, dtype="float32", always_2d=True)
+            samples = samples_of(audio, first, last - first)
             if audio.subtype in ("FLOAT", "DOUBLE"):
                 check_finite(samples)
             if len(samples) < last - first:
@@ -284,6 +283,21 @@ def _by_library(
     except (soundfile.SoundFileError, TypeError, MemoryError) as error:  # MemoryError: a header's absurd claim
         raise _bad(error, ogg) from error
     return _picked(samples, channel), sample_rate
+
+
+def samples_of(
+    audio: soundfile.SoundFile, first: int, count: int, dtype: str = "float32"
+) -> npt.NDArray[np.float32] | npt.NDArray[np.int16]:
+    """Read ``count`` samples from ``first`` on, fewer at the end of the file: (S, C).
+
+    Of MP3 what comes before them is decoded, too: frames use bits of earlier ones, which libsndfile does not read after
+    a seek, and soundfile seeks after each ``read``.
+    """
+    before = min(first, _BEFORE) if audio.format in ("MP3", "MPEG") else 0
+    if audio.tell() != first - before:
+        audio.seek(first - before)
+    read: npt.NDArray[np.float32] = audio.read(before + count, dtype=dtype, always_2d=True)
+    return read[before:]
 
 
 def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
@@ -320,7 +334,7 @@ def sample_range(total: int, sample_rate: int, start: float | None, end: float |
         raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
     low = 0.0 if start is None else start * sample_rate
     high = float(total) if end is None else end * sample_rate
-    if not 0 <= low < high <= total + _TOLERANCE * sample_rate or round(low) >= min(round(high), total):
+    if not 0 <= low < high <= total + TOLERANCE * sample_rate or round(low) >= min(round(high), total):
         raise DataError(
             "bad_segment",
             f"the segment {start} to {end} s does not lie inside the {total / sample_rate:.3f} s of audio; correct it",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.containers import HEAD, check_claims
-from uio_pipes.audio.decode import probe, probe_file
+from uio_pipes.audio.decode import TOLERANCE, probe, probe_file
 from uio_pipes.audio.recording import Channels, Recording
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
@@ -27,9 +27,6 @@ SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what i
 
 
 OTHERWISE = 'an array that is no features needs another name: in shards fields={"embedding": "npy"}, for numpy.load'
-
-
-SHORT = 0.05  # seconds
 
 
 class DeclaredSeconds(float):
@@ -182,7 +179,7 @@ def _ticks(duration: Any) -> int:
     """Convert seconds to ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93; what a table
     declares, for 50 ms more."""
     if isinstance(duration, DeclaredSeconds):
-        return _ticks(float(duration)) + ceil(SHORT * TICKS)
+        return _ticks(float(duration)) + ceil(TOLERANCE * TICKS)
     if type(duration) is float and 0 <= duration < 10**7:
         whole, _, digits = repr(duration).partition(".")
         if digits.isdecimal():  # without an exponent

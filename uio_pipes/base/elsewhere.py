@@ -1,4 +1,5 @@
-"""Words of other loaders, and what is said here instead: for errors, and for the page ``docs/elsewhere.md``.
+"""Words of other loaders, and what is said here instead: for errors, and for the page ``docs/elsewhere.md``; and names
+that arguments had in an earlier version: they still count, with a warning of the new way.
 
 The page's table is :func:`table`; ``.venv/bin/python -m uio_pipes.base.elsewhere docs/elsewhere.md`` renews it.
 """
@@ -6,11 +7,16 @@ The page's table is :func:`table`; ``.venv/bin/python -m uio_pipes.base.elsewher
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from uio_pipes.base.checks import is_number, nearest
+from uio_pipes.base.errors import PipelineError
 
 BATCHES = ("batch", "dynamic_batch", "bucket_batch")
 BUDGETS = (*BATCHES, "sort", "filter")
@@ -23,7 +29,8 @@ class Word(NamedTuple):
     Attributes:
         name: the word. library: whose it is.
         here: what is said here, as Markdown.
-        calls: the calls that answer with it, if they are given it as a keyword; "Pipeline" for a method.
+        calls: the calls that answer with it, if they are given it as a keyword; "Pipeline" for a method; "uio" for a
+            name of the package.
         factor: of a budget, by which its value becomes that of ``max_frames``.
     """
 
@@ -77,7 +84,13 @@ WORDS = (
         "not needed: workers start as `multiprocessing.set_start_method` says",
         ("Loader",),
     ),
-    Word("IterableDataset", "DataLoader", "`pipeline.as_dataset()`, for trainers that bring their own loader"),
+    Word("DataLoader", "torch", "`uio.Loader(pipeline, …)`", ("uio",)),
+    Word(
+        "IterableDataset, Dataset",
+        "torch",
+        "`pipeline.as_dataset()`, where a trainer brings its loader; of a dataset of yours, `uio.from_iterable(…)`",
+        ("uio",),
+    ),
     Word("DistributedSampler", "DataLoader", _DEALT),
     Word("max_duration", "Lhotse", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
     Word(
@@ -116,7 +129,7 @@ WORDS = (
     ),
     Word("max_frames_in_batch", "WeNet", "`.dynamic_batch(max_frames=…)`, the same number", (*BUDGETS, "Loader")),
     Word("shuffle_size, sort_size", "WeNet", "`.shuffle(1_500)`, `.sort(500)`", ("Loader",)),
-    Word("WebDataset", "webdataset", '`uio.from_shard_list(…, grouping="webdataset")`'),
+    Word("WebDataset, from_webdataset", "webdataset", '`uio.from_shard_list(…, grouping="webdataset")`', ("uio",)),
     Word("split_by_node, split_by_worker", "webdataset", _DEALT),
     Word(
         "shardshuffle, resampled",
@@ -129,6 +142,13 @@ WORDS = (
     Word("rename, to_tuple", "webdataset", "`fields=` of `uio.from_…` and `.pad(names=…)`", ("Pipeline",)),
     Word("with_epoch, with_length", "webdataset", "`uio.Loader(…, steps_per_epoch=…)`", ("Pipeline",)),
     Word("select", "webdataset", "`.filter(function)`", ("Pipeline",)),
+    Word(
+        "load_dataset, from_huggingface, from_hf, from_datasets, from_dataset",
+        "datasets",
+        '`uio.from_parquet("hf://datasets/…/*.parquet")`, or `uio.from_iterable(dataset, fields=…)`',
+        ("uio",),
+    ),
+    Word("from_csv, from_tsv, from_pandas", "datasets", '`uio.from_table("train.tsv", fields=…)`', ("uio",)),
     Word("cast_column", "datasets", "`.resample(16_000)`; audio is decoded by `.decode_audio()`", ("Pipeline",)),
     Word(
         "set_transform, with_format",
@@ -168,6 +188,76 @@ def renewed(page: str) -> str:
     """Return the page with the table of today instead of its own."""
     head, _, rest = page.partition("| there |")
     return head + table() + rest[rest.index("\n\n") + 1 :]
+
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+
+@dataclass(frozen=True)
+class Older:
+    """The older names of arguments.
+
+    Args:
+        call: what takes the arguments, for messages.
+        names: the name of today by the older one; ``group.part`` for a part of an argument that is a group.
+        groups: the classes of these groups, by the name of the argument.
+    """
+
+    call: str
+    names: Mapping[str, str]
+    groups: Mapping[str, type] = field(default_factory=dict)
+
+    def today(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments by their names of today, with a warning for each that has an older one.
+
+        None was the default of most: it counts as not given.
+
+        Raises: PipelineError if an argument is given by both of its names.
+        """
+        options = {name: value for name, value in given.items() if name not in self.names}
+        parts: dict[str, dict[str, Any]] = {}
+        for name in (name for name in given if name in self.names):
+            new, _, part = self.names[name].partition(".")
+            way = f"{new}=uio.{self.groups[new].__name__}({part}=…)" if part else f"{new}=…"
+            later = "the older way will go in a later version"
+            warnings.warn(f"{self.call}: {name}=… is written {way} now; {later}", DeprecationWarning, _outside())
+            if given[name] is None:
+                continue
+            if new in given:
+                raise PipelineError(f"{self.call}: {name} is an older word for {way}: leave out {name}, or {new}")
+            if part:
+                parts.setdefault(new, {})[part] = given[name]
+            else:
+                options[new] = given[name]
+        return options | {name: self.groups[name](**values) for name, values in parts.items()}
+
+    def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+        """Decorate a function: it takes keywords by their older names, too.
+
+        An unknown keyword is a TypeError, which says what it is here, or names the nearest known one.
+        """
+        known = list(signature(function).parameters)
+
+        @wraps(function)
+        def called(*args: Parameters.args, **given: Parameters.kwargs) -> Returned:
+            if given.keys() - known:
+                options = self.today(given)
+                for name in options.keys() - known:
+                    hint = unexpected(self.call, name, options[name], known)
+                    raise TypeError(f"{self.call}() got an unexpected keyword argument {name!r}{hint}")
+                return function(*args, **options)
+            return function(*args, **given)
+
+        return called
+
+
+def _outside() -> int:
+    """Return the ``stacklevel`` with which a warning of the caller names the line outside of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "uio_pipes":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 if __name__ == "__main__":

@@ -139,6 +139,14 @@ class ReadsFiles:
         raise NotImplementedError
 
 
+class KnowsFields:
+    """A source that knows before it runs which fields its utterances have."""
+
+    def lacking(self, name: str) -> str:
+        """Return the end of a message about the field ``name``, which none of them has; "" if they may have it."""
+        raise NotImplementedError
+
+
 class Uncountable:
     """A stage of which only a run may show how many items come out."""
 

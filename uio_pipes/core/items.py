@@ -21,8 +21,7 @@ from uio_pipes.core.sample import Origin, Sample, run_key
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, Ref
-from uio_pipes.io.lookahead import fetch_early, is_far
-from uio_pipes.io.opening import open_binary
+from uio_pipes.io.opening import fetch_early, is_far, open_binary
 
 
 class Item(NamedTuple):

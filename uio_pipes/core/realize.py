@@ -18,7 +18,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.chain import audio_names, token_names
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
-from uio_pipes.io.lookahead import fetch_early
+from uio_pipes.io.opening import fetch_early
 
 _SILENT = Plan(0, 100)  # text without audio
 _NAMES = ("frames", "samples", "seconds", "tokens")

@@ -15,7 +15,7 @@ from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws, Permutation
 from uio_pipes.base.json_text import Kind, whole
-from uio_pipes.core.capabilities import branches_of
+from uio_pipes.core.capabilities import KnowsFields, branches_of
 from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
 from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
@@ -59,6 +59,9 @@ class Op(Stage):
         if self.reads == {"txt"} and not self.of and (source := _textless(before)) is not None:
             rule = f"{self.name} works on the transcript, but {source.name} says that there need be none"
             raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, as in text='txt'")
+        for name in sorted(self.reads & _GIVEN if not self.of else ()):
+            if told := _lacking(name, before):
+                raise PipelineError(f"{self.name} works on {name}, and {told}")
         makes = self.writes - self.reads
         for stage in before:
             if not isinstance(stage, Op) or stage.of != self.of:
@@ -126,6 +129,16 @@ def sees_all(stages: Sequence[Stage]) -> bool:
 def have_features(stages: Sequence[Stage], of: str = "") -> bool:
     """True if one of these stages makes features of the audio stream ``of``."""
     return any(isinstance(stage, Op) and "feat" in stage.writes and stage.of == of for stage in stages)
+
+
+_GIVEN = frozenset(["wav", "txt"])  # fields that come from a source
+
+
+def _lacking(name: str, stages: Sequence[Stage]) -> str:
+    """Return what the source says of a field that it lacks; "" if it may have it, or a stage after it may make it."""
+    made = any(name in stage.writes if isinstance(stage, Op) else stage.gives == "sample" for stage in stages[1:])
+    source = None if made or not stages else stages[0]
+    return source.lacking(name) if isinstance(source, KnowsFields) else ""
 
 
 def _textless(stages: Sequence[Stage]) -> Stage | None:

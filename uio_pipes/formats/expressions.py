@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, PipelineError
 
+TABLE = "table"  # the name under which a record has the path of what it is in
 _Made = Callable[[Mapping[str, Any]], Any]
 _OR = re.compile(r"\s+or\s+")
 _QUOTED = re.compile(r"\s*(?:'([^']*)'|\"([^\"]*)\")(?=\s*(?:\||$)|\s+or\s)")

@@ -202,7 +202,7 @@ def _image(axes: Any, feat: Any, scale: Array | None, title: str) -> None:
         return
     from matplotlib import colormaps
 
-    colors = colormaps["viridis"].with_extremes(bad="tab:red")
+    colors = colormaps["YlGnBu"].with_extremes(bad="tab:red")
     low, high = np.percentile(scale, [1, 99])
     image = axes.imshow(
         feat.T, origin="lower", aspect="auto", interpolation="nearest", cmap=colors, vmin=low, vmax=high

@@ -53,7 +53,7 @@ def proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme == "http" and parts.hostname:
-            return Proxy(parts.hostname, parts.port or 80, _credentials(parts.username, parts.password))
+            return Proxy(parts.hostname, parts.port or 80, basic(parts.username, parts.password))
     except ValueError:
         pass  # its text may hold the password
     remedy = (
@@ -63,7 +63,8 @@ def proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
     raise DataError("unopenable", message)
 
 
-def _credentials(user: str | None, password: str | None) -> str:
+def basic(user: str | None, password: str | None) -> str:
+    """Return the credentials of a URL as the value of a header; "" without a user."""
     if user is None:
         return ""
     secret = f"{unquote(user)}:{unquote(password or '')}".encode()

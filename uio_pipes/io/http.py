@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import re
 import ssl
 from collections.abc import Mapping
 from typing import cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import printable
-from uio_pipes.io.connections import PIECE, Address, Answer, TunnelRefused, address, connect, follow, keep
+from uio_pipes.io.connections import PIECE, Address, Answer, TunnelRefused, address, basic, connect, follow, keep
 from uio_pipes.io.local import os_failure
 from uio_pipes.io.retry import Fault, Identity, check_same, is_absent, retry_after
 
@@ -115,10 +114,8 @@ def _unsendable(error: Exception, url: str) -> DataError:
 def _with_credentials(url: str, headers: dict[str, str]) -> dict[str, str]:
     """Add the credentials that the URL holds, unless the headers have some."""
     parts = urlsplit(url)
-    if parts.username is not None and "authorization" not in map(str.lower, headers):
-        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
-    return headers
+    own = basic(parts.username, parts.password)
+    return headers | ({"Authorization": own} if own and "authorization" not in map(str.lower, headers) else {})
 
 
 class _Response:

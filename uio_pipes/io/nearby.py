@@ -9,8 +9,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import LocalFile, RandomFile, Ref
-from uio_pipes.io.lookahead import reference
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.opening import is_local, reference
 
 
 class Nearby(Ref):

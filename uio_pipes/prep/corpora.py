@@ -105,7 +105,8 @@ def _lines(card: Corpus) -> Iterator[str]:
     default = "the first that is there" if card.nested else "as far as they are there"
     yield f"- Parts: {_names(card.parts)}. Read if none is named: {_names(card.train)}, {default}."
     for name, values in card.options.items():
-        what = f"{_names(values)}; by default the first" if values else "by default all that are there"
+        all_ = "by default all that are there" if values is not None else "to be named if there are several"
+        what = f"{_names(values)}; by default the first" if values else all_
         yield f"- Option `{name}`: {what}."
     for layout in card.layouts:
         yield f"- Layout, {layout.form}: {_names(layout.places)}."
@@ -118,7 +119,7 @@ def _lines(card: Corpus) -> Iterator[str]:
 
 def _example(card: Corpus) -> str:
     part = next(iter(card.train))
-    options = "".join(f', {name}="…"' for name, values in card.options.items() if not values)
+    options = "".join(f', {name}="…"' for name, values in card.options.items() if values == ())
     return f'uio.from_corpus("{card.name}", FOLDER, part="{part}"{options})'
 
 

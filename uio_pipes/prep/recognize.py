@@ -107,7 +107,7 @@ def _literal(value: Any) -> str:
         path = os.fspath(value.paths[0])  # type: ignore[index]  # a tuple of texts, once it is made
         given = [(one.name, getattr(value, one.name)) for one in dataclass_fields(value)[1:]]
         more = [f", {name}={_literal(own)}" for name, own in given if own != getattr(Table(path), name)]
-        return f"uio.Table({_literal(path)}{''.join(more)})"
+        return f"uio.Table({_literal(path)}{''.join(more)})" if more else _literal(path)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 

@@ -108,6 +108,7 @@ class _TimingNode(Node):
 
 HANDED = 30  # batches whose transfer between processes is timed
 ENOUGH = 0.6  # of the speed of so many processes: from there on, workers pay
+ADD = "add workers until the trainer no longer waits (uio.watch shows it)"
 LASTING = 5  # times as long as the start of workers: of shorter epochs, a measurement is mostly of that start
 STATE = "state, order"
 SOURCES = ("load_from_tar", "open_files", "load_records", "load_from_raw", "list_files", READING, HEADERS)
@@ -267,7 +268,7 @@ def _of_workers(result: Bench) -> str:
     text = f"{counted(n, 'worker')} {'gives' if n == 1 else 'give'} {workers.per_second:,.0f} utterances a second"
     text += f" instead of {alone:,.0f}"
     if result.pays:
-        return f"{text}: add workers until the trainer no longer waits (uio.watch shows it)"
+        return f"{text}: {ADD if n < cores() else f'that is one for each core of this machine ({cores()})'}"
     if result.handed * alone > 2e5:
         return f"{text}, and handing over takes {result.handed:.0f} µs an utterance: make batches smaller"
     used = f"this machine has {counted(cores(), 'core')}" if n >= cores() else "the cores or the storage are used up"
@@ -276,7 +277,8 @@ def _of_workers(result: Bench) -> str:
 
 def _of_stages(result: Bench) -> str:
     top = result.rows[0]
-    given = result.given | ({"full"} if result.lasting and not result.pays else set())
+    full = result.lasting and (not result.pays or result.num_workers >= cores())
+    given = result.given | ({"full"} if full else set())
     share = f"{top.stage} takes {top.share:.0%} of the time"
     if top.stage == HEADERS and top.share >= 0.4:
         return f"{share}: {_remedy(HEADERS, given)}"
@@ -284,12 +286,7 @@ def _of_stages(result: Bench) -> str:
     if reading >= 0.4:
         return f"reading takes {reading:.0%} of the time: {_remedy(READING, given)}"
     if top.share < 0.4:
-        more = (
-            ""
-            if result.workers or not result.pays
-            else ": add workers until the trainer no longer waits (uio.watch shows it)"
-        )
-        return f"no stage dominates ({share}){more}"
+        return f"no stage dominates ({share}){'' if result.workers else f': {ADD}'}"
     return f"{share}: {_remedy(top.stage.split(': ')[-1].split(' #')[0], given)}"
 
 

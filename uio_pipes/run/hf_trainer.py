@@ -17,10 +17,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
-from uio_pipes.run.evaluation import EvaluationLoader
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.partial import write_json
-from uio_pipes.run.trainers import Gathered
+from uio_pipes.run.trainers import EvaluationLoader, Gathered
 
 FILE = "uio_loader.json"
 _Trainer: Any = object

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.base.checks import require_whole
+from uio_pipes.base.elsewhere import Older
 from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
-from uio_pipes.base.older import Older
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Failures

@@ -20,19 +20,28 @@ from torch.utils.data._utils import worker
 from torchdata.nodes import BaseNode
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.audio.waveform import as_waveform
+from uio_pipes.audio.recording import as_waveform
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.json_text import FLAG, SOMETHING, Kind, refused, whole
-from uio_pipes.core.capabilities import Uncountable
+from uio_pipes.core.capabilities import KnowsFields, Uncountable
 from uio_pipes.core.chain import Link
 from uio_pipes.core.items import Loaded
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Node, names, printed
-from uio_pipes.formats.naming import Renames, audio_of, check_rate, check_text, no_column, renamed, undecoded
+from uio_pipes.formats.naming import (
+    Renames,
+    audio_of,
+    check_rate,
+    check_text,
+    named_otherwise,
+    no_column,
+    renamed,
+    undecoded,
+)
 from uio_pipes.pipeline import Pipeline
 
 _INSIDE = "_ex_iterable"
@@ -275,7 +284,7 @@ def _items(stage: FromIterable, stable: bool) -> str:
 
 
 @dataclass(frozen=True)
-class FromIterable(Uncountable, Flow):
+class FromIterable(KnowsFields, Uncountable, Flow):
     """The utterances of a Python object; see :func:`uio_pipes.from_iterable`."""
 
     name: ClassVar[str] = "from_iterable"
@@ -304,6 +313,17 @@ class FromIterable(Uncountable, Flow):
         """Return the number of items, and a hash of it and not of the items, which are not read."""
         count = len(self.items) if isinstance(self.items, Sized) else 0
         return [(count, f"{stable_hash(self.way, count):016x}")]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns of one of Hugging Face's data sets; [] if they are not known."""
+        known: Any = getattr(self.items, "column_names", None)
+        return known if isinstance(known, list) else []
+
+    def lacking(self, name: str) -> str:
+        if not self.columns or name in (*self.columns, *(self.fields or {})):
+            return ""
+        return f"the data set has no such column: {named_otherwise(name, self.columns, *{'wav', 'txt'} - {name})}"
 
     def uncountable_reason(self, kind: str) -> str:
         if isinstance(self.items, (list, tuple)):
@@ -363,8 +383,7 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     rule = "a dataset must leave its audio undecoded, or all of it is decoded whenever an item is touched"
     require(not decoded, FromIterable.name, rule, decoded, undecoded(*decoded[:1]))
     stage = FromIterable(items, fields)
-    known: Any = getattr(items, "column_names", None)
-    for ours, theirs in (fields or {}).items() if isinstance(known, list) else ():
-        if theirs not in known:
-            raise PipelineError(f"{stage.name}: the data set has {no_column(ours, theirs, known)}")
+    for ours, theirs in (fields or {}).items() if stage.columns else ():
+        if theirs not in stage.columns:
+            raise PipelineError(f"{stage.name}: the data set has {no_column(ours, theirs, stage.columns)}")
     return Pipeline((stage,))

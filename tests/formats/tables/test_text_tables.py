@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.lists.lines import Content
 from uio_pipes.formats.tables import text
 from uio_pipes.formats.tables.rows import Row
 from uio_pipes.formats.tables.text import TextForm, TextRows
@@ -25,7 +26,7 @@ PLAIN = st.text(st.characters(exclude_characters="\n\r\t\0", exclude_categories=
 
 
 def read(data: bytes, form: TextForm) -> TextRows:
-    return TextRows([("a.csv", data, None)], form)
+    return TextRows([Content("a.csv", "the table", data)], form)
 
 
 def of(rows: TextRows) -> list[Row]:
@@ -188,7 +189,8 @@ def test_several_files_are_one_table_on_disk_compressed_or_in_memory(tmp_path: P
     (tmp_path / "a.tsv").write_text("k\n" + "".join(f"a{number}\n" for number in range(40)))
     (tmp_path / "b.tsv.gz").write_bytes(gzip.compress(b"k\tx\nb0\t1\n"))
     with mock.patch.object(text, "IN_MEMORY", 10):
-        rows = TextRows([str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv.gz"), ("c.tsv", b"k\nc0\n", None)], TextForm())
+        read_already = Content("c.tsv", "the table", b"k\nc0\n")
+        rows = TextRows([str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv.gz"), read_already], TextForm())
     found = of(rows)
     assert [row["k"] for row in found] == [*(f"a{number}" for number in range(40)), "b0", "c0"]
     assert found[40] == {"k": "b0", "x": "1"}

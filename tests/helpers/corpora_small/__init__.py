@@ -23,7 +23,7 @@ def made(name: str, folder: Path, downloaded: bool) -> Making:
 
 
 ONE_FORM = frozenset(  # which are the same extracted and as downloaded
-    ["aishell2", "spgispeech", "ksponspeech", "kespeech", "timit", "voxpopuli/original", "emilia", "aishell4",
+    ["aishell2", "spgispeech", "ksponspeech", "kespeech", "timit", "voxpopuli/original", "emilia", "commonvoice/older",
      "libriheavy", "granary", "gigaspeech", "wenetspeech", "mls/parquet", "peoples_speech", "loquacious",
      "yodas_granary"]
 )  # fmt: skip

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
+import soundfile
 
 from corpora_small.making import PAUSE, Build, Making, Said, encoded, line, recorded, sphere, spoken
 
@@ -10,8 +13,9 @@ from corpora_small.making import PAUSE, Build, Making, Said, encoded, line, reco
 def tedlium3(c: Making) -> None:
     archive, root = "TEDLIUM_release-3.tgz", "TEDLIUM_release-3/legacy"
     for part in ("train", "dev", "test"):
-        for talk in ("911Mothers_2010W", "AaronHuey_2010X"):
-            lines, placed = [], []
+        for talk in (f"911Mothers_2010W_{part}", f"AaronHuey_2010X_{part}"):
+            lines, placed = [f"{talk} 1 {talk} 0.00 0.09 <o,f0,male> {{NOISE}}"], []
+            c.lose(part, "dropped")
             for number in range(4):
                 start = round(0.1 + 0.6 * number, 2)
                 key = f"{talk}-{round(start * 1000):08d}"
@@ -69,11 +73,17 @@ def aishell4(c: Making) -> None:
                 placed.append(c.say(part, key, "对我们开始", f"{name}-{speaker}", start=start))
                 tiers.setdefault(speaker, []).append((start, round(placed[-1].end, 2), "<sil>对<%>我们<_>开始<$>"))
             length = round(placed[-1].end + PAUSE, 2)
+            tiers["001-M"].insert(0, (0.0, 0.08, "<sil>"))
+            c.lose(part, "dropped")
             filled = {speaker: _filled(spans, length) for speaker, spans in tiers.items()}
-            c.write(f"{part}/TextGrid/{name}.TextGrid", textgrid(length, filled))
-            c.write(f"{part}/wav/{name}.flac", _eight_channels(placed))
-    c.write("train_S/TextGrid/20200623_S_R001S08C01.TextGrid", textgrid(1.0, {"001-M": [(0.0, 1.0, "x")]})[:-60])
-    c.write("train_S/wav/20200623_S_R001S08C01.flac", _eight_channels(placed))
+            c.put(f"{part}.tar.gz", f"{part}/TextGrid/{name}.TextGrid", textgrid(length, filled))
+            c.put(f"{part}.tar.gz", f"{part}/wav/{name}.flac", _eight_channels(placed))
+    c.put(
+        "train_S.tar.gz",
+        "train_S/TextGrid/20200623_S_R001S08C01.TextGrid",
+        textgrid(1.0, {"001-M": [(0.0, 1.0, "x")]})[:-60],
+    )
+    c.put("train_S.tar.gz", "train_S/wav/20200623_S_R001S08C01.flac", _eight_channels(placed))
     c.lose("train_S", "bad_table")
 
 
@@ -129,6 +139,12 @@ def ami(c: Making) -> None:
                         f'<w nite:id="{meeting}.{agent}.words{first + at}" starttime="{begins}" '
                         f'endtime="{round(begins + 0.1, 2)}" {more}>{word}</w>'
                     )
+            words.append(f'<vocalsound nite:id="{meeting}.{agent}.words8" starttime="0" endtime="0.1" type="laugh"/>')
+            segments.append(
+                f'<segment nite:id="{meeting}.sync.{agent}9" transcriber_start="0" transcriber_end="0.1">'
+                f'<nite:child href="{meeting}.{agent}.words.xml#id({meeting}.{agent}.words8)"/></segment>'
+            )
+            c.lose(part, "dropped")
             for kind, lines in (("segments", segments), ("words", words)):
                 text = [_XML, f'<nite:root nite:id="{meeting}.{agent}.{kind}" {_NITE}>', *lines, "</nite:root>"]
                 c.put(
@@ -139,6 +155,9 @@ def ami(c: Making) -> None:
                     at="ami_public_manual_1.6.2",
                 )
             audio = recorded(placed, 16_000, seconds=3.0)
+            if channel:  # a few files are stereo
+                samples = soundfile.read(io.BytesIO(audio), dtype="float32")[0]
+                audio = encoded(np.stack([samples, np.roll(samples, 4000)], axis=1), 16_000)
             c.write(f"amicorpus/{meeting}/audio/{meeting}.Headset-{channel}.wav", audio)
         observations.append(
             f'<meeting nite:id="m{meeting}" observation="{meeting}" type="scenario">{"".join(speakers)}</meeting>'

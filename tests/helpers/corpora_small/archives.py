@@ -55,10 +55,10 @@ def fleurs(c: Making) -> None:
 
 def voxpopuli(c: Making) -> None:
     """The form on Hugging Face's hub."""
-    for part in ("train", "dev", "test"):
+    for hour, part in enumerate(("train", "dev", "test"), start=16):
         rows = ["id\traw_text\tnormalized_text\tspeaker_id\tsplit\tgender\tis_gold_transcript\taccent"]
         for number in range(4):
-            key = f"20090202-0900-PLENARY-3-en_20090202-18:{number:02d}:11_{number}"
+            key = f"20090202-0900-PLENARY-3-en_20090202-{hour}:{number:02d}:11_{number}"
             said = c.say(part, key, "thank you mister president", f"{2800 + number}", "en")
             text = "thank you mister president"
             if number == 3:
@@ -133,7 +133,7 @@ def yodas2(c: Making) -> None:
 
 
 def duplexconv(c: Making) -> None:
-    for part, count in (("Edu", 2), ("none_Edu", 3)):
+    for part, count in (("Edu", 2), ("edu", 2), ("none_Edu", 3)):
         jsons, audios = {}, {}
         for number in range(1, 3):
             name = f"{part}--{number:06d}"
@@ -161,8 +161,8 @@ def duplexconv(c: Making) -> None:
                 channels.append(channel)
                 tracks[channel].append(entry)
                 at = said.end + PAUSE
-            audio = recorded(placed, 48_000, channels=channels)
-            length = placed[-1].end + PAUSE
+            length = placed[-1].end
+            audio = recorded(placed, 48_000, channels=channels, pause=-0.016)  # it ends before its last turn does
             jsons[f"{name}.json"] = line(
                 {"nTrack": count, "timeLenInSec": length, "fs": 48_000, "asr": tracks}
             ).encode()

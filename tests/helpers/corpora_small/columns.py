@@ -10,44 +10,69 @@ _COLUMNS = (
 
 
 def commonvoice(c: Making) -> None:
-    archive, root = "cv-corpus-17.0-2024-03-15-pl.tar.gz", "cv-corpus-17.0-2024-03-15/pl"
-    durations = ["clip\tduration[ms]"]
+    for lang in ("pl", "zh-CN"):
+        _language(c, lang, f"{_RELEASE}-{lang}.tar.gz")
+
+
+def commonvoice_newer(c: Making) -> None:
+    """As downloaded from Mozilla Data Collective."""
+    _language(c, "pl", "common-voice-scripted-speech-25-0-polish-0254cce0.tar.gz")
+
+
+def commonvoice_older(c: Making) -> None:
+    """Without durations."""
+    _language(c, "pl", "", durations=False)
+
+
+_RELEASE = "cv-corpus-17.0-2024-03-15"
+
+
+def _language(c: Making, lang: str, archive: str, durations: bool = True) -> None:
+    def put(path: str, content: bytes | list[str]) -> None:
+        if archive:
+            c.put(archive, path, content)
+        else:
+            c.write(path, content)
+
+    root, clips = f"{_RELEASE}/{lang}", ["clip\tduration[ms]"]
     number = 20547774
     for part in ("train", "dev", "test"):
         rows = [_COLUMNS.replace(" ", "\t")]
         for rate in (32_000, 48_000, 48_000):
             number += 1
-            clip = f"common_voice_pl_{number}.mp3"
-            said = c.say(part, clip[:-4], 'Powiedział: "Nie.', f"{part}{rate:x}cafe", "pl", seconds=0.504)
-            rows.append(f'{said.speaker}\t{clip}\t{number:x}\tPowiedział: "Nie.\t\t2\t0\t\t\t\t\tpl\t')
-            c.put(archive, f"{root}/clips/{clip}", spoken(said, rate, "MP3"))
-            durations.append(f"{clip}\t504")
+            clip = f"common_voice_{lang}_{number}.mp3"
+            said = c.say(part, clip[:-4], 'Powiedział: "Nie.', f"{part}{rate:x}cafe", lang, seconds=0.504)
+            rows.append(f'{said.speaker}\t{clip}\t{number:x}\tPowiedział: "Nie.\t\t2\t0\t\t\t\t\t{lang}\t')
+            put(f"{root}/clips/{clip}", spoken(said, rate, "MP3"))
+            clips.append(f"{clip}\t504")
         if part == "train":
-            rows.append("abc\tcommon_voice_pl_1.mp3\t1\tBrak nagrania\t\t2\t0\t\t\t\t\tpl\t")
+            rows.append(f"abc\tcommon_voice_{lang}_1.mp3\t1\tBrak nagrania\t\t2\t0\t\t\t\t\t{lang}\t")
             c.lose(part, "no_audio")
-        c.put(archive, f"{root}/{part}.tsv", rows)
-    c.put(archive, f"{root}/clip_durations.tsv", durations)
-    unlisted = c.say("train", "common_voice_pl_7", None)
+        put(f"{root}/{part}.tsv", rows)
+    if durations:
+        put(f"{root}/clip_durations.tsv", clips)
+    unlisted = c.say("train", f"common_voice_{lang}_7", None)
     c.said.remove(unlisted)
-    c.put(archive, f"{root}/clips/common_voice_pl_7.mp3", spoken(unlisted, 48_000, "MP3"))
+    put(f"{root}/clips/common_voice_{lang}_7.mp3", spoken(unlisted, 48_000, "MP3"))
 
 
 def covost2(c: Making) -> None:
-    validated, translated = ["client_id\tpath\tsentence\tup_votes\tlocale"], ["path\ttranslation\tsplit"]
-    for number, split in enumerate(["train", "train", "train_covost", "dev", "test", "train"]):
-        clip = f"common_voice_en_{100 + number}.mp3"
-        part = "train" if split.startswith("train") else split
-        said = c.say(part, clip[:-4], f'"Number {number}, he said.', f"{number:x}beef", "en")
-        translated.append(f'{clip}\t\\"Nummer {number}, sagte er.\t{split}')
-        if number == 5:
-            c.said.remove(said)  # it is no validated sentence any more
-            continue
-        validated.append(f'{said.speaker}\t{clip}\t"Number {number}, he said.\t2\ten')
-        c.write(f"en/clips/{clip}", spoken(said, 48_000, "MP3"))
-    c.write("en/validated.tsv", validated)
+    for source, target in (("en", "de"), ("sv-SE", "en")):
+        validated, translated = ["client_id\tpath\tsentence\tup_votes"], ["path\ttranslation\tsplit"]
+        for number, split in enumerate(["train", "train", "train_covost", "dev", "test", "train"]):
+            clip = f"common_voice_{source}_{100 + number}.mp3"
+            part = "train" if split.startswith("train") else split
+            said = c.say(part, clip[:-4], f'"Number {number}, he said.', f"{number:x}beef", source)
+            translated.append(f'{clip}\t\\"Nummer {number}, sagte er.\t{split}')
+            if number == 5:
+                c.said.remove(said)  # it is no validated sentence any more
+                continue
+            validated.append(f'{said.speaker}\t{clip}\t"Number {number}, he said.\t2')
+            c.write(f"{source}/clips/{clip}", spoken(said, 48_000, "MP3"))
+        c.write(f"{source}/validated.tsv", validated)
+        c.put(f"covost_v2.{source}_{target}.tsv.tar.gz", f"covost_v2.{source}_{target}.tsv", translated)
     for part in ("train", "dev", "test"):
-        c.lose(part, "not_kept", 6 - sum(said.part == part for said in c.said))
-    c.put("covost_v2.en_de.tsv.tar.gz", "covost_v2.en_de.tsv", translated)
+        c.lose(part, "not_kept", 12 - sum(said.part == part for said in c.said))
 
 
 def vctk(c: Making) -> None:
@@ -96,5 +121,6 @@ def librilight(c: Making) -> None:
 
 
 CORPORA: dict[str, Build] = {
-    "commonvoice": commonvoice, "covost2": covost2, "vctk": vctk, "timit": timit, "librilight": librilight,
+    "commonvoice": commonvoice, "commonvoice/newer": commonvoice_newer, "commonvoice/older": commonvoice_older,
+    "covost2": covost2, "vctk": vctk, "timit": timit, "librilight": librilight,
 }  # fmt: skip

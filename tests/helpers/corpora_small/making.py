@@ -152,15 +152,22 @@ def spoken(said: Said, rate: int = 16_000, form: str = "WAV") -> bytes:
 
 
 def recorded(
-    said: Sequence[Said], rate: int, form: str = "WAV", channels: Sequence[int] = (), seconds: float = 0.0
+    said: Sequence[Said],
+    rate: int,
+    form: str = "WAV",
+    channels: Sequence[int] = (),
+    seconds: float = 0.0,
+    pause: float = PAUSE,
 ) -> bytes:
-    """A recording with its utterances where they start; ``channels``: that of each utterance. At least ``seconds``."""
-    length = round(max([seconds, *(one.end + PAUSE for one in said)]) * rate)
+    """A recording with its utterances where they start; ``channels``: that of each utterance; ``pause``: after the last
+    one, of which so much is missing if it is below 0. At least ``seconds``."""
+    length = round(max([seconds, *(one.end + pause for one in said)]) * rate)
     count = max(channels, default=0) + 1
     samples = np.zeros((length, count), np.float32)
     for number, one in enumerate(said):
         begin, wave = round((one.start or 0.0) * rate), one.wave(rate)
-        samples[begin : begin + len(wave), channels[number] if channels else 0] += wave
+        there = samples[begin : begin + len(wave), channels[number] if channels else 0]
+        there += wave[: len(there)]
     return encoded(samples if count > 1 else samples[:, 0], rate, form)
 
 

@@ -21,18 +21,19 @@ def parquet(c: Making, path: str, rows: Sequence[dict[str, Any]]) -> None:
 
 def mls_parquet(c: Making) -> None:
     """MLS as on Hugging Face's hub."""
-    for part in ("train", "dev", "test"):
-        rows = []
-        for number in range(3):
-            key = f"6892_10049_{number:06d}"
-            said = c.say(part, key, "nie ma go żadna", "6892", "polish", seconds=0.5)
-            audio = {"bytes": spoken(said, 48_000, "OPUS"), "path": f"{key}.opus"}
-            rows.append({
-                "audio": audio, "original_path": "http://archive.org/10049.mp3", "begin_time": 401.7, "end_time": 402.2,
-                "transcript": "nie ma go żadna", "audio_duration": 0.5, "speaker_id": "6892", "chapter_id": "10049",
-                "file": f"{key}.opus", "id": key,
-            })  # fmt: skip
-        parquet(c, f"polish/{part}-00000-of-00001.parquet", rows)
+    for lang, speaker in (("polish", "6892"), ("german", "1757")):
+        for part in ("train", "dev", "test"):
+            rows = []
+            for number in range(3):
+                key = f"{speaker}_10049_{number:06d}"
+                said = c.say(part, key, "nie ma go żadna", speaker, lang, seconds=0.5)
+                audio = {"bytes": spoken(said, 48_000, "OPUS"), "path": f"{key}.opus"}
+                rows.append({
+                    "audio": audio, "original_path": "http://archive.org/10049.mp3", "begin_time": 401.7,
+                    "end_time": 402.2, "transcript": "nie ma go żadna", "audio_duration": 0.5, "speaker_id": speaker,
+                    "chapter_id": "10049", "file": f"{key}.opus", "id": key,
+                })  # fmt: skip
+            parquet(c, f"{lang}/{part}-00000-of-00001.parquet", rows)
 
 
 def peoples_speech(c: Making) -> None:

@@ -52,7 +52,7 @@ def aishell3(c: Making) -> None:
     )
     for part in ("train", "test"):
         lines = []
-        for speaker in ("SSB0005", "SSB0009"):
+        for speaker in ("SSB0005", "SSB0009") if part == "train" else ("SSB0629",):
             for number in range(1, 3):
                 key = f"{speaker}{number:04d}"
                 said = c.say(part, key, "广州女大学生", speaker)
@@ -73,11 +73,11 @@ def librispeech(c: Making) -> None:
             c.put(f"{part}.tar.gz", f"{name}/{speaker}-{chapter}.trans.txt", texts)
 
 
-def libritts(c: Making) -> None:
+def libritts(c: Making, root: str = "LibriTTS") -> None:
     for part in ("train-clean-100", "dev-clean"):
-        archive = f"{part}.tar.gz"
+        archive = f"{part if root == 'LibriTTS' else part.replace('-', '_')}.tar.gz"
         for speaker, chapter in ((84, 121123), (1092, 134562)):
-            name, rows = f"LibriTTS/{part}/{speaker}/{chapter}", []
+            name, rows = f"{root}/{part}/{speaker}/{chapter}", []
             for number in range(2):
                 key = f"{speaker}_{chapter}_{number:06d}_{number:06d}"
                 said = c.say(part, key, f'Go {number}, "do you hear?', str(speaker))
@@ -94,9 +94,9 @@ def libritts(c: Making) -> None:
 def mls(c: Making) -> None:
     archive, root = "mls_polish_opus.tar.gz", "mls_polish_opus"
     c.put(archive, f"{root}/metainfo.txt", ["SPEAKER   |   GENDER   | PARTITION", " 6892     |  M         | train"])
-    for part in ("train", "dev", "test"):
+    for at, part in enumerate(("train", "dev", "test")):
         texts, segments = [], []
-        for speaker, book in ((6892, 10049), (8758, 8340)):
+        for speaker, book in ((6892, 10049 + at), (8758, 8340 + at)):
             for number in range(2):
                 key = f"{speaker}_{book}_{number:06d}"
                 said = c.say(part, key, "nie ma go żadna", str(speaker), "polish")
@@ -141,6 +141,10 @@ def ksponspeech(c: Making) -> None:
             rows[part].append(f"{listed} :: {raw}")
             c.write(f"{folder}/{key}.pcm", pcm(said))
             c.write(f"{folder}/{key}.txt", raw, encoding="cp949")
+        silent = f"{folder}/{key[:-1]}9.pcm"
+        rows[part].append(f"{silent if number < 2 else f'KsponSpeech_eval/{silent}'} :: b/")
+        c.lose(part, "dropped")
+        c.write(silent, bytes(3200))
         c.write(f"{part}.trn", rows[part])
 
 
@@ -156,11 +160,14 @@ def kespeech(c: Making) -> None:
             tables["utt2spk"].append(f"{key} 1000001")
             tables["utt2subdialect"].append(f"{key} Zhongyuan")
             c.write(path, spoken(said))
+        tables["text"].append(f"{key}9 <SPOKEN_NOISE>")
+        c.lose(part, "dropped")
         for name, lines in tables.items():
             c.write(f"Tasks/ASR/{part}/{name}", lines)
 
 
 CORPORA: dict[str, Build] = {
     "aishell1": aishell1, "aishell2": aishell2, "aishell3": aishell3, "librispeech": librispeech, "libritts": libritts,
+    "libritts/r": lambda c: libritts(c, "LibriTTS_R"),
     "mls": mls, "ljspeech": ljspeech, "spgispeech": spgispeech, "ksponspeech": ksponspeech, "kespeech": kespeech,
 }  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import runpy
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from corpora_small import BUILDS, made
+from corpora_small.making import tarred
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
@@ -66,33 +68,51 @@ def test_the_folder_may_be_the_corpus_or_the_one_above(tmp_path: Path) -> None:
         assert keys(uio.from_corpus("librispeech", folder, part="dev-clean")) == wanted
 
 
-@pytest.mark.parametrize(
-    ("name", "of_lang", "lang"),
-    [("fleurs", "data/en_us", "en_us"), ("gigaspeech2", "data/th", "th"), ("commonvoice", "c*/pl", "pl")],
-)
+@pytest.mark.parametrize("folder", ["", "cv-corpus-17.0-2024-03-15", "cv-corpus-17.0-2024-03-15/zh-CN"])
+def test_the_folder_may_be_that_of_a_release_or_a_language(tmp_path: Path, folder: str) -> None:
+    making = made("commonvoice", tmp_path, downloaded=False)
+    langs = ["zh-CN"] if folder.endswith("zh-CN") else ["pl", "zh-CN"]
+    wanted = [said.key for said in making.said if said.part == "dev" and said.lang in langs]
+    assert keys(uio.from_corpus("commonvoice", tmp_path / folder, part="dev")) == sorted(wanted)
+
+
 @pytest.mark.parametrize("downloaded", [False, True])
-def test_the_folder_may_be_that_of_a_language(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, of_lang: str, lang: str, downloaded: bool
-) -> None:
-    made(name, tmp_path, downloaded=downloaded)
-    folders = sorted(tmp_path.glob(of_lang))
-    if not folders:
-        return  # the archive of each language lies in the corpus's own folder
-    wanted = keys(uio.from_corpus(name, tmp_path, lang=lang))
-    assert keys(uio.from_corpus(name, folders[0])) == keys(uio.from_corpus(name, f"{folders[0]}/")) == wanted
-    monkeypatch.chdir(folders[0])
-    assert keys(uio.from_corpus(name, ".")) == wanted
-    with pytest.raises(uio.ListError, match=r"has nothing of|there is no lang"):
-        keys(uio.from_corpus(name, folders[0], lang="de"))
+def test_of_releases_that_hold_each_other_one_is_named(tmp_path: Path, downloaded: bool) -> None:
+    making = made("commonvoice", tmp_path, downloaded)
+    for path in sorted(tmp_path.glob("cv-*")):
+        name = path.name.replace("17.0-2024-03-15", "18.0-delta-2024-03-20")
+        if downloaded:
+            retold = {member: data for member, data in members(path) if "clips" in member or member.endswith(".tsv")}
+            renamed = {m.replace("17.0-2024-03-15", "18.0-delta-2024-03-20"): data for m, data in retold.items()}
+            (tmp_path / name).write_bytes(tarred(renamed, "w:gz"))
+        else:
+            shutil.copytree(path, tmp_path / name)
+    with pytest.raises(
+        uio.ListError, match=r"commonvoice in several versions \(17.0, 18.0-delta\), .*: name one, version"
+    ):
+        uio.from_corpus("commonvoice", tmp_path)
+    for version in ("17.0", "18.0-delta"):
+        pipeline = uio.from_corpus("commonvoice", tmp_path, part="dev", lang="zh-CN", version=version)
+        assert keys(pipeline) == sorted(said.key for said in making.said if (said.part, said.lang) == ("dev", "zh-CN"))
+    both = uio.from_corpus("commonvoice", tmp_path, part="dev", lang="pl", version=["17.0", "18.0-delta"])
+    assert len(keys(both)) == 6
 
 
-def test_of_two_versions_the_one_that_is_named_is_read(tmp_path: Path) -> None:
-    made("commonvoice", tmp_path, downloaded=False)
-    (version,) = tmp_path.glob("c*")
-    wanted = keys(uio.from_corpus("commonvoice", version))
-    shutil.copytree(version, tmp_path / "cv-corpus-1.0-older")
-    assert keys(uio.from_corpus("commonvoice", version)) == wanted
-    assert keys(uio.from_corpus("commonvoice", tmp_path / "cv-corpus-1.0-older")) == wanted
+def members(archive: Path) -> list[tuple[str, bytes]]:
+    with tarfile.open(archive) as tar:
+        return [(one.name, tar.extractfile(one).read()) for one in tar if one.isfile()]  # type: ignore[union-attr]
+
+
+def test_several_of_what_a_layout_reads_one_by_one_are_refused(tmp_path: Path) -> None:
+    made("aishell4", tmp_path, downloaded=False)
+    with pytest.raises(uio.PipelineError, match=r"one channel is read at a time, not 0 and 1: name one, or uio.mix"):
+        uio.from_corpus("aishell4", tmp_path, channel=["0", "1"])
+
+
+def test_what_names_of_archives_do_not_tell_cannot_be_chosen(tmp_path: Path) -> None:
+    made("commonvoice/newer", tmp_path, downloaded=True)
+    with pytest.raises(uio.ListError, match="names of files do not tell lang there: leave it out"):
+        uio.from_corpus("commonvoice", tmp_path, lang="pl")
 
 
 def test_a_folder_may_have_characters_of_globs(tmp_path: Path) -> None:

@@ -39,9 +39,10 @@ _BRACES = re.compile(r"\{[^{}|]*(,|\.\.)[^{}|]*\}")  # {a,b} and {0..7}, which a
 
 
 def same_name(name: str) -> str:
-    """Return a name as names are compared: suffixes in lower case, a leading ``./`` does not count."""
-    stem, dot, suffix = name.removeprefix("./").rpartition(".")
-    return f"{stem}{dot}{suffix.lower()}"
+    """Return a name as names are compared: suffixes of audio in lower case, a leading ``./`` does not count."""
+    plain = name.removeprefix("./")
+    stem, dot, suffix = plain.rpartition(".")
+    return f"{stem}.{suffix.lower()}" if dot and suffix.lower() in AUDIO else plain
 
 
 def match_of(expression: str) -> Match:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.io.opening import is_local, open_binary
@@ -19,19 +20,39 @@ from uio_pipes.io.opening import is_local, open_binary
 CHUNK = 1 << 22  # bytes read at a time
 
 
-def opened(name: str, what: str, in_memory: int, access: Access | None = None) -> tuple[bytes, BinaryIO | None]:
-    """Return the content, decompressed, if it has at most ``in_memory`` bytes, or else a file that holds it.
+class Content:
+    """The content of the file ``name``: ``data`` in memory, or a ``file`` that holds it. ``what``: the word for it."""
 
-    ``what``: what it is, for messages. Raises: ListError.
-    """
+    def __init__(self, name: str, what: str, data: bytes, file: BinaryIO | None = None) -> None:
+        self.name, self._what, self._data, self._file = name, what, data, file
+        self._stat = self._status()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes, fewer only at its end. Raises: ListError if the file changed since it was opened."""
+        if self._file is None:
+            return self._data[offset : offset + size]
+        if self._status() != self._stat:
+            rule = f"{self._what} {redact(self.name)} was written to while in use"
+            raise ListError(f"{rule}: put a changed file beside the old one")
+        return os.pread(self._file.fileno(), size, offset)
+
+    def _status(self) -> tuple[int, int] | None:
+        if self._file is None:
+            return None
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
+
+
+def opened(name: str, what: str, in_memory: int, access: Access | None = None) -> Content:
+    """Return a file's content, decompressed, in memory if it has at most ``in_memory`` bytes. Raises: ListError."""
     try:
         file = open_binary(name, access)
         form = detect(file.peek(512)[:512], name)  # type: ignore[attr-defined]
         if form is None and is_local(name) is not None and os.fstat(file.fileno()).st_size > in_memory:
-            return b"", file
+            return Content(name, what, b"", file)
         with file:
             pieces = Decompressed(file.read, form, name) if form else iter(lambda: file.read(CHUNK), b"")
-            return kept(pieces, in_memory)
+            return Content(name, what, *kept(pieces, in_memory))
     except (DataError, OSError) as error:
         message = error.message if isinstance(error, DataError) else error.strerror
         raise ListError(f"cannot read {what} {name}: {message}") from error
@@ -48,6 +69,18 @@ def kept(pieces: Iterator[bytes], in_memory: int) -> tuple[bytes, BinaryIO | Non
             copy.writelines(pieces)
             return b"", copy
     return bytes(held), None
+
+
+Version = tuple[str, int, int, int]
+
+
+def version_of(name: str) -> Version | None:
+    """Return by what a local file can be told from what it was before it changed; None for any other."""
+    path = is_local(name)
+    if path is None or not os.path.isfile(path):
+        return None
+    status = os.stat(path)
+    return os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino
 
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
@@ -81,18 +114,14 @@ class Lines(Sequence[str]):
         if os.path.exists(path) and not os.path.isfile(path):
             raise ListError(f"{self.what} {name} is a pipe or a device: write it to a file, it is read more than once")
         self.name = name
-        self._data, self._file = opened(name, self.what, IN_MEMORY, access)
-        self._stat = _stat(self._file)
+        self._content = opened(name, self.what, IN_MEMORY, access)
         self._scan()
 
     @classmethod
     def known(cls, name: str, access: Access | None = None) -> Lines:
         """Return ``Lines(name, access)``; a local list that has not changed is scanned once in a process."""
-        path = is_local(name)
-        if path is None or not os.path.isfile(path):
-            return cls(name, access)
-        status = os.stat(path)
-        return _known(cls, name, os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino)
+        version = version_of(name)
+        return cls(name, access) if version is None else _known(cls, name, version)
 
     def __len__(self) -> int:
         return self._count
@@ -146,17 +175,7 @@ class Lines(Sequence[str]):
         """Return the bytes of the lines from the first of sixteen items to before the next sixteen."""
         first = int(self._offsets[block])
         last = int(self._offsets[block + 1]) if block + 1 < len(self._offsets) else self._end
-        return self._read(first, last - first)
-
-    def _read(self, offset: int, size: int) -> bytes:
-        self._check_same()
-        return self._some(offset, size)
-
-    def _check_same(self) -> None:
-        if _stat(self._file) != self._stat:
-            raise ListError(
-                f"{self.what} {self.name} was written to while in use: put a changed list beside the old one"
-            )
+        return self._content.read(first, last - first)
 
     # One scan of the whole file
 
@@ -184,10 +203,9 @@ class Lines(Sequence[str]):
 
     def chunks(self) -> Iterator[tuple[int, bytes]]:
         """Yield the file in pieces of whole lines, each with its offset; a last line without an end gets one."""
-        self._check_same()
-        at = 3 if self._some(0, 3) == b"\xef\xbb\xbf" else 0  # a byte order mark
+        at = 3 if self._content.read(0, 3) == b"\xef\xbb\xbf" else 0  # a byte order mark
         size = CHUNK
-        while chunk := self._some(at, size):
+        while chunk := self._content.read(at, size):
             cut = chunk.rfind(b"\n") + 1
             if len(chunk) < size and cut < len(chunk):
                 yield at, chunk + b"\n"
@@ -198,11 +216,6 @@ class Lines(Sequence[str]):
             if cut:
                 yield at, chunk[:cut]
             at += cut
-
-    def _some(self, offset: int, size: int) -> bytes:
-        if self._file is None:
-            return self._data[offset : offset + size]
-        return os.pread(self._file.fileno(), size, offset)
 
     def _check(self, chunk: bytes, line: int) -> None:
         if line == 1 and chunk[:64].lstrip().lower().startswith((b"<!doctype html", b"<html")):
@@ -242,7 +255,7 @@ _ByteArray = npt.NDArray[np.uint8]
 
 
 @lru_cache(maxsize=16)
-def _known(cls: type[Lines], name: str, *_: object) -> Lines:
+def _known(cls: type[Lines], name: str, version: Version) -> Lines:
     return cls(name)
 
 
@@ -272,10 +285,3 @@ def _nothing_around(codes: _ByteArray, starts: _Places, ends: _Places) -> bool:
     """Return whether all lines begin and end with visible ASCII letters, so that none has white space around it."""
     first, last = codes[starts], codes[ends - 1]
     return bool(((first > 32) & (first < 127) & (last > 32) & (last < 127)).all())
-
-
-def _stat(file: BinaryIO | None) -> tuple[int, int] | None:
-    if file is None:
-        return None
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns

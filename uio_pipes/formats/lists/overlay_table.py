@@ -109,12 +109,7 @@ class _Lines:
 
     def __init__(self, path: str, access: Access) -> None:
         self.path = path
-        self._data, self._file = opened(path, "the overlay", IN_MEMORY, access)
-
-    def _read(self, offset: int, size: int) -> bytes:
-        if self._file is None:
-            return self._data[offset : offset + size]
-        return os.pread(self._file.fileno(), size, offset)
+        self._read = opened(path, "the overlay", IN_MEMORY, access).read
 
     def scan(self) -> Iterator[tuple[int, bytes]]:
         position, rest = 0, b""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.expressions import Expression
+from uio_pipes.formats.lists.table import Parts
 
 Row = Mapping[str, Any]
 
@@ -40,17 +41,14 @@ class Rows(Protocol):
         """Yield all rows in their order, faster than one by one."""
 
 
-class ChainedRows:
+class ChainedRows(Parts):
     """The rows of several tables, one after the other."""
 
     def __init__(self, parts: Sequence[Rows]) -> None:
+        super().__init__(map(len, parts))
         self._parts = parts
-        self._firsts = [0, *accumulate(map(len, parts))]
         self.files = [file for part in parts for file in part.files]
         self.digest = "+".join(part.digest for part in parts)
-
-    def __len__(self) -> int:
-        return self._firsts[-1]
 
     def row(self, number: int) -> Row:
         part, within = self._find(number)
@@ -68,8 +66,8 @@ class ChainedRows:
         return chain.from_iterable(part.scan() for part in self._parts)
 
     def _find(self, number: int) -> tuple[Rows, int]:
-        at = bisect_right(self._firsts, number) - 1
-        return self._parts[at], number - self._firsts[at]
+        at, within = self.locate(number)
+        return self._parts[at], within
 
 
 class RowIndex:

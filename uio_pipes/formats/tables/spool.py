@@ -9,22 +9,21 @@ import json
 import logging
 import os
 import tempfile
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.lists.lines import CHUNK, LONGEST, kept
+from uio_pipes.formats.lists.lines import CHUNK, LONGEST, Content, kept
+from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.tables.annotations import nxt_beside, nxt_rows, stm_rows, textgrid_rows
 from uio_pipes.formats.tables.files import TableFile, files_in, files_of
 from uio_pipes.formats.tables.nested import expanded, rows_of_json
 from uio_pipes.formats.tables.rows import Row, Rows
-from uio_pipes.formats.tables.text import IN_MEMORY, TextForm, TextRows
+from uio_pipes.formats.tables.text import IN_MEMORY, WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Positioned
 from uio_pipes.io.opening import is_local, open_file, stamp
@@ -68,16 +67,12 @@ def spooled(what: Spooling, access: Access) -> Rows:
 _held: OrderedDict[str, Rows] = OrderedDict()
 
 
-class SpooledRows:
+class SpooledRows(Parts):
     """Rows of ``lines``. ``counts``: of each file the name and the number of its rows."""
 
     def __init__(self, lines: TextRows, counts: Sequence[tuple[str, int]]) -> None:
-        self._lines, self.files = lines, [name for name, _ in counts]
-        self._firsts = [0, *accumulate(count for _, count in counts)]
-        self.digest = lines.digest
-
-    def __len__(self) -> int:
-        return len(self._lines)
+        super().__init__(count for _, count in counts)
+        self._lines, self.files, self.digest = lines, [name for name, _ in counts], lines.digest
 
     def row(self, number: int) -> Row:
         found = _read(self._lines.row(number))
@@ -86,17 +81,14 @@ class SpooledRows:
         return found
 
     def place(self, number: int) -> str:
-        at = self._file(number)
-        return f"{redact(self.files[at])}, row {number - self._firsts[at] + 1}"
+        at, within = self.locate(number)
+        return f"{redact(self.files[at])}, row {within + 1}"
 
     def file(self, number: int) -> str:
-        return self.files[self._file(number)]
+        return self.files[self.locate(number)[0]]
 
     def scan(self) -> Iterator[Row | DataError]:
         return (row if isinstance(row, DataError) else _read(row) for row in self._lines.scan())
-
-    def _file(self, number: int) -> int:
-        return bisect_right(self._firsts, number) - 1
 
 
 def _read(row: Row) -> Row | DataError:
@@ -133,7 +125,7 @@ def _in_temporary_file(what: Spooling, access: Access) -> Rows:
     with tempfile.TemporaryFile(buffering=0) as file:
         counts = _write(what, access, file)
         copy = os.fdopen(os.dup(file.fileno()), "rb", buffering=0)
-    return SpooledRows(TextRows([(_name(what), b"", copy)], TextForm(json=True)), counts)
+    return SpooledRows(TextRows([Content(_name(what), WHAT, b"", copy)], TextForm(json=True)), counts)
 
 
 def _in_cache(what: Spooling, access: Access, key: str) -> Rows | None:
@@ -256,7 +248,7 @@ def _text(file: TableFile, what: Spooling, access: Access) -> Iterator[Row | Dat
     data, copy = kept(iter(lambda: file.content.read(CHUNK), b""), IN_MEMORY)
     if copy is None and not data.strip():
         return
-    for row in TextRows([(file.name, data, copy)], what.text).scan():
+    for row in TextRows([Content(file.name, WHAT, data, copy)], what.text).scan():
         if isinstance(row, DataError):
             yield row
         else:

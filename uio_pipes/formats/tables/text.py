@@ -5,28 +5,27 @@ from __future__ import annotations
 
 import codecs
 import csv
-import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, kept, opened
+from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, Content, Version, kept, opened, version_of
+from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.tables.cutting import Cutter, RowBounds
 from uio_pipes.formats.tables.rows import Row
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import is_local
 
 IN_MEMORY = 1 << 22  # bytes: longer tables stay on disk
 _HEAD = 1 << 16  # bytes in which a line ends
 _UTF_8 = ("utf-8", "utf-8-sig", "ascii")
+_UTF_8_MARK = codecs.BOM_UTF8
+WHAT = "the table"  # for messages
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -76,31 +75,25 @@ class TextForm(NamedTuple):
         return text.split(self.separator)
 
 
-ReadTable = tuple[str, bytes, BinaryIO | None]  # name, content, or a file that holds it
-
-
-class TextRows:
+class TextRows(Parts):
     """The rows of text tables, one after the other; see :class:`~uio_pipes.formats.tables.rows.Rows`.
 
-    ``files``: paths, URLs, or what has been read already: a name with the content in memory, or b"" and a file.
+    ``files``: paths, URLs, or what has been opened already.
 
     Raises: ListError if a table is missing, is no text, has no header, or has no rows; or a row has more than 4 MiB.
     """
 
-    def __init__(self, files: Sequence[str | ReadTable], form: TextForm, access: Access | None = None) -> None:
+    def __init__(self, files: Sequence[str | Content], form: TextForm, access: Access | None = None) -> None:
         self.form = form
         self._parts = [_part(each, form, access) for each in files]
+        super().__init__(map(len, self._parts))
         self.files = [part.name for part in self._parts]
-        self._firsts = [0, *accumulate(len(part) for part in self._parts)]
         if not len(self):
             raise ListError(f"there are no rows in {', '.join(map(redact, self.files[:3])) or 'no table'}")
         hashed = blake2b(repr(form).encode(), digest_size=16)
         for part in self._parts:
             hashed.update(part.hash)
         self.digest = hashed.hexdigest()
-
-    def __len__(self) -> int:
-        return self._firsts[-1]
 
     def row(self, number: int) -> Row:
         part, within = self._find(number)
@@ -123,8 +116,8 @@ class TextRows:
     def _find(self, number: int) -> tuple[_Part, int]:
         if not 0 <= number < len(self):
             raise IndexError(number)
-        at = bisect_right(self._firsts, number) - 1 if len(self._parts) > 1 else 0
-        return self._parts[at], number - self._firsts[at]
+        at, within = self.locate(number)
+        return self._parts[at], within
 
 
 @lru_cache(maxsize=256)
@@ -132,35 +125,27 @@ def _block(part: _Part, number: int) -> list[tuple[int, bytes]]:
     return part.block(number)
 
 
-def _part(file: str | ReadTable, form: TextForm, access: Access | None) -> _Part:
+def _part(file: str | Content, form: TextForm, access: Access | None) -> _Part:
     """Return the rows of one file; a local one that has not changed is scanned once, before there are workers."""
-    path = is_local(file) if isinstance(file, str) else None
-    if path is None or not os.path.isfile(path):
-        return _Part(file, form, access)
-    status = os.stat(path)
-    return _known(file, form, os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino)
+    version = version_of(file) if isinstance(file, str) else None
+    return _Part(file, form, access) if version is None else _known(file, form, version)
 
 
 @lru_cache(maxsize=64)
-def _known(name: str, form: TextForm, *_: object) -> _Part:
+def _known(name: str | Content, form: TextForm, version: Version) -> _Part:
     return _Part(name, form, None)
 
 
 class _Part:
     """The rows of one file, sixteen of them a block."""
 
-    def __init__(self, file: str | ReadTable, form: TextForm, access: Access | None) -> None:
+    def __init__(self, file: str | Content, form: TextForm, access: Access | None) -> None:
         self.form = form
         self._cutter = Cutter(form.separator or ",", form.quoted and not form.json, form.escape, form.comment)
-        self._file: BinaryIO | None = None
-        if isinstance(file, tuple):
-            self.name, self._data, self._file = file
-        else:
-            self.name = file
-            self._data, self._file = opened(file, "the table", IN_MEMORY, access)
-        self._stat = self._status()
+        self._content = opened(file, WHAT, IN_MEMORY, access) if isinstance(file, str) else file
+        self.name = self._content.name
         self._to_utf_8()
-        self._skipped, self._first_line = self._before_header(), 1
+        self._skipped, self._first_line = len(_UTF_8_MARK) * (self._content.read(0, 3) == _UTF_8_MARK), 1
         self.columns = () if form.json else self._header()
         self.parse: Callable[[bytes], Row | DataError] = self._parser()
         self._scan()
@@ -178,7 +163,7 @@ class _Part:
         """Return sixteen rows as they are written, each with its line, counted from that of the first one."""
         begin = int(self._offsets[number])
         end = int(self._offsets[number + 1]) if number + 1 < len(self._offsets) else self._end
-        return self._cutter.rows(self._some(begin, end - begin))
+        return self._cutter.rows(self._content.read(begin, end - begin))
 
     def lines(self) -> Iterator[bytes]:
         """Yield all rows as they are written."""
@@ -227,7 +212,7 @@ class _Part:
             raise ListError(f"{redact(self.name)} is empty: it has no header")
         if not self.form.header:
             return tuple(str(number + 1) for number in range(len(names)))
-        after = self._some(self._skipped, LONGEST).split(b"\n")[: at + line.count(b"\n") + 1]
+        after = self._content.read(self._skipped, LONGEST).split(b"\n")[: at + line.count(b"\n") + 1]
         self._skipped += sum(len(each) + 1 for each in after)
         self._first_line += len(after)
         return self._distinct(tuple(name.strip() for name in names))
@@ -240,47 +225,30 @@ class _Part:
         return names
 
     def _first_rows(self) -> list[tuple[int, bytes]]:
-        return self._cutter.rows(self._some(self._skipped, LONGEST))[:1]
+        return self._cutter.rows(self._content.read(self._skipped, LONGEST))[:1]
 
     # Reading
 
     def _to_utf_8(self) -> None:
         """Write the table in UTF-8, with LF at line ends, if it is in another encoding, or has only CR there as on old
         Macs. Raises: ListError."""
-        encoding, head = codecs.lookup(self.form.encoding).name, self._some(0, _HEAD)
+        encoding, head = codecs.lookup(self.form.encoding).name, self._content.read(0, _HEAD)
         only_cr = b"\r" in head and b"\n" not in head
         if head[:2] in _WIDE:
             encoding = "utf-16"
         if encoding in _UTF_8 and not only_cr:
             return
         decoder = codecs.getincrementaldecoder(encoding)("replace" if encoding[:6] in ("utf-16", "utf-32") else _KEPT)
-        pieces = iter(self._pieces())
-        written = (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in pieces)
-        self._data, self._file = kept((one.replace(b"\r", b"\n") if only_cr else one for one in written), IN_MEMORY)
-        self._stat = self._status()
+        written = (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in self._pieces())
+        pieces = (piece.replace(b"\r", b"\n") if only_cr else piece for piece in written)
+        self._content = Content(self.name, WHAT, *kept(pieces, IN_MEMORY))
 
     def _pieces(self) -> Iterator[bytes]:
         at = 0
-        while piece := self._some(at, CHUNK):
+        while piece := self._content.read(at, CHUNK):
             yield piece
             at += len(piece)
         yield b""
-
-    def _before_header(self) -> int:
-        return len(codecs.BOM_UTF8) if self._some(0, 3) == codecs.BOM_UTF8 else 0
-
-    def _some(self, offset: int, size: int) -> bytes:
-        if self._file is None:
-            return self._data[offset : offset + size]
-        if self._status() != self._stat:
-            raise ListError(f"{redact(self.name)} was written to while in use: put a changed table beside the old one")
-        return os.pread(self._file.fileno(), size, offset)
-
-    def _status(self) -> tuple[int, int] | None:
-        if self._file is None:
-            return None
-        status = os.fstat(self._file.fileno())
-        return status.st_size, status.st_mtime_ns
 
     def _scan(self) -> None:
         """Note the place of every sixteenth row, and hash the whole file."""
@@ -304,7 +272,7 @@ class _Part:
     def _chunks(self) -> Iterator[tuple[int, bytes, RowBounds]]:
         """Yield the table in pieces, each with its offset and the whole rows in it. Raises: ListError."""
         at, size = self._skipped, CHUNK
-        while chunk := self._some(at, size):
+        while chunk := self._content.read(at, size):
             last = len(chunk) < size
             if last and not chunk.endswith(b"\n"):
                 chunk += b"\n"

@@ -12,7 +12,7 @@ from typing import Any
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import is_named
 from uio_pipes.formats.naming import USUAL
-from uio_pipes.formats.tables.description import Table
+from uio_pipes.formats.tables.description import TEXTS, Table
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 
 _TABLES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
@@ -65,7 +65,11 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
             f"{path} is a table with the columns {_shown(names)}, of which none seems to be the audio: say which is "
             "which, as in --fields wav=clips/{path},txt=sentence, or by uio.from_table in Python"
         )
-    return Table(path, "tsv", separator, headed or names, separator in ",;"), found
+    named = next((form for form in ("tsv", "csv") if is_named(path, (f".{form}", f".{form}.gz"))), None)
+    usual = TEXTS[named or "tsv"]._asdict()
+    form: dict[str, Any] = {"separator": separator, "header": headed or names, "quoted": separator in ",;"}
+    more = {name: value for name, value in form.items() if value != usual[name]}
+    return Table(path, None if named else "tsv", **more), found
 
 
 def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
 from uio_pipes.audio.containers import HEAD, check_claims, check_finite, check_length, sniff, sniff_codec
+from uio_pipes.audio.decode import TOLERANCE, samples_of
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import is_named, suffix_of
@@ -69,7 +70,6 @@ def resampled(samples: NDArray[np.int16], rate: int, sample_rate: int) -> NDArra
 
 Form = Literal["as-is", "wav", "flac"]
 Dtype = Literal["float32", "float16"]  # of features
-TOLERANCE = 0.01  # seconds by which a segment may end after its recording, as in decode_audio
 BLOCK = 1 << 20  # samples decoded at a time
 UNKNOWN = 2**62  # libsndfile's count of samples where the header gives none is above this
 
@@ -229,7 +229,7 @@ def _decoded(
                     _check_ogg(source, audio, 0, until if all(isinstance(found, tuple) for found in ranges) else total)
                 except DataError:
                     return [_alone(source, audio, wav, one, sample_rate or rate, form) for one in utterances]
-            samples = _decode(audio, wav, until)
+            samples = _decode(audio, 0, until)
     return [
         found if isinstance(found, Failure) else _encode(samples, *found, rate, sample_rate or rate, form, wav)
         for found in ranges
@@ -258,8 +258,7 @@ def _alone(
         found = _range(utterance, rate, total)
         if isinstance(found, Failure):
             return found
-        audio.seek(found[0])
-        samples = _decode(audio, wav, found[1] - found[0])
+        samples = _decode(audio, found[0], found[1] - found[0])
     except DataError as error:
         return _failure(error, wav)
     return _encode(samples, 0, found[1] - found[0], rate, sample_rate, form, wav)
@@ -278,13 +277,13 @@ def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Fai
     return first, last
 
 
-def _decode(audio: soundfile.SoundFile, wav: str, wanted: int) -> NDArray[np.int16]:
-    """Decode the first ``wanted`` samples of the first channel, fewer if decoding ends early."""
+def _decode(audio: soundfile.SoundFile, first: int, wanted: int) -> NDArray[np.int16]:
+    """Decode ``wanted`` samples of the first channel from ``first`` on, fewer if decoding ends early."""
     exact = audio.subtype == "PCM_16"
     samples = np.empty(wanted, np.int16)
     done = 0
     while done < wanted:
-        block = audio.read(min(BLOCK, wanted - done), dtype="int16" if exact else "float32", always_2d=True)[:, 0]
+        block = samples_of(audio, first + done, min(BLOCK, wanted - done), "int16" if exact else "float32")[:, 0]
         if not len(block):
             break
         if audio.subtype in ("FLOAT", "DOUBLE"):

@@ -21,8 +21,7 @@ from uio_pipes.core.sample import NOTHING, Origin, Sample
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import RandomFile
-from uio_pipes.io.lookahead import Whole
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import Whole, is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.reading.data_list import exists, read_lines, read_tables
 from uio_pipes.prep.reading.utterance_lists import KaldiUtterances, Utterance, digest_of

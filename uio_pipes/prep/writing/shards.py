@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from struct import unpack_from
-from types import TracebackType
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -94,18 +93,14 @@ class Part:
             self.out.remove_folder(self.name)
         return Finished(self.name, self.bytes, self.utterances, self.frames, "", self.failed)
 
-    def abandon(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def abandon(self, kind: Any, error: Any, trace: Any) -> None:
         """Remove what is incomplete."""
         self.stack.__exit__(kind or GeneratorExit, error or GeneratorExit(), trace)
 
     def __enter__(self: SomePart) -> SomePart:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
             self.abandon(kind, error, trace)
         else:
@@ -264,9 +259,7 @@ class PairWriter:
     def __enter__(self) -> PairWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
             if kind is None:
                 self.close()
@@ -352,9 +345,7 @@ class ShardWriter:
     def __enter__(self) -> ShardWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         for shard in self._open.values():
             shard.abandon(kind, error, trace)
         try:

@@ -7,13 +7,11 @@ from uio_pipes.sources.corpora.card import Corpus, Layout
 from uio_pipes.sources.corpora.transcripts import THREE
 from uio_pipes.sources.table.source import from_table
 
+_SAID = "text | s/\\{[A-Z]+\\}|<unk>// | s/ '/'/ | s/\\s+/ / | strip"
 _TALKS = Layout("extracted", from_table, {
     "table": Table("TEDLIUM_release-3/legacy/{part}/stm/*.stm"),
-    "drop": {"text": "ignore_time_segment_in_scoring"},
-    "fields": {
-        "wav": "../sph/{recording}.sph", "txt": "text | s/\\{[A-Z]+\\}|<unk>// | s/ '/'/ | s/\\s+/ / | strip",
-        "start": "start", "end": "end",
-    },
+    "drop": {_SAID: "|ignore_time_segment_in_scoring"},
+    "fields": {"wav": "../sph/{recording}.sph", "txt": _SAID, "start": "start", "end": "end"},
 })  # fmt: skip
 TEDLIUM3 = Corpus(
     "tedlium3",
@@ -28,29 +26,37 @@ TEDLIUM3 = Corpus(
         _TALKS,
         _TALKS.downloaded("TEDLIUM_release-3.tgz", "recording", "path | m/\\/{part}\\/sph\\/([^\\/]*)\\.sph$/"),
     ),
-    notes="Segments that are not to be scored count as `dropped`. Noises and `<unk>` are removed from `txt`, and the "
-    "blank in front of 's.",
+    notes="Noises and `<unk>` are removed from `txt`, and the blank in front of 's. Segments without words, or not to "
+    "be scored, count as `dropped`.",
 )  # fmt: skip
 
+_TAGGED = "text | s/<[^>]*>|[&`\\\\]// | strip"
+_MEETINGS = Layout("extracted", from_table, {
+    "table": Table("{part}/TextGrid/*.TextGrid"), "drop": {_TAGGED: "\\s*"},
+    "fields": {"wav": "../wav/{recording}.flac"},
+})  # fmt: skip
 AISHELL4 = Corpus(
     "aishell4",
     title="AISHELL-4: Mandarin meetings, 8 microphones in an array",
     hours="120",
-    download="train_L, train_M, train_S, test from https://www.openslr.org/111",
+    download="PART.tar.gz from https://www.openslr.org/111",
     parts={part: part for part in ("train_L", "train_M", "train_S", "test")},
     train=("train_L", "train_M", "train_S"),
     options={"channel": ("0", "1", "2", "3", "4", "5", "6", "7")},
     fields={
-        "key": "{recording}-{speaker}-{start}", "wav": "../wav/{recording}.flac",
-        "speaker": "{recording}-{speaker}",
-        "txt": "text | s/<[^>]*>|[&`\\\\]// | strip", "start": "start", "end": "end", "channel": "'{channel}'",
+        "key": "{recording}-{speaker}-{start}", "speaker": "{recording}-{speaker}", "txt": _TAGGED, "start": "start",
+        "end": "end", "channel": "'{channel}'",
     },
     columns=("text (with tags)",),
     layouts=(
-        Layout("extracted", from_table, {"table": Table("{part}/TextGrid/*.TextGrid"), "drop": {"text": "\\s*"}}),
+        _MEETINGS,
+        _MEETINGS.downloaded(
+            "{part}.tar.gz", "recording", "path | m/\\/wav\\/(.*)\\.flac$/",
+            archives="{table | m/^[^\\/]+/}.tar.gz",
+        ),
     ),
-    notes="Speakers are known within a recording only, and overlap. Tags are removed from `txt`. Two TextGrids of the "
-    "published ones cannot be parsed: `bad_table`.",
+    notes="Speakers are known within a recording only, and overlap. Tags are removed from `txt`; segments without "
+    "words count as `dropped`. Two TextGrids of the published ones cannot be parsed: `bad_table`.",
 )  # fmt: skip
 
 _DEV = "(?:ES2011|IS1008|TS3004)[a-d]|IB40(?:0[1-4]|1[01])"
@@ -66,12 +72,12 @@ AMI = Corpus(
     options={"mic": {"headset": "Headset-{channel}", "mix": "Mix-Headset", "array": "Array1-01"}},
     fields={
         "key": "{recording}-{speaker}-{start}", "wav": "{recording}/audio/{recording}.{mic}.wav", "txt": "text",
-        "speaker": "speaker", "start": "start", "end": "end", "lang": "'en'",
+        "speaker": "speaker", "start": "start", "end": "end", "channel": "'0'", "lang": "'en'",
     },
     layouts=tuple(
         Layout(form, from_table, {
             "table": Table(f"{below}segments/*.segments.xml", within=archive, format="nxt"), "root": "amicorpus",
-            "keep": {"recording": "{part}"},
+            "keep": {"recording": "{part}"}, "drop": {"text": "\\s*"},
         })
         for form, below, archive in (
             ("annotations as downloaded", "", f"{_NXT}.zip"), ("extracted", f"{_NXT}/", None),
@@ -79,7 +85,8 @@ AMI = Corpus(
         )
     ),
     notes="Parts are those of the full corpus for recognition. `mic` is \"headset\" (each speaker's own), "
-    "\"mix\" (of the headsets) or \"array\" (its first microphone).",
+    "\"mix\" (of the headsets) or \"array\" (its first microphone); of stereo files the first channel is read. "
+    "Segments without words count as `dropped`.",
 )  # fmt: skip
 
 WSC_TRAIN = Corpus(

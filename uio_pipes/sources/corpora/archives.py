@@ -16,21 +16,24 @@ GIGASPEECH2 = Corpus(
     hours="30,000 raw, 22,000 refined",
     download="data/LANG of speechcolab/gigaspeech2 from https://huggingface.co/datasets",
     parts={
-        "refined": {"part": "train_refined", "split": "train", "tars": "train/*", "archive": "train/{key | m/^\\d+/}"},
-        "raw": {"part": "train_raw", "split": "train", "tars": "train/*", "archive": "train/{key | m/^\\d+/}"},
-        "dev": {"part": "dev", "split": "dev", "tars": "dev", "archive": "dev"},
-        "test": {"part": "test", "split": "test", "tars": "test", "archive": "test"},
+        "refined": {"part": "train_refined", "tars": "train/*"},
+        "raw": {"part": "train_raw", "tars": "train/*"},
+        "dev": {"part": "dev", "tars": "dev"},
+        "test": {"part": "test", "tars": "test"},
     },
     train=("refined",),
     options={"lang": ()},
     fields={"key": "key", "wav": "key", "txt": "txt", "lang": _LANG},
     layouts=(
         Layout("as downloaded", from_table, {
-            "table": _GIGA2, "match": "path | stem",
-            "archives": f"data/{{{_LANG}}}/{{archive}}.tar.gz",
+            "table": _GIGA2, "match": "path | stem", "archives": [
+                f"data/{{{_LANG}}}/{{table | m/(train)_/}}/{{key | m/^\\d+/}}.tar.gz",
+                f"data/{{{_LANG}}}/{{table | stem}}.tar.gz",
+            ],
         }, there="data/{lang}/{tars}.tar.gz"),
         Layout("extracted", from_table, {
-            "table": _GIGA2, "fields": {"wav": "{split}/{key | s/-[^-]*$// | s/-/\\//}/{key}.wav"},
+            "table": _GIGA2,
+            "fields": {"wav": "{table | stem | m/^[a-z]+/}/{key | s/-[^-]*$// | s/-/\\//}/{key}.wav"},
         }),
     ),
     notes="`raw` has all utterances of the archives, `refined` those that were checked, with other texts: the others "
@@ -59,13 +62,16 @@ FLEURS = Corpus(
         Layout("as downloaded", from_table, {
             "table": _FLEURS, "archives": f"data/{{{_LANG}}}/audio/{{table | stem}}.tar.gz", "match": "path | name",
         }, there="data/{lang}/audio/{part}.tar.gz"),
-        Layout("extracted", from_table, {"table": _FLEURS, "fields": {"wav": "audio/{part}/{file}"}}),
+        Layout("extracted", from_table, {"table": _FLEURS, "fields": {"wav": "audio/{table | stem}/{file}"}}),
     ),
     notes="Several speakers read each sentence: keys are names of files, `id` is that of the sentence.",
 )  # fmt: skip
 
-_HF = Table("data/{lang}/asr_{part}.tsv")
-_ORIGINAL = Table("annotations/asr/asr_{lang}.tsv.gz", separator="|", quoted=False)
+_HF = {
+    "table": Table("data/{lang}/asr_{part}.tsv"), "match": "path | stem", "keep": {"normalized_text": ".+"},
+    "fields": {"key": "id", "wav": "id", "txt": "normalized_text", "lang": _LANG},
+}  # fmt: skip
+_HF_TARS, _HF_FILES = "data/{lang}/{part}/*.tar.gz", "data/{lang}/{part}/*/*.wav"
 VOXPOPULI = Corpus(
     "voxpopuli",
     title="VoxPopuli: sessions of the European Parliament in 16 languages",
@@ -78,23 +84,14 @@ VOXPOPULI = Corpus(
     fields={"speaker": "speaker_id"},
     columns=("raw_text or original_text", "gender", "is_gold_transcript", "accent"),
     layouts=(
-        *(
-            Layout(form, from_table, {
-                "table": _HF, "archives": audio, "match": "path | stem", "keep": {"normalized_text": ".+"},
-                "fields": {
-                    "key": "id", "wav": "id", "txt": "normalized_text", "lang": _LANG,
-                },
-            }, there=audio)
-            for form, audio in (
-                ("as downloaded from Hugging Face", "data/{lang}/{part}/*.tar.gz"),
-                ("from Hugging Face, extracted", "data/{lang}/{part}/*/*.wav"),
-            )
-        ),
+        Layout("as downloaded from Hugging Face", from_table, {**_HF, "archives": _HF_TARS}, there=_HF_TARS),
+        Layout("from Hugging Face, extracted", from_table, {**_HF, "archives": _HF_FILES}, there=_HF_FILES),
         Layout("original", from_table, {
-            "table": _ORIGINAL, "root": "raw_audios/original", "keep": {"split": "{part}", "normed_text": ".+"},
+            "table": Table("annotations/asr/asr_{lang}.tsv.gz", separator="|", quoted=False),
+            "root": "raw_audios/original", "keep": {"split": "{part}", "normed_text": ".+"},
             "fields": {
                 "key": "{session_id}-{id_}", "wav": "{session_id | [:4]}/{session_id}_original.ogg",
-                "txt": "normed_text", "intervals": "vad", "lang": "session_id | m/-([a-z]+)$/",
+                "txt": "normed_text", "intervals": "vad", "lang": "table | m/asr_([a-z]+)/",
             },
         }),
     ),

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import inside
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.pipeline import Pipeline
 
 _PLACES = frozenset(["table", "paths", "within", "join", "archives", "root", "manifest"])  # arguments that are paths
+_PATTERNS = frozenset(["keep", "drop", "match"])  # arguments that are regular expressions
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 Chosen = Mapping[str, str]  # what is chosen, by the names of placeholders
 
@@ -76,8 +78,8 @@ class Corpus:
         layouts: forms that it lies in; the first one that is there is read.
         fields: what utterances have, as ``fields`` of the function that reads them. Default: {}, those of layouts.
         options: further choices, by the names of placeholders: the values that there are, or names of values; the first
-            is the default. An empty list stands for whatever is there, all of which is read if nothing is chosen.
-            Default: {}, none.
+            is the default. An empty list stands for whatever is there, all of which is read if nothing is chosen; None
+            for what is there, too, but of which one must be chosen if there are several. Default: {}, none.
         columns: other columns that ``fields`` may ask for. Default: (), none.
         notes: what is peculiar, and under which reasons it is counted. Default: "".
         nested: whether parts for training are parts of one another: only the first one that is there is then read.
@@ -95,7 +97,7 @@ class Corpus:
     train: Sequence[str]
     layouts: Sequence[Layout]
     fields: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Sequence[str] | Chosen] = field(default_factory=dict)
+    options: Mapping[str, Sequence[str] | Chosen | None] = field(default_factory=dict)
     columns: Sequence[str] = ()
     notes: str = ""
     nested: bool = False
@@ -136,8 +138,12 @@ def filled(
     below ``root``.
     """
     arguments = {**layout.arguments, "fields": {**fields, **layout.arguments.get("fields", {})}}
-    places = dict.fromkeys(_PLACES, at) | {"root": lambda path: inside(root, path) if path else root}
-    return {name: _filled(value, choices, places.get(name)) for name, value in arguments.items()}
+    made = {
+        name: _filled(value, choices, at if name in _PLACES - {"root"} else None, name in _PATTERNS)
+        for name, value in arguments.items()
+    }
+    below = made.get("root")
+    return made if below is None else made | {"root": inside(root, below) if below else root}
 
 
 def _paths(value: Any, within: bool = False, place: bool = False) -> Iterator[str]:
@@ -167,20 +173,20 @@ def _up_to_stars(path: str) -> str:
     return "/".join(parts[:stars])
 
 
-def _filled(value: Any, choices: Sequence[Chosen], at: Callable[[str], str] | None) -> Any:
+def _filled(value: Any, choices: Sequence[Chosen], at: Callable[[str], str] | None, pattern: bool = False) -> Any:
     """Return an argument with its placeholders filled: several paths if there are several choices (``at`` is their
-    place), in other texts what matches any of them."""
+    place), in a ``pattern`` what matches any of them. Raises: PipelineError if other texts would be several."""
     if isinstance(value, Table):
         made = dict.fromkeys(_table(value, choice, at) for choice in choices)
         return next(iter(made)) if len(made) == 1 else list(made)
     if isinstance(value, Mapping):
-        return {name: _filled(one, choices, at) for name, one in value.items()}
+        return {name: _filled(one, choices, at, pattern) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [one for each in value for one in _listed(_filled(each, choices, at))]
+        return [one for each in value for one in _listed(_filled(each, choices, at, pattern))]
     if not isinstance(value, str):
         return value
     if at is None:
-        return PLACEHOLDER.sub(lambda found: _any_of(found, choices), value)
+        return PLACEHOLDER.sub(lambda found: _any_of(found, choices, pattern), value)
     paths = list(dict.fromkeys(at(fill(value, choice)) for choice in choices))
     return paths[0] if len(paths) == 1 else paths
 
@@ -209,8 +215,13 @@ def fill(text: str, choice: Chosen) -> str:
     return PLACEHOLDER.sub(lambda found: choice.get(found[1], found[0]), text)
 
 
-def _any_of(found: re.Match[str], choices: Sequence[Chosen]) -> str:
+def _any_of(found: re.Match[str], choices: Sequence[Chosen], pattern: bool) -> str:
     values = list(dict.fromkeys(choice[found[1]] for choice in choices if found[1] in choice))
     if len(values) < 2:
         return values[0] if values else found[0]
+    if not pattern:
+        raise PipelineError(
+            f"from_corpus: in this layout one {found[1]} is read at a time, not {' and '.join(values)}: name one, or "
+            "uio.mix several"
+        )
     return f"(?:{'|'.join(values)})"

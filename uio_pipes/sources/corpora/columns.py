@@ -8,34 +8,56 @@ from uio_pipes.sources.table.source import from_table
 
 _CV_PARTS = ("train", "dev", "test", "validated", "invalidated", "other")
 _CV_FIELDS = {
-    "key": "path | stem", "txt": "sentence", "speaker": "client_id", "lang": "locale", "duration": "duration[ms] | ms",
+    "key": "path | stem", "txt": "sentence", "speaker": "client_id", "lang": "table | folder | name",
 }  # fmt: skip
-_CLIPS = Layout("extracted", from_table, {
-    "table": Table("c*/{lang}/{part}.tsv", join=Table("c*/{lang}/clip_durations.tsv", on="path = clip")),
-    "fields": {"wav": "clips/{path}"},
-})  # fmt: skip
+_RELEASE = "cv-corpus-{version}-20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]"  # with its date
+
+
+def _clips(folder: str) -> Layout:
+    """Return the layout below a folder of a language."""
+    durations = Table(f"{folder}/clip_durations.tsv", on="path = clip")
+    return Layout("extracted", from_table, {
+        "table": Table(f"{folder}/{{part}}.tsv", join=durations),
+        "fields": {"wav": "clips/{path}", "duration": "duration[ms] | ms"},
+    }, there=str(durations.paths[0]))  # fmt: skip
+
+
 COMMONVOICE = Corpus(
     "commonvoice",
     title="Common Voice: more than a hundred languages, read",
     hours="33,000",
-    download="cv-corpus-VERSION-LANG.tar.gz from https://commonvoice.mozilla.org/datasets",
+    download="cv-corpus-VERSION-LANG.tar.gz, or common-voice-scripted-speech-….tar.gz of newer ones, from "
+    "https://commonvoice.mozilla.org/datasets",
     parts={part: part for part in _CV_PARTS},
     train=("train",),
-    options={"lang": ()},
+    options={"version": None, "lang": ()},
     fields=_CV_FIELDS,
     columns=(
         "sentence_id", "sentence_domain", "up_votes", "down_votes", "age", "gender", "accents", "variant", "segment"
     ),
-    layouts=(_CLIPS, _CLIPS.downloaded("c*-{lang}.tar.gz", "path", "path | name")),
-    notes="Values are not quoted, whatever quotes they have. A part names only some of the clips: the others count as "
-    "`no_row` where archives are streamed.",
+    layouts=(
+        _clips(f"{_RELEASE}/{{lang}}"),
+        Layout("extracted, before version 15", from_table, {
+            "table": Table(f"{_RELEASE}/{{lang}}/{{part}}.tsv"), "fields": {"wav": "clips/{path}"},
+        }),
+        _clips("cv-corpus-*/*").downloaded(
+            f"{_RELEASE}-{{lang}}.tar.gz", "path", "path | name",
+            archives="{table | folder | s/\\//-/}.tar.gz",
+        ),
+        _clips("cv-corpus-*/*").downloaded("common-voice-*.tar.gz", "path", "path | name"),
+    ),
+    notes="A release holds what earlier ones held, but for those named delta: of several, one must be named, or some, "
+    "`version=[\"17.0\", \"18.0-delta\"]`. Values are not quoted, whatever quotes they have. A part names only some of "
+    "the clips: the others count as `no_row` where archives are streamed.",
 )  # fmt: skip
 
+_SOURCE = "table | m/covost_v2\\.([^_]+)_/"
 _COVOST = {
+    "root": "",
     "keep": {"sentence": ".+", "split": "{part}"},
     "fields": {
-        "key": "path | stem", "wav": "clips/{path}", "txt": "sentence", "translation": "translation | strip",
-        "speaker": "client_id", "lang": "locale",
+        "key": "path | stem", "wav": f"{{{_SOURCE}}}/clips/{{path}}", "txt": "sentence",
+        "translation": "translation | strip", "speaker": "client_id", "lang": _SOURCE,
     },
 }  # fmt: skip
 COVOST2 = Corpus(
@@ -53,7 +75,7 @@ COVOST2 = Corpus(
                 "covost_v2.{source}_{target}.tsv", escape="\\", within=archive,
                 join=Table("{source}/validated.tsv", on="path"),
             ),
-            "root": "{source}", **_COVOST,
+            **_COVOST,
         })
         for form, archive in (("extracted", None), ("as downloaded", "covost_v2.{source}_{target}.tsv.tar.gz"))
     ),

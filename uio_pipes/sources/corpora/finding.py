@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import glob
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatch
 from itertools import product
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError, PipelineError
-from uio_pipes.base.urls import folder_of, inside, name_of, redact
+from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
@@ -27,31 +25,23 @@ class There(NamedTuple):
         layout: the layout.
         folder: where its paths start.
         choices: for each part that is there, what is there of it by the names of placeholders.
-        own: the folders within ``folder`` that were named: of what matches the first folders of paths, only these.
     """
 
     layout: Layout
     folder: str
     choices: dict[str, list[Chosen]]
-    own: tuple[str, ...] = ()
 
     def at(self, path: str) -> str:
         """Return the place of one of the layout's paths."""
         local = is_local(self.folder)
-        first, *rest = path.split("/", len(self.own))
-        names = [first, *rest]
-        for number, name in enumerate(self.own[: len(rest)]):
-            if not fnmatch(name, names[number]):
-                break
-            names[number] = glob.escape(name)
-        return inside(self.folder if local is None else glob.escape(local), "/".join(names))
+        return inside(self.folder if local is None else glob.escape(local), path)
 
     def only(self, parts: Sequence[str], wanted: Wanted, corpus: Corpus) -> There:
         """Return what is there of these parts, with the values of options that are wanted."""
         open_ = [name for name in wanted if name != "part" and not corpus.options[name]]
 
         def fits(choice: Chosen) -> bool:
-            return all(choice[name] in wanted[name] for name in open_ if name in choice)
+            return all(choice.get(name) in wanted[name] for name in open_)
 
         return self._replace(choices={part: [one for one in self.choices[part] if fits(one)] for part in parts})
 
@@ -86,18 +76,18 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
             some = some[:1] if corpus.nested and parts is None else some
             wholly = there.only(some, wanted, corpus)
             if all(wholly.choices.values()):
-                return wholly
+                return _of_one(corpus, folder, wholly, wanted)
     raise ListError(_missing(corpus, folder, wanted, several) if several else _nothing(corpus, folder))
 
 
 def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
     """Yield what is there in each layout that is, in their order, for the options that have given values."""
     for layout in corpus.layouts:
-        for base, own in _bases(layout.sought[0], folder):
-            place = There(layout, base, {}, own)
-            choices = {part: list(_choices(corpus, place, part, wanted, access)) for part in corpus.parts}
-            if there := {part: some for part, some in choices.items() if some}:
-                yield place._replace(choices=there)
+        for base, known in _bases(layout.sought[0], folder, [name for name, of in corpus.options.items() if not of]):
+            choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
+            fitting = {part: [one for one in some if known.items() <= one.items()] for part, some in choices.items()}
+            if there := {part: some for part, some in fitting.items() if some}:
+                yield There(layout, base, there)
                 break
 
 
@@ -116,50 +106,61 @@ def check(corpus: Corpus, wanted: Wanted) -> None:
                 )
 
 
-def _bases(sought: str, folder: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield where paths may start: the folder, or one above if it is itself one of the folders that a layout's path
-    begins with, as that of a language; with the names of these folders."""
-    yield folder, ()
-    above, own = os.path.abspath(folder) if is_local(folder) is not None else folder.rstrip("/"), tuple[str, ...]()
-    wanted = [PLACEHOLDER.sub("*", name) for name in sought.split("/")[:-1]]
-    for depth in range(1, len(wanted) + 1):
-        above, own = folder_of(above), (name_of(above), *own)
-        if above and all(map(fnmatch, own, wanted[:depth])):
-            yield above, own
+def _of_one(corpus: Corpus, folder: str, there: There, wanted: Wanted) -> There:
+    """Return what is there. Raises: ListError if it is of several values of an option of which one must be chosen."""
+    for name in (name for name, known in corpus.options.items() if known is None and name not in wanted):
+        values = dict.fromkeys(one[name] for some in there.choices.values() for one in some if name in one)
+        if len(values) > 1:
+            raise ListError(
+                f"{redact(folder)} has {corpus.name} in several {name}s ({', '.join(values)}), which may hold the same "
+                f"utterances: name one, {name}=…, or several in a list"
+            )
+    return there
 
 
-def _choices(corpus: Corpus, place: There, part: str, wanted: Wanted, access: Access) -> Iterator[Chosen]:
+def _bases(sought: str, folder: str, names: Sequence[str]) -> Iterator[tuple[str, Chosen]]:
+    """Yield where paths may start: the folder, or one above if it is itself one of a layout's folders; ``names`` are
+    those of placeholders whose values it then tells."""
+    yield folder, {}
+    above, parts = folder.rstrip("/"), sought.split("/")[:-1]
+    for count in range(1, len(parts) + 1):
+        above, path = folder_of(above) or ".", "/".join(parts[:count])
+        if PLACEHOLDER.search(fill(path, dict.fromkeys(names, ""))):
+            return
+        if found := _captured(path, names).search(folder.rstrip("/")):
+            yield above, found.groupdict()
+
+
+def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wanted, access: Access) -> Iterator[Chosen]:
     """Yield what is there of a part, for all values of options that are wanted."""
     given = {name: (wanted.get(name) or list(known)[:1]) if known else () for name, known in corpus.options.items()}
     fixed = {name: values for name, values in given.items() if values}
-    within = inside(place.folder, "/".join(place.own))
     for values in product(*fixed.values()):
         named = zip(fixed, values, strict=True)
         choice = {**chosen(corpus, part), **{name: option(corpus, name, value) for name, value in named}}
-        first, *others = place.layout.sought
+        first, *others = layout.sought
         path = fill(first, choice)
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
-        found = [one for one in matching(place.at(_star(path, open_)), access) if not place.own or _is_in(one, within)]
+        found = matching(_star(path, open_, base), access)
         seen = (_captured(path, open_).search(one) for one in found if open_)
         for each in (
             dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one) if open_ else [()][: len(found)]
         ):
             whole = {**choice, **dict(each)}
-            if all(matching(place.at(fill(other, whole)), access) for other in others):
+            if all(matching(_star(fill(other, whole), (), base), access) for other in others):
                 yield whole
 
 
-def _is_in(path: str, folder: str) -> bool:
-    return f"{path}/".startswith(f"{folder}/")
-
-
-def _star(path: str, names: Sequence[str]) -> str:
-    return re.sub("|".join(rf"\{{{name}\}}" for name in names), "*", path) if names else path
+def _star(path: str, names: Sequence[str], base: str) -> str:
+    local = is_local(base)
+    starred = re.sub("|".join(rf"\{{{name}\}}" for name in names), "*", path) if names else path
+    return inside(base if local is None else glob.escape(local), starred)
 
 
 def _captured(path: str, names: Sequence[str]) -> re.Pattern[str]:
     """Return the pattern of a path that finds the values of placeholders."""
     pattern = re.escape(path).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*")
+    pattern = re.sub(r"\\\[([^]]*)\\\]", lambda found: f"[{found[1].replace(chr(92), '')}]", pattern)
     for name in names:
         place = re.escape(f"{{{name}}}")
         pattern = pattern.replace(place, f"(?P<{name}>[^/]+)", 1).replace(place, f"(?P={name})")
@@ -176,6 +177,8 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
     for name in corpus.options:
         there = dict.fromkeys(choice[name] for choice in choices if name in choice)
         if lost := [value for value in wanted.get(name, ()) if value not in there]:
+            if not there:
+                return f"{redact(folder)}: of {corpus.name}, names of files do not tell {name} there: leave it out"
             told.append((name, " and no ".join(lost), there))
     if not told:
         return (

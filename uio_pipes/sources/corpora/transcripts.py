@@ -92,20 +92,20 @@ LIBRITTS = Corpus(
     "libritts",
     title="LibriTTS and LibriTTS-R: English at 24 kHz, read from books, cased, for speech synthesis",
     hours="585",
-    download="PART.tar.gz from https://www.openslr.org/60 (LibriTTS-R: /141)",
-    parts={part: part for part in (*_CLEAN, *_TESTS)},
+    download="PART.tar.gz from https://www.openslr.org/60 (LibriTTS-R: /141, named with _)",
+    parts={part: {"part": part, "tar": part.replace("-", "_")} for part in (*_CLEAN, *_TESTS)},
     train=_CLEAN,
     fields={"key": "key", "txt": "normalized", "speaker": "key | m/^\\d+/", "lang": "'en'"},
     columns=("original",),
     layouts=tuple(
         layout
-        for root in ("LibriTTS", "LibriTTS_R")
+        for root, tar, own in (("LibriTTS", "{part}", _OWN), ("LibriTTS_R", "{tar}", _OWN.replace("/}", "/ | s/-/_/}")))
         for extracted in [
             Layout("extracted", from_table, {
                 "table": Table(f"{root}/{{part}}/*/*/*.trans.tsv", header=_LIBRITTS), "fields": {"wav": "{key}.wav"},
             })
         ]
-        for layout in (extracted, extracted.downloaded("{part}.tar.gz", "key", archives=_OWN))
+        for layout in (extracted, extracted.downloaded(f"{tar}.tar.gz", "key", archives=own))
     ),
     notes="Files of macOS (`._*`) never count. One recording is known to be damaged (1092_134562_000013_000004).",
 )  # fmt: skip
@@ -140,7 +140,7 @@ MLS = Corpus(
             "paths": "{lang}/{part}-*.parquet",
             "fields": {
                 "key": "id", "wav": "audio", "txt": "transcript", "speaker": "speaker_id", "duration": "audio_duration",
-                "lang": "'{lang}'",
+                "lang": "table | folder | name",
             },
         }),
     ),
@@ -172,12 +172,12 @@ SPGISPEECH = Corpus(
     parts={"train": "train", "val": "val"},
     train=("train",),
     fields={
-        "key": "wav_filename | s/\\.wav$//", "wav": "wav_filename", "txt": "transcript",
+        "key": "wav_filename | s/\\.wav$//", "wav": "spgispeech/{table | stem}/{wav_filename}", "txt": "transcript",
         "speaker": "wav_filename | folder", "lang": "'en'",
     },
     layouts=(
         Layout("extracted", from_table, {
-            "table": Table("{part}.csv", separator="|", quoted=False), "root": "spgispeech/{part}",
+            "table": Table("{part}.csv", separator="|", quoted=False), "root": "",
         }),
     ),
     notes="Names of files recur from call to call: keys are HASH/N. The call stands for its speaker.",
@@ -186,13 +186,6 @@ SPGISPEECH = Corpus(
 _KSPON_TEXT = (
     "text | s/\\b[bonlu]\\/ ?// | s/\\(([^()]*)\\)\\/\\([^()]*\\)/\\1/ | s/[*+]// | strip"  # noises, spelling, stutters
 )
-_KSPON_FIELDS = {
-    "key": "path | stem",
-    "txt": _KSPON_TEXT,
-    "encoding": "'s16le'",
-    "sample_rate": "'16000'",
-    "lang": "'ko'",
-}
 KSPONSPEECH = Corpus(
     "ksponspeech",
     title="KsponSpeech: Korean, spontaneous",
@@ -200,22 +193,25 @@ KSPONSPEECH = Corpus(
     download="KsponSpeech_01 … 05, KsponSpeech_eval and the .trn files from https://aihub.or.kr",
     parts={"train": "train", "dev": "dev", "eval_clean": "eval_clean", "eval_other": "eval_other"},
     train=("train",),
-    fields=_KSPON_FIELDS,
+    fields={
+        "key": "path | stem", "txt": _KSPON_TEXT, "encoding": "'s16le'", "sample_rate": "'16000'", "lang": "'ko'",
+    },
     columns=("text (as written)",),
     layouts=(
         Layout("extracted", from_table, {
             "table": Table("{part}.trn", separator=" :: ", header=("path", "text")), "root": "",
-            "fields": {"wav": "path"},
+            "fields": {"wav": "path"}, "drop": {_KSPON_TEXT: "\\s*"},
         }, there="KsponSpeech_eval"),
         Layout("extracted, eval beside the others", from_table, {
             "table": Table("{part}.trn", separator=" :: ", header=("path", "text")), "root": "",
-            "fields": {"wav": "path | s/^KsponSpeech_eval\\///"},
+            "fields": {"wav": "path | s/^KsponSpeech_eval\\///"}, "drop": {_KSPON_TEXT: "\\s*"},
         }),
     ),
     notes="Samples without a header. Marks of noises and stutters are removed from `txt`; of "
     "(spelling)/(pronunciation) it has the spelling.",
 )  # fmt: skip
 
+_KE_TEXT = "txt | s/<SPOKEN_NOISE>// | strip"
 _KE = ("train_phase1", "train_phase2", "dev_phase1", "dev_phase2", "test")
 KESPEECH = Corpus(
     "kespeech",
@@ -224,7 +220,7 @@ KESPEECH = Corpus(
     download="KeSpeech from https://github.com/KeSpeech/KeSpeech (on request)",
     parts={part: part for part in _KE},
     train=_KE[:2],
-    fields={"key": "key", "wav": "path", "txt": "txt | s/<SPOKEN_NOISE>//", "speaker": "speaker"},
+    fields={"key": "key", "wav": "path", "txt": _KE_TEXT, "speaker": "speaker"},
     columns=("subdialect",),
     layouts=(
         Layout("extracted", from_table, {
@@ -236,7 +232,7 @@ KESPEECH = Corpus(
                     Table("Tasks/ASR/{part}/utt2subdialect", separator=" ", header=("key", "subdialect"), on="key"),
                 ),
             ),
-            "root": "",
+            "root": "", "drop": {_KE_TEXT: "\\s*"},
         }),
     ),
 )  # fmt: skip

@@ -22,8 +22,7 @@ from uio_pipes.formats.naming import Renames, check_given, renamed
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, RandomFile
-from uio_pipes.io.lookahead import reference
-from uio_pipes.io.opening import open_file
+from uio_pipes.io.opening import open_file, reference
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, check_pipes, parse_pointer, points_at_features
 from uio_pipes.sources.kaldi.tables import KaldiFiles, KaldiJoin

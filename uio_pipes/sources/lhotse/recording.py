@@ -15,8 +15,7 @@ from uio_pipes.base.urls import inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, Ref
-from uio_pipes.io.lookahead import Early, Whole, reference
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.opening import Early, Whole, is_local, reference
 from uio_pipes.sources.lhotse.transforms import (
     Span,
     check_transforms,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.expressions import compiled
+from uio_pipes.formats.expressions import TABLE, compiled
 from uio_pipes.formats.naming import named_otherwise, no_column
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Positioned, RandomFile, os_failure
@@ -60,7 +60,8 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     given, made = by_kind(fields, names)
     for own, theirs in given.items():
         _column_read(theirs, names, own, url)
-    read = [_column_read(name, names, own, url) for own, theirs in made.items() for name in compiled(theirs).names]
+    asked = ((own, name) for own, theirs in made.items() for name in compiled(theirs).names)
+    read = [_column_read(name, names, own, url) for own, name in asked if name != TABLE or name in names]
     for name in wanted or ():
         if name not in names:
             raise ListError(f"{url} has no column {name!r}, only {', '.join(names)}: correct columns=")
@@ -72,8 +73,8 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     others = [n for n in names if n not in gone and not n.startswith(_INTERNAL)]
     rest = {name: name for name in others if wanted is None or name in wanted or name in _KEPT or name in read}
     found = [_column(field, name, schema.field(name).type, url) for field, name in {**ours, **rest}.items()]
-    asked = {fields.get("txt"), *(wanted or ())}
-    found = [column._replace(needed=column.field == "txt" and column.name in asked) for column in found]
+    texts = {fields.get("txt"), *(wanted or ())}
+    found = [column._replace(needed=column.field == "txt" and column.name in texts) for column in found]
     if not several and not {"wav", "feat", "txt", "messages"} & {*made, *(column.field for column in found)}:
         raise ListError(f"{url} has no column of audio or text: {named_otherwise('wav', names, 'txt')}")
     return found

@@ -158,7 +158,8 @@ def from_parquet(
             a list.
         shuffle: whether to deal the row groups, and the rows within each, in another order in each epoch. Add
             ``.shuffle(…)`` to mix rows of several row groups. Default: False.
-        fields: our names of fields, with those of their columns, as in ``{"wav": "speech", "txt": "sentence"}``.
+        fields: our names of fields, with those of their columns, as in ``{"wav": "speech", "txt": "sentence"}``, or
+            with expressions over them, as for :func:`from_table`, in which ``table`` stands for the path of the file.
             Default: None, the columns have ours, or those that are usual at Hugging Face: ``audio`` for ``wav``,
             ``text`` for ``txt``, ``id`` for ``key``. Without a column for it, ``key`` is made of the file's name and
             the number of the row.

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru, Permutation, mix64
 from uio_pipes.base.urls import name_of
+from uio_pipes.formats.expressions import TABLE
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import ItemTable, Parts, check_segment
 from uio_pipes.formats.naming import FieldNames, audio_of, check_rate, renamed
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
-from uio_pipes.io.lookahead import reference
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import is_local, open_file, reference
 from uio_pipes.sources.parquet.columns import (
     LAZY,
     PAYLOADS,
@@ -114,7 +114,8 @@ class RowGroup:
                 fields[column.field] = Cell(self, column, row)
         if not self.made:
             return fields
-        values = {column.name: fields[column.field] for column in self.columns if column.field in fields}
+        values = {TABLE: self.file.url}
+        values |= {column.name: fields[column.field] for column in self.columns if column.field in fields}
         return {name: v for name, v in fields.items() if name not in dict(self.made)} | renamed({}, self.made, values)
 
     def _plain(self, column: ParquetColumn, row: int) -> Any:

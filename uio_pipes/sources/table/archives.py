@@ -21,12 +21,12 @@ from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.archives.archive import is_reachable
 from uio_pipes.formats.archives.directory import LOST, Archives, hash_of, is_template, same_name
 from uio_pipes.formats.archives.index import has_index
-from uio_pipes.formats.expressions import compiled
+from uio_pipes.formats.expressions import TABLE, compiled
 from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
 from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import is_local
-from uio_pipes.sources.table.records import TABLE, TableRecords
+from uio_pipes.sources.table.records import TableRecords
 
 _FILLED = re.compile(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}")  # expressions in the name of an archive
 

@@ -12,9 +12,8 @@ from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.tables.rows import Rows
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile
-from uio_pipes.io.lookahead import Whole
 from uio_pipes.io.nearby import Nearby
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import Whole, is_local, open_file
 
 Absent = Literal["no_audio", "not_kept"]
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from uio_pipes.base.urls import AnyPath
+from uio_pipes.formats.lists.lines import Content
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.tables.description import TEXTS, Table
 from uio_pipes.formats.tables.rows import ChainedRows, JoinedRows, Rows
 from uio_pipes.formats.tables.spool import Spooling, spooled
-from uio_pipes.formats.tables.text import TextForm, TextRows
+from uio_pipes.formats.tables.text import WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
 
 Described = Table | str  # a table, or the lines of JSON of rows that were given in Python
@@ -23,7 +24,7 @@ def open_rows(tables: Sequence[Described], access: Access) -> Rows:
 
 
 def _given(lines: str) -> Rows:
-    return TextRows([("the given rows", lines.encode(), None)], TextForm(json=True))
+    return TextRows([Content("the given rows", WHAT, lines.encode())], TextForm(json=True))
 
 
 def _table(table: Table, access: Access) -> Rows:

@@ -13,13 +13,12 @@ from uio_pipes.audio.length import DeclaredSeconds
 from uio_pipes.base.checks import is_number, nearest
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import name_of, redact
-from uio_pipes.formats.expressions import Expression, compiled, lookup
+from uio_pipes.formats.expressions import TABLE, Expression, compiled, lookup
 from uio_pipes.formats.lists.table import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tables.rows import Row, Rows
 
 LOOKED_AT = 100  # rows at the beginning: what all of them lack, the table does not have
-TABLE = "table"  # the name of the path of the table, in expressions
 SEVERAL = 12  # names in a message
 OURS = frozenset(["wav", "txt", "feat"])  # without any of them a row is no utterance
 

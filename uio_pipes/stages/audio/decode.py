@@ -12,9 +12,8 @@ import torch
 
 from uio_pipes.audio.containers import LONGEST, check_channel, decoding_at_most
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.audio.recording import decoded
+from uio_pipes.audio.recording import as_waveform, decoded
 from uio_pipes.audio.video import ReadBytes, decode_video
-from uio_pipes.audio.waveform import as_waveform
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws

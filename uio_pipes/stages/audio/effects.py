@@ -12,7 +12,7 @@ import torch
 
 from uio_pipes.audio.containers import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.audio.length import SLACK, TICKS, Plan
-from uio_pipes.audio.waveform import in_floats
+from uio_pipes.audio.recording import in_floats
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site

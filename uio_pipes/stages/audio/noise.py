@@ -14,8 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from uio_pipes.audio.length import audio_info, segment_samples
-from uio_pipes.audio.recording import decoded
-from uio_pipes.audio.waveform import in_floats
+from uio_pipes.audio.recording import decoded, in_floats
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws, Lru

@@ -21,8 +21,7 @@ from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
 from uio_pipes.formats.lists.table import ItemTable, parse
 from uio_pipes.formats.naming import names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.lookahead import Whole
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import Whole, is_local, open_file
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
+from uio_pipes.audio.decode import TOLERANCE
 from uio_pipes.audio.length import SLACK, TICKS, Plan
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
@@ -16,7 +17,6 @@ from uio_pipes.core.stage import Stage
 from uio_pipes.formats.lists.table import as_seconds
 from uio_pipes.stages.utterances.concat import join_text
 
-TOLERANCE = 0.01  # by which a segment may end after the audio, as in decode_audio
 _MANIFEST = frozenset(["duration", "recording_id", "channel", "custom"])  # of a supervision, no field of the utterance
 _SEGMENT = {"id": "key", "text": "txt"}
 _DIGITS = 8  # of seconds, as Lhotse rounds ends: sums of floats have errors
