@@ -219,7 +219,10 @@ def write_sidecar(name: str, data: bytes, access: Access | None = None) -> None:
                 os.chmod(temporary, 0o644)
             return
         fs, inner = filesystem(name, access or Access())
-        fs.pipe_file(inner, data)  # object stores show an object only when it is complete
+        try:
+            fs.pipe_file(inner, data)  # object stores show an object only when it is complete
+        except Exception as error:  # each fsspec backend raises classes of its own
+            raise OSError(str(error) or repr(error)) from error
     except (OSError, NotImplementedError) as error:
         raise ListError(f"cannot write the index {name} ({error}): name a folder for it with --into") from error
 

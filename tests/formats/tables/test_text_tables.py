@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
@@ -73,6 +73,7 @@ LINES = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
+@example(lines=['""\\,"', '"'], chunk=7, escape="\\")
 @given(LINES, st.sampled_from([7, 40, 1 << 22]), st.sampled_from(["", "\\"]))
 def test_any_quotes_are_understood_as_by_csv(lines: list[str], chunk: int, escape: str) -> None:
     lines = [line for line in lines if not (escape and line.endswith(escape))]
@@ -237,3 +238,14 @@ def test_what_is_no_table_is_an_error(data: bytes, form: TextForm, message: str)
 def test_a_header_with_one_name_twice_is_an_error() -> None:
     with pytest.raises(uio.ListError, match=r"a.csv: its header has the column 'id' twice; .* header="):
         read(b"id,path,id\n1,2,3\n", TextForm(",", quoted=True))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("size", [3, 9_000])
+def test_lines_that_end_as_on_old_macs(tmp_path: Path, encoding: str, size: int) -> None:
+    """A table of 90 kB is longer than what is looked at to see how lines end."""
+    lines = ["id\ttxt", *(f"k{number}\tgrün {number}" for number in range(size))]
+    (tmp_path / "a.tsv").write_bytes("\r".join(lines).encode(encoding))
+    rows = TextRows([str(tmp_path / "a.tsv")], TextForm(encoding="utf-8" if encoding == "utf-16" else encoding))
+    assert list(rows.scan()) == [{"id": f"k{number}", "txt": f"grün {number}"} for number in range(size)]
+    assert rows.place(1).endswith("a.tsv, line 3")

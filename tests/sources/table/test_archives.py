@@ -177,7 +177,7 @@ def test_any_cut_is_found_and_what_is_before_it_is_read(tmp_path: Path, kind: st
         try:
             found, counts = read(table, archives=kind)
         except NothingRead as error:
-            assert "6 failed" in str(error) or "truncated" in str(error), error  # noqa: PT017
+            assert "6 as no_audio" in str(error) or "truncated" in str(error), error  # noqa: PT017
             continue
         assert found.items() <= TONES.items()
         assert sum(counts.values()) >= 6 - len(found), (end, found, counts)

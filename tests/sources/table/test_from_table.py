@@ -233,6 +233,24 @@ def test_a_name_that_no_row_has_is_an_error_with_those_there_are(tmp_path: Path)
     assert samples(uio.from_table(write(tmp_path), fields={**FIELDS, "txt": "sentnce or sentence"}))
 
 
+def test_a_list_that_has_the_rows_is_named(tmp_path: Path) -> None:
+    segments = [{"sid": "s0", "text": "a", "begin": 0}]
+    corpus = {"dataset": "x", "audios": [{"aid": "r0", "path": "clips/c0.wav", "segments": segments}]}
+    (tmp_path / "a.json").write_text(json.dumps(corpus))
+    names = {"key": "sid", "wav": "path", "txt": "text"}
+    hint = (
+        r"the rows have dataset, audios; its list 'audios\.segments' has objects: uio\.Table\(…, expand=\"audios\.seg"
+    )
+    with pytest.raises(uio.ListError, match=rf"fields\['key'\] asks for 'sid', .*{hint}ments\"\) makes rows of them"):
+        samples(uio.from_table(tmp_path / "a.json", fields=names))
+    with pytest.raises(uio.ListError, match=r"no row has wav or txt, .*its list 'audios' has objects: uio\.Table"):
+        samples(uio.from_table(tmp_path / "a.json"))
+    with pytest.raises(uio.ListError, match=r"asks for 'sidd', .*; did you mean 'sid'\?"):
+        samples(uio.from_table([{"sid": "s0", "words": segments}], fields={"wav": "sidd"}))
+    write(tmp_path, 1)
+    assert samples(uio.from_table(uio.Table(tmp_path / "a.json", expand="audios.segments"), fields=names))
+
+
 def test_a_null_on_the_way_may_be_something_in_later_rows(tmp_path: Path) -> None:
     write(tmp_path, 1)
     rows = [{"wav": "clips/c0.wav", "info": None}, {"wav": "clips/c0.wav", "info": {"who": "x"}}]

@@ -87,6 +87,17 @@ class Archive:
             return self._index.places()
         return self._of_shard() or self._headers()
 
+    def names(self) -> list[str] | None:
+        """Return the names of the members by the directory of a zip or the index of another archive; None if only
+        reading the archive shows them. Raises: ListError if its index is damaged or stale."""
+        try:
+            if not is_archive(self.url) or is_zip(self.url):
+                return [place.name for place in self.members()]
+            index = read_index(self.url, self._access)
+        except DataError:
+            return None  # reading it will show why
+        return None if index is None or index.errors else [place.name for place in index.places()]
+
     def reference(self, place: MemberPlace) -> Ref | str:
         """Return what stands for the bytes of a member: a reference, or the path of a plain local file."""
         if not is_archive(self.url):

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import counted, redact, suffix_of, unsigned
-from uio_pipes.formats.archives.archive import Archive, is_hidden
+from uio_pipes.formats.archives.archive import Archive, is_archive, is_hidden, is_zip
 from uio_pipes.formats.archives.index import MemberPlace
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand
@@ -32,6 +32,8 @@ from uio_pipes.io.local import RandomFile, Ref
 
 AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka"}
 Match = Callable[[str], str | None]
+CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])  # the rest of an archive is lost
+LOST = CUT | {"missing_file", "bad_zip"}  # one failure, with which all rows are lost that are not found
 MOST_PLACES = 1 << 26  # members that a process knows the places of
 _BRACES = re.compile(r"\{[^{}|]*(,|\.\.)[^{}|]*\}")  # {a,b} and {0..7}, which are names
 
@@ -127,7 +129,7 @@ def _listed(archive: Archive) -> Iterator[MemberPlace]:
     try:
         yield from archive.members()
     except DataError as error:
-        if error.reason != "missing_file":
+        if error.reason not in LOST:
             raise
         archive.damage.append(error)
 
@@ -149,7 +151,7 @@ class Archives:
     ) -> None:
         self._templates = [compiled(name) for name in names if is_template(name)]
         self._names = [name for name in names if not is_template(name)]
-        self.match, self._match, self._access, self._absent = match_of(match), match, access, absent
+        self.match, self.expression, self._access, self._absent = match_of(match), match, access, absent
 
     @cached_property
     def urls(self) -> list[str]:
@@ -178,7 +180,34 @@ class Archives:
         """Return the members of one archive, or of all ``urls``. Raises: DataError if one cannot be read; ListError."""
         urls = self.urls if url is None else [url]
         made = lambda: MemberPlaces([Archive(one, self._access) for one in urls], self.match)  # noqa: E731
-        return _places.get((self._match, self.digest, *urls), made, len)
+        return _places.get((self.expression, self.digest, *urls), made, len)
+
+    def homes(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+        """Return in which of ``urls`` the values with these hashes are, by number: in the first one whose index or
+        directory has it; else -1, in any of those that only reading shows, or if there is none such, 0.
+
+        Raises: ListError if an index is damaged or stale.
+        """
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            listed = list(pool.map(self._hashes_in, self.urls))
+        unknown = [number for number, found in enumerate(listed) if found is None]
+        homes = np.full(len(hashes), -1 if len(unknown) > 1 else (*unknown, 0)[0], np.int32)
+        known = np.concatenate([np.frombuffer(found or b"", np.uint64) for found in listed])
+        if len(known):
+            numbers = np.repeat(np.arange(len(listed)), [len(found or ()) for found in listed])
+            order = np.argsort(known, kind="stable")
+            first = np.searchsorted(known, hashes, sorter=order)
+            at = order[np.minimum(first, len(known) - 1)]
+            homes = np.where(known[at] == hashes, numbers[at], homes).astype(np.int32)
+        return homes
+
+    def _hashes_in(self, url: str) -> array[int] | None:
+        """Return the hashes of the values of an archive's members; None if only reading it shows these."""
+        names = Archive(url, self._access).names()
+        if names is None or any(is_archive(name) and not is_zip(name) for name in names):  # whose members count, too
+            return None
+        values = (None if is_hidden(name) else self.match(name) for name in names)
+        return array("Q", (hash_of(value) for value in values if value is not None))
 
     def reference(self, value: str, url: str | None) -> Ref | str:
         """Return what stands for the audio of a row, which is in the archive ``url``, or anywhere.
@@ -192,11 +221,13 @@ class Archives:
         return found
 
     def missing(self, value: str, urls: Sequence[str], damage: Sequence[DataError] = ()) -> DataError:
-        """Return the error for a row whose audio is in none of the archives."""
+        """Return the error for a row whose audio is in none of the archives. If one of these is lost, it is a row that
+        is only counted."""
         where = redact(urls[0]) if len(urls) == 1 else f"any of {counted(len(urls), 'archive')}"
-        why = f", where there is damage: {damage[0]}" if damage else ""
+        why = f", where there is damage ({damage[0].reason})" if damage else ""
         remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
-        kind = DataError if self._absent == "no_audio" else LeftOut
+        told = self._absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
+        kind = LeftOut if told else DataError
         return kind(self._absent, f"there is no member {value!r} in {where}{why}; {remedy}")
 
 

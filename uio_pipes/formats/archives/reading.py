@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from uio_pipes.base.urls import folder_of
 from uio_pipes.formats.archives.archive import Archive, is_archive, is_hidden, is_zip
@@ -33,6 +33,18 @@ class ArchiveReader(Protocol):
     def at(self) -> MemberStart:
         """Where the next member begins."""
 
+    @property
+    def read(self) -> MemberStart:
+        """Up to where the content has been read; within an archive that is a member, up to where in that one, too."""
+
+    @property
+    def sound(self) -> list[MemberStart]:
+        """For each compressed stream that proved damaged, up to where it is known to be sound, as ``read`` counts."""
+
+    @property
+    def unchecked(self) -> bool:
+        """True if something came from a compressed stream without checksums."""
+
     def next(self) -> Passed:
         """Return the next member. Raises: StopIteration at the end; DataError, and may then be called again, except
         that a file that cannot be read is not read on."""
@@ -50,6 +62,9 @@ def open_reader(url: str, access: Access, far: ReadAhead | CachedFile | None = N
 class _Listed:
     """A zip, by its directory, or a plain file."""
 
+    sound: ClassVar[list[MemberStart]] = []
+    unchecked = False
+
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         places = archive.members()
@@ -60,6 +75,8 @@ class _Listed:
     @property
     def at(self) -> MemberStart:
         return (self._given,)
+
+    read = at
 
     def next(self) -> Passed:
         for error in self._damage:
@@ -79,10 +96,24 @@ class _Tar:
         self._members = TarMembers(url, source, 0, False)
         self._inner: _Tar | None = None  # an archive that is a member
         self._outer: tuple[str, int] = ("", 0)  # its folder, and where it begins
+        self._sound, self._unchecked = list[MemberStart](), False  # of those that are members
 
     @property
     def at(self) -> MemberStart:
         return (self._outer[1], *self._inner.at) if self._inner else (self._members.at,)
+
+    @property
+    def read(self) -> MemberStart:
+        return (self._members.at, *(self._inner.read if self._inner else ()))
+
+    @property
+    def sound(self) -> list[MemberStart]:
+        own = self._source.sound
+        return [*self._sound, *([(own,)] if own is not None else [])]
+
+    @property
+    def unchecked(self) -> bool:
+        return self._source.unchecked or self._unchecked
 
     def next(self) -> Passed:
         while True:
@@ -90,6 +121,8 @@ class _Tar:
                 try:
                     return self._of_inner(self._inner.next())
                 except StopIteration:
+                    self._sound += [(self._members.at, *at) for at in self._inner.sound]
+                    self._unchecked |= self._inner.unchecked
                     self._inner = None
                     continue
             member = self._members.next()

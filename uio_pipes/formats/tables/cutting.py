@@ -133,11 +133,12 @@ class Cutter:
 def _closed_row(separator: str, escape: str) -> re.Pattern[bytes]:
     """Return what matches a row in which no quote is open."""
     between = re.escape(separator.encode())
-    plain, within = rb"[^%s]*" % between, rb'[^"]*(?:""[^"]*)*'
+    plain, within, after = rb"[^%s]*" % between, rb'[^"]*(?:""[^"]*)*', b""
     if len(separator.encode()) > 1:
         plain = rb"(?:(?!%s).)*" % between
     if escape:
         mark = re.escape(escape.encode())
         plain, within = rb"(?:%s.|(?!%s)[^%s])*" % (mark, between, mark), rb'(?:%s.|""|[^"%s])*' % (mark, mark)
-    value = rb'(?:"%s"(?!")%s|(?!")%s)' % (within, plain, plain)
+        after = rb"(?:%s|(?!%s))" % (mark, mark)  # after a quote that closes, it is itself
+    value = rb'(?:"%s"(?!")%s%s|(?!")%s)' % (within, after, plain, plain)
     return re.compile(rb"%s(?:%s%s)*" % (value, between, value), re.DOTALL)

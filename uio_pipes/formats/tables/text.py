@@ -22,6 +22,7 @@ from uio_pipes.formats.tables.rows import Row
 from uio_pipes.io.access import Access
 
 IN_MEMORY = 1 << 22  # bytes: longer tables stay on disk
+_HEAD = 1 << 16  # bytes in which a line ends
 _UTF_8 = ("utf-8", "utf-8-sig", "ascii")
 _UTF_8_MARK = codecs.BOM_UTF8
 WHAT = "the table"  # for messages
@@ -229,14 +230,17 @@ class _Part:
     # Reading
 
     def _to_utf_8(self) -> None:
-        """Write the table in UTF-8 if it is in another encoding. Raises: ListError."""
-        encoding = codecs.lookup(self.form.encoding).name
-        if self._content.read(0, 2) in _WIDE:
+        """Write the table in UTF-8, with LF at line ends, if it is in another encoding, or has only CR there as on old
+        Macs. Raises: ListError."""
+        encoding, head = codecs.lookup(self.form.encoding).name, self._content.read(0, _HEAD)
+        only_cr = b"\r" in head and b"\n" not in head
+        if head[:2] in _WIDE:
             encoding = "utf-16"
-        if encoding in _UTF_8:
+        if encoding in _UTF_8 and not only_cr:
             return
         decoder = codecs.getincrementaldecoder(encoding)("replace" if encoding[:6] in ("utf-16", "utf-32") else _KEPT)
-        pieces = (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in self._pieces())
+        written = (decoder.decode(piece, final=not piece).encode("utf-8", _KEPT) for piece in self._pieces())
+        pieces = (piece.replace(b"\r", b"\n") if only_cr else piece for piece in written)
         self._content = Content(self.name, WHAT, kept(pieces, IN_MEMORY))
 
     def _pieces(self) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,8 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.archives.archive import is_reachable
-from uio_pipes.formats.archives.directory import Archives, hash_of, is_template, same_name
+from uio_pipes.formats.archives.directory import LOST, Archives, hash_of, is_template, same_name
+from uio_pipes.formats.archives.index import has_index
 from uio_pipes.formats.expressions import TABLE, compiled
 from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
@@ -97,6 +99,7 @@ class NamesInRows:
             yield archive, member
 
 
+ANYWHERE = -1  # the home of a row that may be in any archive
 _kept = Lru(4)  # what is made of all rows of a table; workers have it from the process that they were forked from
 
 
@@ -115,19 +118,36 @@ class AudioInArchives:
 
     @property
     def leftover(self) -> Counter[str]:
-        """How many members no row names, and how many have the name of another. Raises: ListError."""
-        return _kept.get(("leftover", *self._names.key), self._leftover, lambda _: 1)
+        return self._unused[0]
 
-    def _leftover(self) -> Counter[str]:
+    @property
+    def damage(self) -> list[DataError]:
+        return self._unused[1]
+
+    @property
+    def _unused(self) -> tuple[Counter[str], list[DataError]]:
+        return _kept.get(("leftover", *self._names.key), self._look_through, lambda _: 1)
+
+    def _look_through(self) -> tuple[Counter[str], list[DataError]]:
+        """Return how many members no row names, and how many have the name of another; and why archives are lost."""
         hashes: dict[str | None, array[int]] = {}
         for url, member in self._names.all():
             if member is not None:
                 hashes.setdefault(url, array("Q")).append(hash_of(member))
-        found = Counter[str]()
+        found, damage = Counter[str](), list[DataError]()
         for url, wanted in hashes.items():
-            with suppress(DataError):  # each of its rows fails
-                found += self._names.archives.places(url).leftover(np.frombuffer(wanted, np.uint64))
-        return found
+            try:
+                places = self._names.archives.places(url)
+            except DataError as error:
+                if error.reason == "compressed_tar":  # as stream=False wants it
+                    raise ListError(f"{error.url}: {error.message}") from error
+                continue  # each of its rows fails
+            found += places.leftover(np.frombuffer(wanted, np.uint64))
+            lost = {
+                archive.url: error for archive in places.archives for error in archive.damage if error.reason in LOST
+            }
+            damage += lost.values()
+        return found, damage
 
 
 class _Passing:
@@ -135,39 +155,48 @@ class _Passing:
 
     digest = ""
     leftover: ClassVar[Counter[str]] = Counter()
+    damage: ClassVar[list[DataError]] = []
 
-    def __init__(self, archives: Archives, url: str, payload: Payload | str | None) -> None:
-        self._archives, self._url, self._payload = archives, url, payload
+    def __init__(self, archives: Archives, urls: Sequence[str], payload: Payload | str | None) -> None:
+        self._archives, self._urls, self._payload = archives, urls, payload
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
         if self._payload is None:
-            raise self._archives.missing(name, [self._url])
+            raise self._archives.missing(name, self._urls)
         return self._payload
 
 
 class _Index:
     """``rows``: by the members that they name; ``urls``: the archives; ``homes``: that of each row by its number, -1
-    for any. Rows that name none count as of the first archive."""
+    for any that only reading shows. Rows whose audio is in none, or that name none, count as of the first archive."""
 
     def __init__(self, names: NamesInRows, count: int) -> None:
         self._numbers = {url: number for number, url in enumerate(names.archives.urls)}
-        self.homes = array("i")
-        self.rows = RowIndex(self._members(names, -1 if len(self._numbers) > 1 else 0), count)
+        self._several = len(self._numbers) > 1
+        self._homes, self._hashes = array("i"), array("Q")  # hashes of members that may be in any archive
+        self.rows = RowIndex(self._members(names), count)
         self.urls = list(self._numbers)
+        self.homes = np.frombuffer(self._homes, np.int32).copy()
+        if len(self._hashes):
+            self.homes[self.homes < 0] = names.archives.homes(np.frombuffer(self._hashes, np.uint64))
+        del self._homes, self._hashes
 
-    def _members(self, names: NamesInRows, home: int) -> Iterator[str | None]:
+    def _members(self, names: NamesInRows) -> Iterator[str | None]:
         for archive, member in names.all():
             if archive is not None:
-                self.homes.append(self._numbers.setdefault(archive, len(self._numbers)))
+                self._homes.append(self._numbers.setdefault(archive, len(self._numbers)))
+            elif member is None or not self._several:
+                self._homes.append(0)
             else:
-                self.homes.append(0 if member is None else home)
+                self._homes.append(-1)
+                self._hashes.append(hash_of(member))
             yield member
 
 
 class ArchiveTable:
     """The archives that the rows of a table name members of, in their order, with the rows by these names.
 
-    ``digest``: of the rows and of the archives.
+    ``digest``: of the rows and of the archives. ``homes``: the number of the archive of each row, or ANYWHERE.
     """
 
     weights = None
@@ -176,8 +205,12 @@ class ArchiveTable:
         """Raises: ListError if there are no archives."""
         self.records, self.archives, self._names = records, names.archives, names
         self.digest = records.digest
-        self._index: _Index = _kept.get(("index", *names.key), lambda: _Index(names, len(records)), lambda _: 1)
-        self.urls = self._index.urls
+        self._index: _Index = _kept.get(
+            ("index", *names.key, *map(has_index, names.archives.urls)),
+            lambda: _Index(names, len(records)),
+            lambda _: 1,
+        )
+        self.urls, self.homes = self._index.urls, self._index.homes
         if not self.urls:
             raise ListError("no row names an archive, and archives= names none without {…}: correct it")
 
@@ -189,18 +222,36 @@ class ArchiveTable:
 
     def rows_of(self, member: str, archive: int) -> list[int]:
         """Return the numbers of the rows that name this member of an archive."""
-        homes, row = self._index.homes, self.records.rows.row
-        found = (number for number in self._index.rows.find(member) if homes[number] in (archive, -1))
-        return [number for number in found if self._names.member(row(number)) == member]
+        return [number for number in self._named(member) if self.homes[number] in (archive, ANYWHERE)]
+
+    def is_elsewhere(self, member: str) -> bool:
+        """Return whether rows name this member that are read from another archive, which has it, too."""
+        return self.archives.filled_in is None and bool(self._named(member))
+
+    def _named(self, member: str) -> list[int]:
+        row = self.records.rows.row
+        return [number for number in self._index.rows.find(member) if self._names.member(row(number)) == member]
 
     def rows_in(self, archive: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the rows that are in this archive, if anywhere; those that cannot be read count as of
-        the first one. Without ``{…}`` in the names of several archives, rows may be in any and are not among these."""
-        return np.flatnonzero(np.frombuffer(self._index.homes, np.int32) == archive)
+        """Return the numbers of the rows that are in this archive, if anywhere, or :data:`ANYWHERE`; those that cannot
+        be read count as of the first one."""
+        return np.flatnonzero(self.homes == archive)
+
+    def members(self, archive: int, count: int) -> list[str]:
+        """Return what a few of the first rows name that may be in this archive."""
+        may_be = np.flatnonzero(np.isin(self.homes, (archive, ANYWHERE)))[: 10 * count].tolist()
+        found = (name for row in self._some(may_be) if (name := self._names.member(row)) is not None)
+        return list(islice(found, count))
+
+    def _some(self, numbers: Sequence[int]) -> Iterator[Row]:
+        for number in numbers:
+            with suppress(DataError):
+                yield self.records.rows.row(number)
 
     def fields(self, number: int, archive: int, payload: Payload | str | None) -> dict[str, Any]:
         """Return the fields of a row with its audio; None if there is none. Raises: DataError, LeftOut."""
-        return self.records.fields(number, _Passing(self.archives, self.urls[archive], payload))
+        urls = self.archives.urls if self.archives.filled_in is None else [self.urls[archive]]
+        return self.records.fields(number, _Passing(self.archives, urls, payload))
 
     def key(self, number: int, error: DataError) -> str:
         """Return the key of the utterance of a row that failed, as far as it is known."""

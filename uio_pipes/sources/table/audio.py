@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.errors import DataError, LeftOut
-from uio_pipes.base.urls import folder_of, inside
+from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.tables.rows import Rows
 from uio_pipes.io.access import Access
+from uio_pipes.io.local import RandomFile
 from uio_pipes.io.nearby import Nearby
-from uio_pipes.io.opening import is_local, reference
+from uio_pipes.io.opening import Whole, is_local, open_file
 
 Absent = Literal["no_audio", "not_kept"]
 
@@ -22,38 +23,61 @@ class AudioByPath:
 
     digest = ""
     leftover: ClassVar[Counter[str]] = Counter()
+    damage: ClassVar[list[DataError]] = []
 
     def __init__(self, rows: Rows, root: str | None, absent: Absent, access: Access) -> None:
         self._rows, self._root, self._access = rows, root, access
-        self._kind = _Unwanted if absent == "not_kept" else _Absent
+        self._absent: Absent = absent
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
-        if "://" in name:
-            return reference(name, self._access)
-        if name.startswith(("/", "~")):
-            return self._kind((), os.path.expanduser(name))
-        folder = folder_of(self._rows.file(number)) if self._root is None else self._root
-        local = is_local(folder)
-        if local is None:
-            return reference(inside(folder, name), self._access)
-        return self._kind((local, "") if local and self._root is None else (local,), name)
+        kind = _Unwanted if self._absent == "not_kept" else _Absent
+        if "://" not in name:
+            if name.startswith(("/", "~")):
+                return kind((), os.path.expanduser(name))
+            folder = folder_of(self._rows.file(number)) if self._root is None else self._root
+            if (local := is_local(folder)) is not None:
+                return kind((local, "") if local and self._root is None else (local,), name)
+            name = inside(folder, name)
+        path = is_local(name)
+        return _Far(open_file(name, self._access), self._absent) if path is None else kind((), path)
+
+
+def _missing(absent: Absent, places: Sequence[str], url: str) -> DataError:
+    """Return the error of a file that is not there: a failure, or none if the table is of more than is wanted here."""
+    message = f"no such file ({' and '.join(places)}): fetch it, say by root= where paths start, or correct the row"
+    return (DataError if absent == "no_audio" else LeftOut)(absent, message, url=url)
 
 
 class _Absent(Nearby):
-    """A file whose absence is a failure."""
+    """A local file whose absence is a failure."""
 
     __slots__ = ()
+    absent: ClassVar[Absent] = "no_audio"
 
     def missing(self, path: str) -> DataError:
-        places = " and ".join(self.places)
-        message = f"no such file ({places}): fetch it, say by root= where paths start, or correct the row"
-        return DataError("no_audio", message, url=path)
+        return _missing(self.absent, self.places, path)
 
 
 class _Unwanted(_Absent):
-    """A file whose absence is none: the table is of more than is wanted here."""
+    """A local file whose absence is none."""
 
     __slots__ = ()
+    absent: ClassVar[Absent] = "not_kept"
 
-    def missing(self, path: str) -> DataError:
-        return LeftOut("not_kept", super().missing(path).message, url=path)
+
+class _Far(Whole):
+    """A remote file. ``absent``: what its absence is."""
+
+    __slots__ = ("absent",)
+
+    def __init__(self, file: RandomFile, absent: Absent) -> None:
+        super().__init__(file)
+        self.absent: Absent = absent
+
+    def _first(self) -> bytes:
+        try:
+            return super()._first()
+        except DataError as error:
+            if error.reason != "missing_file":
+                raise
+            raise _missing(self.absent, [redact(self.file.path)], self.file.path) from error

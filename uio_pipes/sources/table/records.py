@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -32,7 +32,11 @@ class RowAudio(Protocol):
 
     @property
     def leftover(self) -> Counter[str]:
-        """How much of the audio no row names, by reasons under which it is counted."""
+        """How much of the audio no row names, by reasons under which it is counted. Raises: ListError."""
+
+    @property
+    def damage(self) -> list[DataError]:
+        """Failures with each of which many rows are lost. Raises: ListError."""
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
         """Return the audio that row ``number`` names, not opened yet, or its bytes. Raises: DataError ``no_audio``."""
@@ -71,7 +75,7 @@ class TableRecords:
     def __init__(
         self, rows: Rows, audio: RowAudio, names: FieldNames | None, keep: FieldNames = (), drop: FieldNames = ()
     ) -> None:
-        self.rows, self._audio = rows, audio
+        self.rows, self.audio = rows, audio
         self._names = None if names is None else [(ours, compiled(text)) for ours, text in names]
         self._keep, self._drop = wishes(keep, "not_kept"), wishes(drop, "dropped")
         self.digest = f"{rows.digest}{audio.digest}"
@@ -80,11 +84,6 @@ class TableRecords:
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    @property
-    def leftover(self) -> Counter[str]:
-        """How much audio no row names, by reasons. Raises: ListError."""
-        return self._audio.leftover
 
     def place(self, number: int) -> str:
         return self.rows.place(number)
@@ -105,7 +104,7 @@ class TableRecords:
             row = self._row(self.rows.row(number), number)
             self._sort_out(row)
             fields = self._under_our_names(row)
-            self._complete(fields, number, audio or self._audio)
+            self._complete(fields, number, audio or self.audio)
             return fields
         except DataError as error:
             if error.url or isinstance(error, LeftOut):
@@ -170,6 +169,7 @@ class TableRecords:
             raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
         if self._names is None and not any(OURS & row.keys() for row in rows):
             remedy = 'say which is which: fields={"wav": "clips/{path}", "txt": …}'
+            remedy = f"{remedy}{_hint_of_lists(rows[0], [''])}"
             raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {_shown(rows[0])}; {remedy}")
         for what, expression in self._asked():
             missing = [name for name in expression.names if all(_lacks(row, name) for row in rows)]
@@ -179,12 +179,30 @@ class TableRecords:
     def _message(self, what: str, expression: Expression, name: str, row: Row) -> str:
         near = nearest(name, row)
         asked = f"{what} asks for {name!r}" + ("" if expression.plain else f" in {expression.text!r}")
-        hint = f"; did you mean {near!r}?" if near else ""
+        names = (name for _, each in self._asked() for name in each.names if _lacks(row, name))
+        hint = _hint_of_lists(row, names) or (f"; did you mean {near!r}?" if near else "")
         return f"{redact(self.rows.file(0))}: {asked}, which no row has; the rows have {_shown(row)}{hint}"
 
 
 def _shown(row: Row) -> str:
     return ", ".join(islice(row, SEVERAL)) + (", …" if len(row) > SEVERAL else "")
+
+
+def _hint_of_lists(row: Row, names: Iterable[str]) -> str:
+    """Return what to do if the rows that have these names are in a list within the row, or in one within that."""
+    path = max((_list_with(row, name) for name in names), key=len, default="")
+    return f'; its list {path!r} has objects: uio.Table(…, expand="{path}") makes rows of them' if path else ""
+
+
+def _list_with(row: Row, name: str) -> str:
+    """Return what leads to a list of objects that have a name, or any if it is ""; "" if there is none such."""
+    for own, value in row.items():
+        if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            if not name or name in value[0]:
+                return own
+            if deeper := _list_with(value[0], name):
+                return f"{own}.{deeper}"
+    return ""
 
 
 def _value(expression: Expression, row: Row) -> Any:

@@ -79,7 +79,7 @@ class ListTable(Source):
     def content(self) -> list[tuple[int, str]]:
         table = self.table()
         if isinstance(table, TableRecords):
-            _ = table.leftover  # looked for once, before there are workers
+            _ = table.audio.leftover  # looked for once, before there are workers
         return [(len(table), table.digest)]
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
@@ -90,7 +90,7 @@ class ListTable(Source):
 
 
 class _TableNode(SourceNode):
-    """Gives the rows; before the first one, audio that no row names is counted."""
+    """Gives the rows; before the first one, audio that no row names is counted, and archives that are lost."""
 
     def next(self) -> Any:
         self._begin()
@@ -102,8 +102,10 @@ class _TableNode(SourceNode):
 
     def _begin(self) -> None:
         if self.position == 0 and not self.lane.ledger.quiet:
-            for reason, number in self.table.leftover.items():
+            for reason, number in self.table.audio.leftover.items():
                 self.lane.ledger.count(reason, number)
+            for error in self.table.audio.damage:
+                self.lane.ledger.fail(error.at(error.url, error.member), ListTable.name)
 
 
 TablePaths = AnyPath | Table | Iterable[AnyPath | Table | Mapping[str, Any]]
@@ -154,9 +156,9 @@ def from_table(
             not meant. Default: "path"; a leading ``./`` and the case of the suffix do not count.
         stream: whether archives are read in their own order, each in a lane, and joined to the rows as they come; or
             the rows in theirs, in any order. Audio without a row is counted as ``no_row``, rows without audio as
-            ``no_audio``; in several archives that are streamed only if their names are filled in by rows. Default:
-            None, only if an archive can be read in no other way: it is compressed and has no index (``uio index
-            --members``), or is remote.
+            ``no_audio``; in several archives that are streamed only if rows fill in their names, or they have indexes:
+            else a warning at the end of the epoch says it. Default: None, only if an archive can be read in no other
+            way: it is compressed and has no index (``uio index --members``), or is remote.
         keep: rows that are wanted: expressions with regular expressions that their values, or items of these if they
             are lists, match as a whole, as in ``{"subsets": "L"}``. Others are left out and counted as ``not_kept``.
             Default: None, all.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from uio_pipes.base.errors import DataError, StateError
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import DataError, LeftOut, StateError
 from uio_pipes.base.json_text import OBJECT, TEXT, Kind, listed, whole
 from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.core.buffer import changed, check_stamp, reopening, taken
@@ -16,17 +20,59 @@ from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait
-from uio_pipes.formats.archives.archive import is_hidden
-from uio_pipes.formats.archives.directory import AUDIO
+from uio_pipes.formats.archives.archive import is_archive, is_hidden
+from uio_pipes.formats.archives.directory import AUDIO, CUT
 from uio_pipes.formats.archives.reading import ArchiveReader, MemberStart, Passed, open_reader
-from uio_pipes.formats.tar.checks import listed_in
-from uio_pipes.formats.tar.reader import UNREADABLE
+from uio_pipes.formats.tar.reader import UNREADABLE, suspect, unchecked
 from uio_pipes.io.opening import stamp
-from uio_pipes.sources.table.archives import ArchiveTable
+from uio_pipes.sources.table.archives import ANYWHERE, ArchiveTable
 from uio_pipes.stages.reading.open_files import Far, NextFiles, begin
 
-_CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])
-_AT = Kind("a list of one or two offsets", lambda v: listed(whole(1 << 60)).fits(v) and 1 <= len(v) <= 2)
+_AT = Kind("a list of offsets", lambda v: listed(whole(1 << 60)).fits(v) and len(v) >= 1)
+_SHOWN = 3  # names in a message
+
+
+@dataclass
+class RowsMet:
+    """How many of the ``rows`` that may be in any of the ``archives`` have audio there, told once all were read.
+
+    ``met``: numbers of such rows by the number of the archive. It is a :class:`~uio_pipes.core.ledger.Tally`.
+    """
+
+    rows: int
+    archives: int
+    met: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
+    reported: bool = False
+
+    def add(self, other: RowsMet) -> None:
+        self.met.update(other.met)
+
+    def verdict(self, last: bool) -> str | None:
+        if self.reported or len(self.met) < self.archives:
+            return None
+        self.reported = True
+        met = np.concatenate(list(self.met.values()))
+        distinct = len(np.unique(met))
+        if self.rows == distinct == len(met):
+            return None
+        lost, twice = self.rows - distinct, len(met) - distinct
+        return (
+            f"of {self.rows} rows {lost} {'has' if lost == 1 else 'have'} no audio in any of {self.archives} archives, "
+            f"and {twice} came once more from another one. They are not counted, since neither indexes (uio index "
+            "--members) nor the rows (archives='{…}.tar.gz') tell where audio is"
+        )
+
+
+class _Met(NamedTuple):
+    """Where the audio of a row was: its offset, and up to where the archive had been read by then."""
+
+    offset: int
+    read: MemberStart
+
+    def is_after(self, end: MemberStart) -> bool:
+        """Return whether it may come from after the sound part of the stream that ``end`` is about."""
+        within = len(end) - 1
+        return self.read[:within] == end[:within] and self.read[within : within + 1] > end[within:]
 
 
 @dataclass(frozen=True)
@@ -48,16 +94,16 @@ class JoinRows(Uncountable, Flow):
         return "what is in archives shows only when they are read"
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return _JoinNode(source, lane, self)
+        return _JoinNode(source, lane, self, site.within(lane.source).removeprefix("/"))
 
 
 class _JoinNode(Node):
     """State: the source's from before the current archive, where in it the next member begins, and how many rows of
     it have been given. Which rows were met before is found by going through the members again."""
 
-    def __init__(self, source: Node, lane: Lane, stage: JoinRows) -> None:
+    def __init__(self, source: Node, lane: Lane, stage: JoinRows, place: str) -> None:
         super().__init__(source)
-        self.lane, self.stage = lane, stage
+        self.lane, self.stage, self.stage_place = lane, stage, place
         self.files, self.loaded = NextFiles(source), Loaded(lane)
         self.reader: ArchiveReader | None = None
         self.table: ArchiveTable | None = None
@@ -71,8 +117,13 @@ class _JoinNode(Node):
         self.member: Passed | None = None
         self.rows: list[int] = []  # those of the member
         self.given = 0
-        self.met: set[int] = set()  # rows of this archive whose audio came
-        self.cut = False  # whether the archive ended before its end, or is not there at all
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what is known of an archive."""
+        self.met = dict[int, _Met]()  # the rows whose audio came
+        self.unnamed = list[str]()  # some audio that no row names
+        self.cut = False  # whether the archive ended before its end
 
     def next(self) -> Sample:
         while True:
@@ -105,19 +156,28 @@ class _JoinNode(Node):
         try:
             member = self.member = self.reader.next()
         except DataError as error:
-            self.cut |= error.reason in _CUT
+            self.cut |= error.reason in CUT
             raise
         value = None if is_hidden(member.name) else self.table.archives.match(member.name)
         if value is None:
             return
         rows = self.table.rows_of(value, self.file.origin.item)
+        is_audio = suffix_of(member.name) in AUDIO
         if rows and rows[0] in self.met:
-            message = "the archive had a member of this name before, which was read: pack it without the second one"
-            raise DataError("duplicate_member", message, url=self.file.url, member=member.name, offset=member.start[0])
-        if not rows and suffix_of(member.name) in AUDIO:
+            raise self._duplicate("the archive had a member of this name before, which was read")
+        if not rows and is_audio and self.table.is_elsewhere(value):
+            raise self._duplicate("another archive has a member of this name, which is read")
+        if not rows and is_audio:
             self.lane.ledger.count("no_row")
-        self.met.update(rows)
+            self.unnamed += [value][: _SHOWN - len(self.unnamed)]
+        self.met |= dict.fromkeys(rows, _Met(member.start[0], self.reader.read))
         self.rows = rows
+
+    def _duplicate(self, what: str) -> DataError:
+        assert self.file is not None
+        assert self.member is not None
+        where: Any = {"url": self.file.url, "member": self.member.name, "offset": self.member.start[0]}
+        return DataError("duplicate_member", f"{what}: pack it without the second one", **where)
 
     def _sample(self, number: int) -> Sample:
         assert self.table is not None
@@ -129,7 +189,8 @@ class _JoinNode(Node):
         try:
             fields = self.table.fields(number, item, self.member.payload)
         except DataError as error:
-            error.key = self.table.key(number, error)
+            if not isinstance(error, LeftOut):  # which is only counted
+                error.key = self.table.key(number, error)
             raise
         self.lane.ledger.fine(self.stage.name)
         origin = Origin(item, offset, sub, pass_, source)
@@ -139,28 +200,69 @@ class _JoinNode(Node):
         if self.file is not None:
             error.item = self.file.origin.item
         out_of_reach = self.reader is None or error.reason in UNREADABLE
-        is_missing = error.reason == "missing_file"
-        self.cut |= is_missing
         self.lane.ledger.fail(error, self.stage.name)
         if out_of_reach:
-            self._end(reached=is_missing)
+            self._end(reached=False)
 
     def _end(self, reached: bool = True) -> None:
-        """Close the archive, and count the rows whose audio is not in it, if that is known."""
-        found = list(self._missed()) if reached and not self.lane.ledger.quiet else []
-        cut = self.cut  # that is a failure, and what is lost with it is counted
+        """Close the archive, and report what only its end shows."""
+        found = [] if self.lane.ledger.quiet or self.file is None else [*self._at_end(reached)]
+        missed = [] if self.lane.ledger.quiet or self.file is None else [*self._missed()]
+        # With a failure of the whole archive, the rows that are lost with it are only counted.
+        whole = self.cut or not reached or any(error.reason == "unmatched_archive" for error in found)
+        item = None if self.file is None else self.file.origin.item
         if self.reader is not None:
             self.reader.close()
         self.reader, self.file, self.far, self.stamp = None, None, None, ""
-        self.member, self.rows, self.given, self.met, self.cut = None, [], 0, set(), False
+        self.member, self.rows, self.given = None, [], 0
+        self._forget()
         for error in found:
-            if cut and error.reason == "no_audio":
+            error.item = item
+            self.lane.ledger.fail(error, self.stage.name)
+        for error in missed:
+            if whole and error.reason == "no_audio":
                 self.lane.ledger.count(error.reason)
             else:
+                error.item = item
                 self.lane.ledger.fail(error, self.stage.name)
                 self.lane.ledger.fine(self.stage.name)  # these rows do not follow each other: no streak of failures
 
+    def _at_end(self, reached: bool) -> Iterator[DataError]:
+        """Yield what is wrong with the archive as a whole, and with utterances that came out of a damaged stream."""
+        assert self.table is not None
+        assert self.file is not None
+        item, url = self.file.origin.item, self.file.url
+        if anywhere := int((self.table.homes == ANYWHERE).sum()):
+            tally = self.lane.ledger.tallies.setdefault(self.stage_place, RowsMet(anywhere, len(self.table)))
+            assert isinstance(tally, RowsMet)
+            met_here = np.fromiter(self.met, np.int64, len(self.met))
+            tally.met[item] = met_here[self.table.homes[met_here] == ANYWHERE]
+        if self.reader is None:
+            return
+        sound = self.reader.sound
+        for number, met in self.met.items() if sound else ():
+            if any(met.is_after(end) for end in sound):
+                with suppress(DataError):  # of a row that was not delivered
+                    yield suspect(url, self.table.fields(number, item, b"")["key"], met.offset)
+        if self.reader.unchecked:
+            yield unchecked(url)
+        if reached and self.unnamed and not self.met and is_archive(url):
+            yield self._unmatched()
+
+    def _unmatched(self) -> DataError:
+        """Return the error of an archive of which nothing has a row: then it is named otherwise than rows say."""
+        assert self.table is not None
+        assert self.file is not None
+        wanted = self.table.members(self.file.origin.item, _SHOWN)
+        there, named = (", ".join(map(repr, some)) for some in (self.unnamed, wanted))
+        message = (
+            f"no row names any of its audio: by match={self.table.archives.expression!r} it has {there}, …; rows name "
+            f"{named or 'nothing'}, …; say how members match rows (match=…, fields['wav']), or leave the archive out"
+        )
+        return DataError("unmatched_archive", message, url=self.file.url)
+
     def _missed(self) -> Iterator[DataError]:
+        """Yield the failures of the rows of the archive whose audio did not come."""
         assert self.table is not None
         assert self.file is not None
         item = self.file.origin.item
@@ -173,7 +275,7 @@ class _JoinNode(Node):
             except DataError as error:
                 lost = alone(error)
             if lost is not None:
-                lost.item, lost.key = item, self.table.key(number, lost)
+                lost.key = "" if isinstance(lost, LeftOut) else self.table.key(number, lost)
                 yield lost
 
     # Opening and states
@@ -187,11 +289,8 @@ class _JoinNode(Node):
         assert self.file is not None
         listing, file = self.stage.listing, self.file
         self.table = self.lane.shared(("table", listing), listing.table)
-        try:
-            self.far = self.far or begin(file, 0)
-            self.reader = open_reader(file.url, file.access, self.far)
-        except DataError as error:
-            raise listed_in(error, file.url, file.place) from error
+        self.far = self.far or begin(file, 0)
+        self.reader = open_reader(file.url, file.access, self.far)
 
     def get_state(self) -> dict[str, Any]:
         if self.reader is None or self.file is None:
