@@ -18,7 +18,7 @@ from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Failures, Ledger
-from uio_pipes.core.sample import Origin, Sample, run_key
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Node, Stage
 
 Members = list[tuple[str, bytes]]
@@ -156,7 +156,7 @@ class Given(Node):
 
     def __init__(self, lengths: Sequence[int], lane: Lane) -> None:
         super().__init__()
-        self.lengths, self.chain, self.run_key = lengths, Chain(), run_key(lane)
+        self.lengths, self.chain, self.run_key = lengths, Chain(), lane.run_key
 
     def start(self) -> None:
         self.position = 0

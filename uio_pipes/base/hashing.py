@@ -62,6 +62,22 @@ class Draws:
         return np.random.Generator(np.random.Philox(key=self.seed))
 
 
+class LateDraws(Draws):
+    """Draws whose seed is made when the first one is: most stages draw nothing to plan."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], int]) -> None:
+        self._make, self.count = make, 0
+        self._made: int | None = None
+
+    @property
+    def seed(self) -> int:  # type: ignore[override]
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
 T = TypeVar("T")
 
 

@@ -17,7 +17,7 @@ from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.sample import HasPlace, Origin, Sample, run_key
+from uio_pipes.core.sample import HasPlace, Origin, Sample
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, Ref
@@ -140,7 +140,7 @@ class Loaded:
     """Makes the samples of one lane from the fields that a source loaded."""
 
     def __init__(self, lane: Lane) -> None:
-        self._plain, self._run_key = Chain(), run_key(lane)
+        self._plain, self._run_key = Chain(), lane.run_key
         self._with_features = self._plain.then(LOAD_FEATURES)
 
     def sample(self, fields: dict[str, Any], origin: Origin, place: str | HasPlace) -> Sample:

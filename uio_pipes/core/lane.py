@@ -174,6 +174,11 @@ class Lane:
     origins: list[RowOrigin] | None = field(default=None, repr=False)
     needs_text: bool = True
 
+    @property
+    def run_key(self) -> bytes:
+        """The key for the hashes of an epoch's samples."""
+        return f"{self.seed}/{self.epoch}".encode()
+
     @contextmanager
     def replay(self, *, skimming: bool) -> Iterator[None]:
         """Count nothing until the end of the block: what happens in it was counted when it happened first."""

@@ -18,10 +18,9 @@ import torch
 
 from uio_pipes.audio.length import Plan, measure, settled, sum_of
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
-from uio_pipes.base.hashing import Draws, mix64
+from uio_pipes.base.hashing import Draws, LateDraws, mix64
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
-from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref, TextRef
 
 _MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
@@ -261,7 +260,7 @@ class Sample(MutableMapping[str, Any]):
 
     def draws(self, salt: int) -> Draws:
         """Return this sample's generator for the stage with ``salt``."""
-        return _SampleDraws(self, salt)
+        return LateDraws(lambda: mix64(self.seed ^ salt))
 
     @property
     def seed(self) -> int:
@@ -394,25 +393,4 @@ class View(Sample):
         self.fields.update(self._fields())
 
 
-class _SampleDraws(Draws):
-    """Draws whose seed is hashed when the first one is made: most stages draw nothing to plan."""
-
-    __slots__ = ("_salt", "_sample", "_seed")
-
-    def __init__(self, sample: Sample, salt: int) -> None:
-        self._sample, self._salt, self.count = sample, salt, 0
-        self._seed: int | None = None
-
-    @property
-    def seed(self) -> int:  # type: ignore[override]
-        if self._seed is None:
-            self._seed = mix64(self._sample.seed ^ self._salt)
-        return self._seed
-
-
 NOTHING = Chain()
-
-
-def run_key(lane: Lane) -> bytes:
-    """Return the key for the hashes of an epoch's samples."""
-    return f"{lane.seed}/{lane.epoch}".encode()

@@ -14,7 +14,7 @@ from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.sample import Origin, Sample, run_key
+from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.schedule import wants
 from uio_pipes.core.stage import Node, Trait
 
@@ -67,7 +67,7 @@ class Expanding(Node):
     def __init__(self, source: Node, lane: Lane, site: Site) -> None:
         super().__init__(source)
         self.lane, self.site = lane, site
-        self.chain, self.run_key = Chain(), run_key(lane)
+        self.chain, self.run_key = Chain(), lane.run_key
 
     def expand(self) -> Iterator[Any]:
         """Yield the samples or mappings made of ``self.item``."""

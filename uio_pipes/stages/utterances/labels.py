@@ -16,7 +16,7 @@ from uio_pipes.core.capabilities import Warns
 from uio_pipes.core.items import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Op
-from uio_pipes.core.sample import MEASURED, Sample, run_key
+from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, printed
 from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
 from uio_pipes.formats.lists.table import check_segment
@@ -195,7 +195,7 @@ class Overlay(Warns, Flow):
 class _OverlayNode(Node):
     def __init__(self, source: Node, lane: Lane, stage: Overlay) -> None:
         super().__init__(source)
-        self.lane, self.stage, self.run_key = lane, stage, run_key(lane)
+        self.lane, self.stage, self.run_key = lane, stage, lane.run_key
 
     def start(self) -> None:
         self.table = self.lane.shared(("overlay", os.fspath(self.stage.path)), self.stage.table)
