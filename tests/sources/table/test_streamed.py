@@ -61,6 +61,19 @@ def test_what_no_archive_has_and_what_two_have_is_said_at_the_end(
     assert "uio index --members" in told[0]
 
 
+def test_a_rank_that_reads_some_of_the_archives_says_that_it_cannot_tell(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = uio.from_table(several(tmp_path), fields=NAMES, archives="*.tar.gz").decode_audio().batch(1)
+    for rank in range(2):
+        caplog.clear()
+        assert list(uio.Loader(pipeline, lanes=2, rank=rank, world_size=2))
+        told = [record.message for record in caplog.records if "archives" in record.message]
+        assert len(told) == 1
+        assert f"this process read {2 - rank} of 3 archives from beginning to end" in told[0]
+        assert "uio index --members" in told[0]
+
+
 def test_nothing_is_said_where_all_is_there_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = several(tmp_path)
     write_archive(tmp_path / "2.tar.gz", [(f"2/{i}.wav", tone(10 + i)) for i in range(3)])

@@ -34,7 +34,7 @@ _SHOWN = 3  # names in a message
 
 @dataclass
 class RowsMet:
-    """How many of the ``rows`` that may be in any of the ``archives`` have audio there, told once all were read.
+    """How many of the ``rows`` that may be in any of the ``archives`` have audio there, told at the end of the epoch.
 
     ``met``: numbers of such rows by the number of the archive. It is a :class:`~uio_pipes.core.ledger.Tally`.
     """
@@ -48,18 +48,24 @@ class RowsMet:
         self.met.update(other.met)
 
     def verdict(self, last: bool) -> str | None:
-        if self.reported or len(self.met) < self.archives:
+        complete = len(self.met) == self.archives
+        if self.reported or not (complete or last):
             return None
         self.reported = True
         met = np.concatenate(list(self.met.values()))
-        distinct = len(np.unique(met))
-        if self.rows == distinct == len(met):
+        lost, twice = self.rows - len(np.unique(met)), len(met) - len(np.unique(met))
+        if complete and not (lost or twice):
             return None
-        lost, twice = self.rows - distinct, len(met) - distinct
-        return (
+        found = (
             f"of {self.rows} rows {lost} {'has' if lost == 1 else 'have'} no audio in any of {self.archives} archives, "
-            f"and {twice} came once more from another one. They are not counted, since neither indexes (uio index "
-            "--members) nor the rows (archives='{…}.tar.gz') tell where audio is"
+            f"and {twice} came once more from another one. They are not counted"
+            if complete
+            else f"this process read {len(self.met)} of {self.archives} archives from beginning to end, so that rows "
+            "without audio, and utterances that are in two archives, are not counted"
+        )
+        return (
+            f"{found}, since neither indexes (uio index --members) nor the rows (archives='{{…}}.tar.gz') tell where "
+            "audio is"
         )
 
 
