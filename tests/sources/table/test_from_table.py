@@ -251,6 +251,20 @@ def test_a_list_that_has_the_rows_is_named(tmp_path: Path) -> None:
     assert samples(uio.from_table(uio.Table(tmp_path / "a.json", expand="audios.segments"), fields=names))
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("path;sentence\na.wav;hello\n", r"its columns seem to be separated otherwise: uio\.Table\(…, separator=';'\)"),
+        ("a.wav,hello\nb.wav,world\n", r"its first line seems to be no header: uio\.Table\(…, header=\[…\]\)"),
+    ],
+)
+def test_a_table_of_another_form_is_told_how_to_say_so(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    for fields in ({"wav": "path", "txt": "sentence"}, None):
+        with pytest.raises(uio.ListError, match=told):
+            samples(uio.from_table(tmp_path / "t.csv", fields=fields))
+
+
 def test_a_null_on_the_way_may_be_something_in_later_rows(tmp_path: Path) -> None:
     write(tmp_path, 1)
     rows = [{"wav": "clips/c0.wav", "info": None}, {"wav": "clips/c0.wav", "info": {"who": "x"}}]

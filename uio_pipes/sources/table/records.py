@@ -12,7 +12,8 @@ from uio_pipes.audio.forms import with_form
 from uio_pipes.audio.length import DeclaredSeconds
 from uio_pipes.base.checks import is_number, nearest
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.urls import name_of, redact
+from uio_pipes.base.urls import name_of, redact, suffix_of
+from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.expressions import TABLE, Expression, compiled, lookup
 from uio_pipes.formats.lists.table import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import FieldNames
@@ -169,7 +170,7 @@ class TableRecords:
             raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
         if self._names is None and not any(OURS & row.keys() for row in rows):
             remedy = 'say which is which: fields={"wav": "clips/{path}", "txt": …}'
-            remedy = f"{remedy}{_hint_of_lists(rows[0], [''])}"
+            remedy = f"{remedy}{_hint_of_lists(rows[0], ['']) or _hint_of_header(rows[0])}"
             raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {_shown(rows[0])}; {remedy}")
         for what, expression in self._asked():
             missing = [name for name in expression.names if all(_lacks(row, name) for row in rows)]
@@ -180,7 +181,7 @@ class TableRecords:
         near = nearest(name, row)
         asked = f"{what} asks for {name!r}" + ("" if expression.plain else f" in {expression.text!r}")
         names = (name for _, each in self._asked() for name in each.names if _lacks(row, name))
-        hint = _hint_of_lists(row, names) or (f"; did you mean {near!r}?" if near else "")
+        hint = _hint_of_lists(row, names) or _hint_of_header(row) or (f"; did you mean {near!r}?" if near else "")
         return f"{redact(self.rows.file(0))}: {asked}, which no row has; the rows have {_shown(row)}{hint}"
 
 
@@ -192,6 +193,16 @@ def _hint_of_lists(row: Row, names: Iterable[str]) -> str:
     """Return what to do if the rows that have these names are in a list within the row, or in one within that."""
     path = max((_list_with(row, name) for name in names), key=len, default="")
     return f'; its list {path!r} has objects: uio.Table(…, expand="{path}") makes rows of them' if path else ""
+
+
+def _hint_of_header(row: Row) -> str:
+    """Return what to do if what should be the names of columns are several in one, or values."""
+    found = next((mark for mark in ";,|\t" if len(row) == 1 and mark in next(iter(row))), "")
+    if found:
+        return f"; its columns seem to be separated otherwise: uio.Table(…, separator={found!r})"
+    if any(suffix_of(name) in AUDIO for name in row):
+        return "; its first line seems to be no header: uio.Table(…, header=[…]) names the columns"
+    return ""
 
 
 def _list_with(row: Row, name: str) -> str:
