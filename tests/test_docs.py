@@ -130,7 +130,8 @@ def test_hardly_a_block_is_passed_over() -> None:
         ("ray.md", "The cluster"),
         ("recipes.md", "Recipes"),
         ("remote.md", "HDFS and JuiceFS"),
-        ("trainers.md", "Toolkits"),
+        ("trainers.md", "FunASR and icefall"),
+        ("trainers.md", "SpeechBrain"),
     ]
 
 

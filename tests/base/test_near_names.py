@@ -24,13 +24,13 @@ def test_a_name_that_begins_alike_comes_first(name: str, meant: str | None) -> N
         getattr(uio, name)
     told = "".join(traceback.format_exception_only(raised.value))
     assert told.count("id you mean") == (meant is not None)
-    assert (f"did you mean '{meant}'?" in told) == (meant is not None)
+    assert (f"Did you mean '{meant}'?" in told) == (meant is not None)
 
 
 def test_python_adds_no_guess_of_its_own() -> None:
     command = [sys.executable, "-c", "import uio_pipes as uio\nuio.from_shards"]
     done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=60)
-    assert done.stderr.rstrip().endswith("has no attribute 'from_shards'; did you mean 'from_shard_list'?")
+    assert done.stderr.rstrip().endswith("has no attribute 'from_shards'. Did you mean 'from_shard_list'?")
 
 
 def test_types_of_a_configuration() -> None:

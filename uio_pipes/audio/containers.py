@@ -194,7 +194,7 @@ _longest = ContextVar("longest", default=LONGEST)
 _as_stored = ContextVar("as_stored", default=False)
 
 
-class Pcm16(npt.NDArray[np.int16]):
+class Pcm16(np.ndarray[Any, np.dtype[np.int16]]):
     """Samples of 16 bits as they are stored, (1, S), of which 1 / 32768 is meant."""
 
 

@@ -131,9 +131,8 @@ class Tuner:
 
     @classmethod
     def beginning(cls, prefetch: int, cores: int) -> Tuner:
-        """Return the tuner of a new loader: one worker, which prepares ``prefetch`` batches ahead. It tries at most one
-        more than ``cores``, as some wait to hand a batch over."""
-        return cls(WorkerPlan(1, prefetch), WorkerPlan(cores + 1, max(prefetch, MOST_AHEAD)))
+        """Return the tuner of a new loader: one worker, which prepares ``prefetch`` batches ahead."""
+        return cls(WorkerPlan(1, prefetch), WorkerPlan(cores, max(prefetch, MOST_AHEAD)))
 
     def began(self, batches: int) -> None:
         """Note that workers have begun: the next ``batches`` fill buffers, or were made before, and are not counted."""
