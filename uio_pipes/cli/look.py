@@ -334,9 +334,9 @@ def corpora(
     if name is None:
         rows = listed(CORPORA)
         if as_json:
-            print_json([dict(zip(("name", "title", "hours", "forms"), row, strict=True)) for row in rows])
+            print_json([dict(zip(("name", "title", "hours", "forms", "download"), row, strict=True)) for row in rows])
         else:
-            print_tables([("Corpora", ("name", "what it is", "hours", "forms"), rows)])
+            print_tables([("Corpora", ("name", "what it is", "hours", "forms", "download"), rows)])
         return
     card = card_of(name)
     if as_json:

@@ -69,9 +69,9 @@ def named_corpus(text: str) -> NamedCorpus | None:
     return NamedCorpus(named, card_of(named), folder, wanted)
 
 
-def listed(cards: Mapping[str, Corpus]) -> list[tuple[str, str, str, str]]:
-    """Return a row for each card: name, what it is, hours, forms that are read."""
-    return [(card.name, card.title, card.hours, "; ".join(forms(card))) for card in cards.values()]
+def listed(cards: Mapping[str, Corpus]) -> list[tuple[str, str, str, str, str]]:
+    """Return a row for each card: name, what it is, hours, forms that are read, and what to download."""
+    return [(card.name, card.title, card.hours, "; ".join(forms(card)), card.download) for card in cards.values()]
 
 
 def forms(card: Corpus) -> list[str]:

@@ -186,6 +186,24 @@ def test_a_part_or_language_that_is_not_there_lists_those_that_are(tmp_path: Pat
     made("gigaspeech2", tmp_path, downloaded=True)
     with pytest.raises(uio.ListError, match="of gigaspeech2 there is no lang id, there are th, vi: name one of these"):
         uio.from_corpus("gigaspeech2", tmp_path, lang="id")
+    with pytest.raises(uio.ListError, match="of gigaspeech2 there is no lang id, there are th, vi: name one of these"):
+        uio.from_corpus("gigaspeech2", tmp_path, lang=["th", "id"])
+
+
+def test_what_is_there_in_another_layout_only_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made("librispeech", tmp_path, downloaded=True)
+    made("librispeech", tmp_path, downloaded=False)
+    assert keys(uio.from_corpus("librispeech", tmp_path))
+    assert not caplog.records
+    (tmp_path / "LibriSpeech" / "train-clean-100").rename(tmp_path / "LibriSpeech" / "train-clean-360")
+    assert keys(uio.from_corpus("librispeech", tmp_path))
+    assert "has train-clean-100 of librispeech in another layout (as downloaded), which is not read" in caplog.text
+
+
+def test_a_folder_of_another_corpus_is_not_taken_for_a_language(tmp_path: Path) -> None:
+    made("librispeech", tmp_path, downloaded=False)
+    with pytest.raises(uio.ListError, match="has nothing of emilia"):
+        uio.from_corpus("emilia", tmp_path / "LibriSpeech")
 
 
 def test_an_order_of_archives_is_refused_where_there_are_none(tmp_path: Path) -> None:

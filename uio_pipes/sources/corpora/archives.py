@@ -194,7 +194,7 @@ EMILIA = Corpus(
         }, there="{first}{lang}/*_B*.tar.gz"),
         Layout("first release, extracted", from_table, {
             "table": _FIRST, "fields": {**_FIRST_FIELDS, "wav": "wav"},
-        }),
+        }, there="{first}{lang}/*_B*.jsonl"),
     ),
 )  # fmt: skip
 

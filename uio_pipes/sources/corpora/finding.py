@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -14,6 +15,8 @@ from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
 from uio_pipes.sources.corpora.card import PLACEHOLDER, Chosen, Corpus, Layout, chosen, fill, filled, option
+
+logger = logging.getLogger(__name__)
 
 Wanted = Mapping[str, Sequence[str]]  # what is chosen, by "part" or the name of an option
 
@@ -75,7 +78,8 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
         if some and (parts is None or len(some) == len(parts)):
             some = some[:1] if corpus.nested and parts is None else some
             wholly = there.only(some, wanted, corpus)
-            if all(wholly.choices.values()):
+            if all(wholly.choices.values()) and _has_each(wholly, wanted, corpus):
+                _tell_of_others(corpus, folder, wholly, wanted, several)
                 return _of_one(corpus, folder, wholly, wanted)
     raise ListError(_missing(corpus, folder, wanted, several) if several else _nothing(corpus, folder))
 
@@ -89,6 +93,40 @@ def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> I
             if there := {part: some for part, some in fitting.items() if some}:
                 yield There(layout, base, there)
                 break
+
+
+def _has_each(there: There, wanted: Wanted, corpus: Corpus) -> bool:
+    """Return whether there is each value that is wanted, of each part that is."""
+    whole = [*there.choices.values()]
+    if "part" not in wanted:
+        whole = [[choice for some in whole for choice in some]]
+    pairs = [(name, value) for name, values in wanted.items() if name != "part" for value in values]
+    return all(
+        any(choice.get(name) == option(corpus, name, value) for choice in some)
+        for some in whole
+        for name, value in pairs
+    )
+
+
+def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, several: Sequence[There]) -> None:
+    """Log what would be read, too, if it were not there in another layout only."""
+    open_ = [name for name, known in corpus.options.items() if not known]
+
+    def named(there: There) -> dict[str, None]:
+        parts = [part for part in wanted.get("part") or corpus.train if part in there.choices]
+        choices = there.only(parts, wanted, corpus).choices.items()
+        return {" ".join([part, *(c[n] for n in open_ if n in c)]): None for part, some in choices for c in some}
+
+    if corpus.nested and "part" not in wanted:
+        return
+    known = named(chosen)
+    for there in several:
+        if there.layout is not chosen.layout and (more := [name for name in named(there) if name not in known]):
+            logger.warning(
+                "from_corpus: %s has %s of %s in another layout (%s), which is not read beside the first one (%s): "
+                "read it by a from_corpus of its own, and uio.mix both",
+                *(redact(folder), ", ".join(more), corpus.name, there.layout.form, chosen.layout.form),
+            )
 
 
 def check(corpus: Corpus, wanted: Wanted) -> None:
