@@ -280,6 +280,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     for arguments, message in [
         ({"match": "path | stem"}, "match and stream say how archives are read"),
         ({"stream": True}, "match and stream say how archives are read"),
+        ({"archives": "a.tar", "match": "pth | stem"}, "match may ask for the path of a member only"),
         ({"archives": "a.tar", "stream": 1}, "stream must be True, False or None"),
         ({"archives": "a.tar", "match": "path | nothing"}, "there is no filter 'nothing'"),
         ({"archives": 7}, "archives must be paths"),

@@ -205,7 +205,8 @@ def _archives(
     require(stream is None or isinstance(stream, bool), _NAME, "stream must be True, False or None", stream, "leave it")
     require(isinstance(match, str) and bool(match), _NAME, "match must be an expression", match, "as in 'path | stem'")
     assert isinstance(match, str)
-    compiled(match)
+    known = set(compiled(match).names) <= {"path"}
+    require(known, _NAME, "match may ask for the path of a member only", match, "as in 'path | stem'")
     if given is None:
         require(
             match == "path" and not stream,
