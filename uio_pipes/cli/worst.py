@@ -46,9 +46,9 @@ def worst(
     measure: Any = parsed("--by", _measure, by)
     found = reports.find_worst(record, measure, number, top)
     if exclude is not None:
-        from uio_pipes.prep.writing.files import write_lines
+        from uio_pipes.prep.writing.files import write_bytes
 
-        write_lines(Path(exclude), reports.exclusions(found))
+        write_bytes(Path(exclude), reports.exclusions(found))
     if html is not None:
         from uio_pipes.reports.heard import page_table
         from uio_pipes.reports.page import save

@@ -14,7 +14,6 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -31,6 +30,7 @@ from uio_pipes.run.loader import Loader
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import is_grouped
 from uio_pipes.run.replay import keys_in
+from uio_pipes.run.steering import on_delivery
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -98,7 +98,7 @@ class Recorder:
         self._writer = RecordWriter(Path(folder), rank if loader is None else loader.rank)
         self._finalizer = weakref.finalize(self, self._writer.close)  # at the end of the process, too
         if loader is not None:
-            loader._follow(replace(loader._options, delivered=(*loader._options.delivered, self._note)))
+            on_delivery(loader, self._note)
 
     def _note(self, message: Message, progress: EpochProgress) -> None:
         """Keep where a batch comes from, until it is logged."""

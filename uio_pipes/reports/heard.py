@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def _cells(shard: str, keys: set[str], open_: Callable[[str], Pipeline]) -> dict
     found: dict[str, Sequence[object]] = {}
     try:
         graph = open_(shard).decode_audio().fbank(num_mel_bins=BINS)
-        for sample in _samples(graph):
+        for sample in items_of(graph.build(Lane(Ledger(LENIENT)))):
             if sample.key in keys and sample.key not in found:
                 found[sample.key] = _cell(sample)
                 if len(found) == len(keys):
@@ -54,10 +54,6 @@ def _cells(shard: str, keys: set[str], open_: Callable[[str], Pipeline]) -> dict
     except UioError as error:
         return found | dict.fromkeys(keys - found.keys(), (f"cannot be read again: {error}", "", ""))
     return found
-
-
-def _samples(graph: Pipeline) -> Iterable[Sample]:
-    return items_of(graph.build(Lane(Ledger(LENIENT))))
 
 
 def _cell(sample: Sample) -> Sequence[object]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.formats.lists.quarantine import QuarantineEntry, line_of
 from uio_pipes.inspect.record import COLUMNS, read_record
 from uio_pipes.reports.page import Chart, PageTable
 
@@ -196,12 +196,12 @@ def _chart(
     return Chart(f"{number} of the worst utterances", done, series, ("% of the record", number))
 
 
-def exclusions(worst: WorstUtterances) -> list[str]:
-    """Return the lines of a list that ``.exclude`` and ``loader.exclude`` read."""
-    return [json.dumps(entry, ensure_ascii=False) for entry in _entries(worst)]
+def exclusions(worst: WorstUtterances) -> bytes:
+    """Return the content of a list that ``.exclude`` and ``loader.exclude`` read."""
+    return b"".join(map(line_of, _entries(worst)))
 
 
-def _entries(worst: WorstUtterances) -> Iterator[Mapping[str, Any]]:
+def _entries(worst: WorstUtterances) -> Iterator[QuarantineEntry]:
     for one in worst.found:
         message = (
             f"{worst.number}: mean {one.mean:.3f} of {one.times}, last {one.last:.3f}; that of all {worst.mean:.3f}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from uio_pipes.run.epoch_end import EpochLength
 from uio_pipes.run.epoch_run import EpochRun
+from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import Where
@@ -106,3 +107,8 @@ class Steered:
         self._options = options
         if (run := self._run) is not None and not run.closed:
             run.follow(options)
+
+
+def on_delivery(loader: Steered, call: Callable[[Message, EpochProgress], object]) -> None:
+    """Have ``call`` called with each batch that is delivered from now on, and the position of the epoch behind it."""
+    loader._follow(replace(loader._options, delivered=(*loader._options.delivered, call)))

@@ -48,7 +48,7 @@ def test_the_second_start_reads_an_index_when_its_shard_is_reached(
     whole, fresh = epoch(listed, lanes=1), TarIndex(open_indexes((str(listed),)))
     state = uio.Loader(uio.from_tar_index(listed, shuffle=True), seed=3).state_dict()
     assert len(names) == len(set(names)) == len(fresh.shards)
-    assert fresh.weights.tolist() == [w for s in fresh.shards for w in s.index.lengths(catalogue.TICKS).tolist()]
+    assert fresh.weights.tolist() == [w for s in fresh.shards for w in s.index.lengths(catalogue.RATE).tolist()]
     del names[:]
     again = TarIndex(open_indexes((str(listed),)))
     assert (again.digest, again.firsts, again.failures) == (fresh.digest, fresh.firsts, fresh.failures)

@@ -66,7 +66,7 @@ class Quarantine:
         if (identity := _identity(entry)) in self._known:
             return False
         self._known.add(identity)
-        os.write(self._number, _line(entry))  # one write: lines of several processes do not mix
+        os.write(self._number, line_of(entry))  # one write: lines of several processes do not mix
         return True
 
     def close(self) -> None:
@@ -92,7 +92,8 @@ class Quarantine:
         self._known.update(_identity(entry) for _, entry in _entries(data))
 
 
-def _line(entry: QuarantineEntry) -> bytes:
+def line_of(entry: QuarantineEntry) -> bytes:
+    """Return the line of an entry in a file."""
     try:
         return (json.dumps(entry, ensure_ascii=False) + "\n").encode()
     except UnicodeEncodeError:  # a name that is not UTF-8

@@ -30,7 +30,7 @@ from uio_pipes.io.opening import is_local
 logger = logging.getLogger("uio_pipes")
 MANY = 1_000  # shards from which on a catalogue is kept
 MAGIC, VERSION = b"UIOCATLG", 1
-TICKS = 16_000  # Hz at which lengths are counted
+RATE = 16_000  # Hz at which lengths are counted
 
 
 _ShardNumbers = npt.NDArray[np.int64]
@@ -103,7 +103,7 @@ class Indexed:
         """Those of the utterances, in samples at 16 kHz; where only decoding shows them, estimated at 64 kbit/s."""
         if self._lengths is None:
             index = self.index
-            self._lengths = index.lengths(TICKS)
+            self._lengths = index.lengths(RATE)
             if not self._lengths.all():
                 total = np.concatenate([[0], np.cumsum(index.columns["size"].astype(np.int64))])
                 ends = index.columns["member_ends"].astype(np.int64)

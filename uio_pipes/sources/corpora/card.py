@@ -102,6 +102,11 @@ class Corpus:
     notes: str = ""
     nested: bool = False
 
+    @property
+    def told_by_paths(self) -> list[str]:
+        """The options whose values only the names of files tell."""
+        return [name for name, values in self.options.items() if not values]
+
     def __post_init__(self) -> None:
         ok = bool(re.fullmatch(r"\w+", self.name))
         require(ok, "Corpus", "name must be letters, digits and _", self.name, "as in 'my_corpus'")

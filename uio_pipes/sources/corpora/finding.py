@@ -87,7 +87,7 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
 def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
     """Yield what is there in each layout that is, in their order, for the options that have given values."""
     for layout in corpus.layouts:
-        for base, known in _bases(layout.sought[0], folder, [name for name, of in corpus.options.items() if not of]):
+        for base, known in _bases(layout.sought[0], folder, corpus.told_by_paths):
             choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
             fitting = {part: [one for one in some if known.items() <= one.items()] for part, some in choices.items()}
             if there := {part: some for part, some in fitting.items() if some}:
@@ -110,12 +110,15 @@ def _has_each(there: There, wanted: Wanted, corpus: Corpus) -> bool:
 
 def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, several: Sequence[There]) -> None:
     """Log what would be read, too, if it were not there in another layout only."""
-    open_ = [name for name, known in corpus.options.items() if not known]
 
     def named(there: There) -> dict[str, None]:
         parts = [part for part in wanted.get("part") or corpus.train if part in there.choices]
         choices = there.only(parts, wanted, corpus).choices.items()
-        return {" ".join([part, *(c[n] for n in open_ if n in c)]): None for part, some in choices for c in some}
+        return {
+            " ".join([part, *(c[n] for n in corpus.told_by_paths if n in c)]): None
+            for part, some in choices
+            for c in some
+        }
 
     if corpus.nested and "part" not in wanted:
         return

@@ -52,20 +52,29 @@ class RowsMet:
         if self.reported or not (complete or last):
             return None
         self.reported = True
-        met = np.concatenate(list(self.met.values()))
-        lost, twice = self.rows - len(np.unique(met)), len(met) - len(np.unique(met))
-        if complete and not (lost or twice):
+        if not (found := self._lost() if complete else self._unknown()):
             return None
-        found = (
-            f"of {self.rows} rows {lost} {'has' if lost == 1 else 'have'} no audio in any of {self.archives} archives, "
-            f"and {twice} came once more from another one. They are not counted"
-            if complete
-            else f"this process read {len(self.met)} of {self.archives} archives from beginning to end, so that rows "
-            "without audio, and utterances that are in two archives, are not counted"
-        )
         return (
             f"{found}, since neither indexes (uio index --members) nor the rows (archives='{{…}}.tar.gz') tell where "
             "audio is"
+        )
+
+    def _lost(self) -> str:
+        """Return what no archive has and what two have; "" if all is there once."""
+        met = np.concatenate(list(self.met.values()))
+        distinct = len(np.unique(met))
+        lost, twice = self.rows - distinct, len(met) - distinct
+        if not (lost or twice):
+            return ""
+        return (
+            f"of {self.rows} rows {lost} {'has' if lost == 1 else 'have'} no audio in any of {self.archives} archives, "
+            f"and {twice} came once more from another one. They are not counted"
+        )
+
+    def _unknown(self) -> str:
+        return (
+            f"this process read {len(self.met)} of {self.archives} archives from beginning to end, so that rows "
+            "without audio, and utterances that are in two archives, are not counted"
         )
 
 
