@@ -262,7 +262,7 @@ def _lane(
     ranks: int = 1,
     before: int = 0,
 ) -> Lane:
-    mode, settings = Mode(skimming=True), Settings({"before": before}, index, lanes, ranks)
+    mode, settings = Mode(skimming=True, saved=False), Settings({"before": before}, index, lanes, ranks)
     return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=mode, settings=settings)
 
 
@@ -276,10 +276,9 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
     planned: list[tuple[Any, int, int, Any]] = []
     for sample in item if isinstance(item, list) else [item]:
         try:
-            plan = sample.planned() if isinstance(sample, Sample) else None
-            of = sample.chain.streams if isinstance(sample, Sample) else ()
-            heard = [one.length for one in map(sample.stream, of) if one is not None]  # fails as when it is made
-            frames = sum(heard) if plan is None else plan.length
+            plan, of = (sample.planned(), sample.chain.streams) if isinstance(sample, Sample) else (None, ())
+            heard = [sample.stream(one) for one in of] if of else []  # fails as when it is made
+            frames = sum(one.length for one in heard if one is not None) if plan is None else plan.length
             length = frames if size is None else size(sample)
         except DataError as error:
             ledger.fail(error, "realize")
