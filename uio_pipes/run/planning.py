@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -291,10 +292,10 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
     for i in sorted(odd):
         like = next(sample.key for _, _, rate, sample in planned if rate == kept)
         ledger.handle(planned[i][3].failure(mixed_rates(planned[i][2], kept, like), pads), pads)
-    good = [one for i, one in enumerate(planned) if i not in odd]
-    lane.frames_of.extend(frames for _, frames, _, _ in good)
+    good = [one for i, one in enumerate(planned) if i not in odd] if odd else planned
+    lane.frames_of.extend([frames for _, frames, _, _ in good])
     if isinstance(item, list):
-        lane.longest.append(getattr(max(good, key=lambda one: one[1])[3], "key", "") if good else "")
+        lane.longest.append(getattr(max(good, key=itemgetter(1))[3], "key", "") if good else "")
     return [length if isinstance(length, tuple) else (length,) for length, *_ in good]
 
 

@@ -137,8 +137,10 @@ class WantedFields:
         supervision if it has one. Raises: DataError ``missing_audio``, ``missing_text`` or ``bad_value``."""
         if self.left_out:
             fields = {name: value for name, value in fields.items() if name not in self.left_out}
-        found = renamed(fields, self.names, _record(fields, cut) if self._made else None)
-        check_text(found, self.names)
+        found = fields
+        if self.names:
+            found = renamed(fields, self.names, _record(fields, cut) if self._made else None)
+            check_text(found, self.names)
         if "wav" not in found and "feat" not in found:
             asked = [_THEIRS.get(theirs, theirs) for ours, theirs in self.names if ours in ("wav", "feat")]
             what = f"no {' and no '.join(asked)}, which `fields` names" if asked else "neither a recording nor features"
