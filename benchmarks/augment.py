@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
+from benchmarks.common import INSTALL, Report, begin, median, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import RATE
 from uio_pipes.prep.example_speech import toned
 
@@ -118,7 +118,11 @@ def main() -> None:
     """Measure all and write results/augment.md."""
     arguments = begin(measure, parser(__doc__, repeats=5))
     report = Report("augment", "Augmentations of waveforms")
-    others = peers()
+    try:
+        others = peers()
+    except ModuleNotFoundError as error:
+        report.text(f"- no peer did run: {error}: {INSTALL}")
+        others = {}
     jobs = {
         (name, peer): {"name": name, "peer": peer} for name in STAGES for peer in (False, *[True] * (name in others))
     }
