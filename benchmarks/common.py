@@ -108,10 +108,15 @@ def begin(measure: Callable[..., dict[str, Any]], parser: argparse.ArgumentParse
 
 def _told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Say in one line what is not installed; show any other error as usual."""
-    if isinstance(error, ModuleNotFoundError):
-        print(f"{error}: {INSTALL}", file=sys.stderr)
+    if isinstance(error, ImportError):
+        print(_lacking(error), file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, trace)
+
+
+def _lacking(error: ImportError) -> str:
+    """Return what is not installed; an error in a worker of torch's has it in its last line."""
+    return f"{str(error).strip().splitlines()[-1].rstrip('.')}: {INSTALL}"
 
 
 def older(jobs: Mapping[str, Mapping[str, object]], commit: str | None) -> dict[str, dict[str, object]]:
@@ -164,8 +169,8 @@ def _here(module: str, what: dict[str, Any]) -> dict[str, Any]:
     one_thread()
     try:
         result: dict[str, Any] = json.loads(json.dumps(import_module(module).measure(**what)))
-    except ModuleNotFoundError as error:
-        return {"error": f"{error}: {INSTALL}"}
+    except ImportError as error:
+        return {"error": _lacking(error)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     return result
