@@ -43,6 +43,7 @@ def epoch(path: Path, **options: Any) -> list[str]:
 
 def test_after_indexing_the_first_start_opens_no_index(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = opened(monkeypatch)
+    monkeypatch.chdir("/")
     assert len(TarIndex(open_indexes((str(listed),)))) > 0
     assert not names
 

@@ -150,7 +150,9 @@ class Catalogue:
     def __init__(self, urls: Sequence[str], access: Access, folder: str | None) -> None:
         self._urls, self._access, self._folder = urls, access, folder
         self._indexes = [sidecar_path(url, folder) for url in urls]
-        key = blake2b("\n".join([str(VERSION), os.getcwd(), *urls, *self._indexes[:1]]).encode(), digest_size=16)
+        named = [*urls, *self._indexes[:1]]
+        start = "" if all(name.startswith("/") or "://" in name for name in named) else os.getcwd()
+        key = blake2b("\n".join([str(VERSION), start, *named]).encode(), digest_size=16)
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         kept = Path(access.cache) / "uio-catalogues" if access.cache else Path(cache) / "uio_pipes"
         self._path = kept / f"{key.hexdigest()}.catalogue"
