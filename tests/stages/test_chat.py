@@ -356,7 +356,7 @@ def test_a_function_of_places_may_return_a_whole_number_of_any_kind(count: Any) 
         ({"template": 3}, "template must be"),
         ({"template": {"user": "no braces"}}, "once in each text"),
         ({"template": PLAIN, "loss": ["robot"]}, "loss must name roles of the template"),
-        ({"template": PLAIN, "placeholder": "<|AUDIO|>"}, "placeholder is of Jinja templates"),
+        ({"template": PLAIN, "placeholder": "<|AUDIO|>"}, "placeholder cannot be combined with a plain template"),
         ({"placeholder": ""}, "placeholder must be"),
         ({"loss": "assistant"}, "loss must be a list"),
         ({"places": 3}, "places must be a function"),

@@ -25,7 +25,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Mode, Site
-from uio_pipes.core.ledger import Failures, Ledger, Tally
+from uio_pipes.core.ledger import MAKING, Failures, Ledger, Tally
 from uio_pipes.core.realize import Length, Measure, Pair, measure_of, names_of
 from uio_pipes.core.roles import Flow, Op, Wrapped
 from uio_pipes.core.sample import Sample
@@ -282,7 +282,7 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
             frames = sum(heard) if plan is None else plan.length
             length = frames if size is None else size(sample)
         except DataError as error:
-            ledger.fail(error, "realize")
+            ledger.fail(error, MAKING)
         else:
             rate = 0 if plan is None else _rate(plan, sample)
             if rate or _timed(plan):
