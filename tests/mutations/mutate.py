@@ -40,13 +40,13 @@ FAULTS = (
         "window: a buffer's state says that it began one utterance later",
         'state["window"] = self.arrived - base\n',
         'state["window"] = self.arrived - base - 1\n',
-        ("tests/core/test_ledger.py", NODES),
+        ("tests/core/test_buffer.py", "tests/core/test_ledger.py", NODES),
     ),
     Fault(
         "mark: a buffer forgets a snapshot that its oldest utterance needs",
         "self._marks[1][0] <= self.oldest:",
         "self._marks[1][0] <= self.oldest + 1:",
-        (NODES, CUTS),
+        ("tests/core/test_buffer.py", NODES, CUTS),
     ),
     Fault(
         "lag: shuffle holds an utterance without a bound",
@@ -154,7 +154,7 @@ FAULTS = (
         "check: changed data under a buffer go unnoticed",
         "        if self.check != check:\n",
         "        if False:\n",
-        ("tests/core", "tests/run/test_hostile_state.py", "tests/run/test_replay.py"),
+        ("tests/core/test_buffer.py", "tests/run/test_hostile_state.py", "tests/run/test_replay.py"),
     ),
 )
 
