@@ -1,4 +1,4 @@
-"""The state of a buffer: the snapshot of its source that is old enough, and what was held, which must be there still."""
+"""The state of a buffer: a snapshot of its source that is old enough, and what was held, which must still be there."""
 
 from typing import Any
 
