@@ -181,7 +181,7 @@ def copied(folder: Path) -> Path:
     """Copy the files of the repository as they are now, and the compiled kernel, into ``folder``."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     built = [str(path.relative_to(ROOT)) for path in (ROOT / "uio_pipes").rglob("*.so")]
-    for file in filter(None, [*listed.split("\0"), *built]):
+    for file in filter(lambda file: (ROOT / file).is_file(), [*listed.split("\0"), *built]):  # not what is deleted
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / file, folder / file)
     return folder
