@@ -1,6 +1,6 @@
 """Put small faults into a copy of the package, one at a time, and say which test catches each.
 
-    .venv/bin/python tests/mutations/mutate.py            all faults, in about half an hour
+    .venv/bin/python tests/mutations/mutate.py            all faults, in about ten minutes
     .venv/bin/python tests/mutations/mutate.py seed lag   those whose name contains one of these words
     .venv/bin/python tests/mutations/mutate.py --daily    by the tests that scripts/test runs: without the slow ones
 
@@ -213,7 +213,7 @@ def place(fault: Fault, package: Path) -> tuple[Path, str]:
 def failing(folder: Path, arguments: Sequence[str]) -> str:
     """Run tests in ``folder`` up to the first failure, and return its name; "" if all pass."""
     env = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--timeout=120", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--timeout=60", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     found = FAILED.search(done.stdout)
     if not found and done.returncode not in (0, 5):  # 5: all of them are slow
