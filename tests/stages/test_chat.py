@@ -442,24 +442,6 @@ def test_fingerprints_have_the_tokenizers_content() -> None:
     assert len({first, line(made.metaspace()), line(made.byte_level(made.LLAMA3)), line(TOKENIZER, bos=1)}) == 4
 
 
-def test_workers_and_resumption_give_the_same(tmp_path: Path) -> None:
-    items = raw_items(tmp_path, 24, samples=4000, txt="hello world")
-    graph = uio.from_raw_list(items, shuffle=True).decode_audio().fbank(8).chat(TOKENIZER, None, ASR, _quarter)
-    graph = graph.pack(256, window=6)
-
-    def rows(loader: uio.Loader) -> list[torch.Tensor]:
-        return [batch["tokens"] for batch in loader]
-
-    here, there = rows(uio.Loader(graph, lanes=2)), rows(uio.Loader(graph, lanes=2, num_workers=1))
-    assert len(here) == len(there) > 2
-    assert all(map(torch.equal, here, there))
-    loader = uio.Loader(graph, lanes=2)
-    begun = [batch["tokens"] for _, batch in zip(range(2), loader, strict=False)]
-    rest = uio.Loader(graph, lanes=2)
-    rest.load_state_dict(loader.state_dict())
-    assert all(map(torch.equal, here, begun + rows(rest)))
-
-
 def test_padded_rows_have_no_loss_where_padding_is() -> None:
     items = [{"key": f"C{i}", "messages": [turn("user", "a"), turn("assistant", "b" * (i + 1))]} for i in range(3)]
     template = {"user": "{}", "assistant": "{}"}
