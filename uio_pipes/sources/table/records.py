@@ -181,7 +181,7 @@ class TableRecords:
 
 def _hint_of_lists(row: Row, names: Iterable[str]) -> str:
     """Return what to do if the rows that have these names are in a list within the row, or in one within that."""
-    path = max((_list_with(row, name) for name in names), key=len, default="")
+    path = max((list_with(row, name) for name in names), key=len, default="")
     return f'; its list {path!r} has objects: uio.Table(…, expand="{path}") makes rows of them' if path else ""
 
 
@@ -195,13 +195,13 @@ def _hint_of_header(row: Row) -> str:
     return ""
 
 
-def _list_with(row: Row, name: str) -> str:
+def list_with(row: Row, name: str) -> str:
     """Return what leads to a list of objects that have a name, or any if it is ""; "" if there is none such."""
     for own, value in row.items():
         if isinstance(value, list) and value and isinstance(value[0], Mapping):
             if not name or name in value[0]:
                 return own
-            if deeper := _list_with(value[0], name):
+            if deeper := list_with(value[0], name):
                 return f"{own}.{deeper}"
     return ""
 
