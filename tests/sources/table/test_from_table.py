@@ -279,6 +279,21 @@ def test_without_fields_a_table_of_other_names_is_an_error(tmp_path: Path) -> No
         samples(uio.from_table(write(tmp_path)))
 
 
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        ("pth = clip", r"train\.tsv: on asks for 'pth', .*client_id, path.*did you mean 'path'"),
+        ("path = klip", r"more\.tsv: on asks for 'klip', .*it has clip, ms; did you mean 'clip'"),
+        ("sentence = clip", r"no row has a partner in .*more\.tsv, as 'sentence' is 'said \"0' and 'clip' there is 'c"),
+    ],
+)
+def test_a_join_that_joins_nothing_is_an_error(tmp_path: Path, on: str, told: str) -> None:
+    table, other = write(tmp_path), tmp_path / "more.tsv"
+    other.write_text("clip\tms\n" + "".join(f"c{n}.wav\t5\n" for n in range(5)))
+    with pytest.raises(uio.ListError, match=told):
+        samples(uio.from_table(uio.Table(table, join=uio.Table(other, on=on)), fields=FIELDS))
+
+
 def test_what_is_equal_in_joined_tables_is_part_of_what_a_state_fits(tmp_path: Path) -> None:
     table, other = write(tmp_path), tmp_path / "more.tsv"
     other.write_text("a\tb\nc0.wav\tspeaker0\n")

@@ -113,7 +113,7 @@ class JoinedRows:
     def __init__(self, rows: Rows, other: Rows, by: Expression, to: Expression) -> None:
         self.rows, self.other = rows, other
         self._by, self._to = by, to
-        self._index = RowIndex((_value(to, row) for row in other.scan()), len(other))
+        self._index = RowIndex((value_by(to, row) for row in other.scan()), len(other))
         self.files = [*rows.files, *other.files]
         self.digest = f"{rows.digest}+{other.digest} {by.text} = {to.text}"
 
@@ -136,16 +136,24 @@ class JoinedRows:
             except DataError as error:
                 yield error
 
+    def partners(self) -> Iterator[bool]:
+        """Yield whether each row has one in the other table."""
+        return (self._partner(row) is not None for row in self.rows.scan())
+
     def _joined(self, row: Row) -> Row:
-        value = _value(self._by, row)
+        other = self._partner(row)
+        return row if other is None else {**other, **row}
+
+    def _partner(self, row: Row | DataError) -> Row | None:
+        value = value_by(self._by, row)
         for number in () if value is None else self._index.find(value):
             other = self.other.row(number)
-            if _value(self._to, other) == value:
-                return {**other, **row}
-        return row
+            if value_by(self._to, other) == value:
+                return other
+        return None
 
 
-def _value(expression: Expression, row: Row | DataError) -> str | None:
+def value_by(expression: Expression, row: Row | DataError) -> str | None:
     """Return the value by which a row is found; None if there is none."""
     try:
         found = None if isinstance(row, DataError) else expression(row)
