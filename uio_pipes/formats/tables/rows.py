@@ -83,7 +83,9 @@ class RowIndex:
         self._mask = (1 << max(1, count.bit_length())) - 1
         hashes = np.fromiter(((hash(v) & _ALL if v is not None else _ALL) for v in values), np.uint64, count)
         hashes &= ~np.uint64(self._mask)
-        hashes |= np.arange(count, dtype=np.uint64)
+        for begin in range(0, count, _PIECE):  # in pieces: nothing as large is made beside them
+            piece = hashes[begin : begin + _PIECE]
+            piece |= np.arange(begin, begin + len(piece), dtype=np.uint64)
         hashes.sort()
         self._packed = hashes.data  # of which bisect makes numbers faster than numpy finds one
 
@@ -163,7 +165,7 @@ def value_by(expression: Expression, row: Row | DataError) -> str | None:
 
 
 WHOLE = 16 << 20  # bytes: a longer JSON is read piece by piece
-_PIECE = 1 << 20  # bytes
+_PIECE = 1 << 20  # bytes, or rows, at a time
 NUMBER = "_number"  # after the list's name, the field with the number of an item in it, from 0
 
 
