@@ -236,6 +236,8 @@ class Archives:
         where = redact(urls[0]) if len(urls) == 1 else f"any of {counted(len(urls), 'archive')}"
         why = f", where there is damage ({damage[0].reason})" if damage else ""
         remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
+        if damage and damage[0].reason == "unsupported_member":
+            why, remedy = " that can be read", damage[0].message
         told = self._absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
         kind = LeftOut if told else DataError
         return kind(self._absent, f"there is no member {value!r} in {where}{why}; {remedy}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.sources.corpora.card import Corpus, Layout
 from uio_pipes.sources.table.source import from_table
@@ -52,7 +54,7 @@ COMMONVOICE = Corpus(
 )  # fmt: skip
 
 _SOURCE = "table | m/covost_v2\\.([^_]+)_/"
-_COVOST = {
+_COVOST: dict[str, Any] = {
     "root": "",
     "keep": {"sentence": ".+", "split": "{part}"},
     "fields": {
@@ -64,19 +66,16 @@ _CV4 = "cv-corpus-4-2019-12-10"
 
 
 def _covost(form: str, translations: str | None, audio: str) -> Layout:
-    """Return the layout of translations in an archive, or extracted, and audio in a folder or an archive."""
-    folder = None if audio.endswith(".gz") else audio
-    joined = (
-        Table("validated.ts[v]", "tsv", within=audio, on="path")
-        if folder is None
-        else Table(f"{audio}/validated.tsv", on="path")
-    )
-    place = audio.replace("{source}", f"{{{_SOURCE}}}")
-    wav = {"wav": "path"} if folder is None else {"wav": f"{place}/clips/{{path}}"}
-    archives = {"archives": place, "match": "path | name"} if folder is None else {}
-    table = Table("covost_v2.{source}_{target}.tsv", escape="\\", within=translations, join=joined)
-    arguments = {"table": table, **_COVOST, **archives, "fields": {**_COVOST["fields"], **wav}}
-    return Layout(form, from_table, arguments, there=f"{audio}/validated.tsv" if folder else audio)
+    """Return the layout with Common Voice in the folder, or the archive, ``audio``."""
+    own = audio.replace("{source}", f"{{{_SOURCE}}}")  # that of a row
+    there, on = f"{audio}/validated.tsv", "path"
+    texts, wav, archives = Table(there, on=on), f"{own}/clips/{{path}}", dict[str, str]()
+    if audio.endswith(".gz"):
+        there, wav, archives = audio, "path", {"archives": own, "match": "path | name"}
+        texts = Table("validated.ts[v]", "tsv", within=audio, on=on)
+    table = Table("covost_v2.{source}_{target}.tsv", escape="\\", within=translations, join=texts)
+    fields = {**_COVOST["fields"], "wav": wav}
+    return Layout(form, from_table, {"table": table, **_COVOST, **archives, "fields": fields}, there=there)
 
 
 COVOST2 = Corpus(
