@@ -196,6 +196,10 @@ def test_rows_are_kept_by_values_or_items_of_lists(tmp_path: Path) -> None:
     loader = uio.Loader(pipeline.batch(1))
     assert [batch[0]["key"] for batch in loader] == ["c1"]
     assert (loader.stats().skipped, loader.stats().failures) == ({"not_kept": 3, "dropped": 2}, 0)
+    silent = uio.from_table(
+        [*rows, {"wav": "clips/c0.wav", "txt": "<x> "}], root=tmp_path, drop={"txt | s/<.*?>// | strip": ""}
+    )
+    assert len(samples(silent)) == 6
 
 
 # Joined tables
