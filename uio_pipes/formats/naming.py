@@ -177,15 +177,16 @@ def check_asked(
         count, first = count + 1, first or dict(record)
         for each, names in list(unseen.items()):
             names -= {name for name in names if not lacks(record, name)}
-            if not names or _value(each.expression, record) is not None:
+            known = each.expression.text in record or _value(each.expression, record) is not None
+            if known or not names:
                 del unseen[each]
         if not unseen:
             return
     for each, names in unseen.items() if count else ():
         name = next(one for one in each.expression.names if one in names)
         told = f"{each.what} asks for {name!r}" + ("" if each.expression.plain else f" in {each.expression.text!r}")
-        none = f"none of the first {count} records has" if count > 1 else "the first record does not have"
-        raise ListError(f"{place}: {told}, which {none}; it has {hint(first, name) or _instead(first, name, each)}")
+        none = f"none of the first {count} records has; the first one" if count > 1 else "the first record lacks; it"
+        raise ListError(f"{place}: {told}, which {none} has {hint(first, name) or _instead(first, name, each)}")
 
 
 def _instead(record: Mapping[str, Any], name: str, wanted: Asked) -> str:
