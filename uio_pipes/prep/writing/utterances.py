@@ -146,15 +146,10 @@ def _manifest(path: str, local: bool, info: AudioInfo) -> dict[str, Any]:
     """Return the manifest of a recording, as Lhotse writes it; a local file by its absolute path, since Lhotse looks
     for others in the working directory."""
     channels = list(range(info.channels))
+    kind, source = ("file", os.path.abspath(path)) if local else ("url", path)
     return {
         "id": path,
-        "sources": [
-            {
-                "type": "file" if local else "url",
-                "channels": channels,
-                "source": os.path.abspath(path) if local else path,
-            }
-        ],
+        "sources": [{"type": kind, "channels": channels, "source": source}],
         "sampling_rate": info.sample_rate,
         "num_samples": info.samples,
         "duration": info.samples / info.sample_rate,
