@@ -262,20 +262,20 @@ class _Files(ItemTable):
     form: ClassVar[type[Lines]] = _Names
 
 
-def check_here(
+def columns_here(
     entries: tuple[str, ...], access: Access, names: Mapping[str, str], wanted: tuple[str, ...] | None
-) -> None:
-    """Look at the columns of the first file, if the files are on this machine; what cannot be read shows in the run.
+) -> list[ParquetColumn]:
+    """Return the columns of the first file, if the files are on this machine; what cannot be read shows in the run.
 
     Raises: ListError if it has no such columns.
     """
     if not all(map(is_local, entries)):
-        return
+        return []
     try:
         first = ParquetFile(_Files(entries, access)[0], access)
     except (DataError, ListError, IndexError):
-        return
-    columns_of(first.form.schema, first.name, names, wanted)
+        return []
+    return columns_of(first.form.schema, first.name, names, wanted)
 
 
 class ParquetTable(Parts):
