@@ -73,12 +73,9 @@ def wavs(root: Path) -> Path:
 
 def shards_in(root: Path, suffix: str, text: bytes) -> Path:
     for number in range(2):
-        members = [(f"{number}{i}.{name}", data) for i in range(5) for name, data in (("wav", b""), (suffix, text))]
-        parts = [
-            (name, corpus.wav_bytes(i) if name.endswith("wav") else data) for i, (name, data) in enumerate(members)
-        ]
+        each = [((f"{number}{i}.wav", corpus.wav_bytes(i)), (f"{number}{i}.{suffix}", text)) for i in range(5)]
         (root / "shards").mkdir(exist_ok=True)
-        helpers_bad.shard(root / "shards" / f"{number}.tar", parts)
+        helpers_bad.shard(root / "shards" / f"{number}.tar", [member for pair in each for member in pair])
     return root / "shards"
 
 
@@ -110,7 +107,7 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "folder of shards": (lambda root: shards_in(root, "transcript", b"good day"), 10, ("transcript taken as txt",)),
     "texts in JSON": (lambda root: shards_in(root, "json", b'{"text": "t"}'), 10, ('fields={"txt": "json:text"}',)),
     "Kaldi": (kaldi, 12, ("uio.from_kaldi(",)),
-    "corpus": (named, 0, ('uio.from_corpus("emilia"',)),
+    "corpus": (named, 12, ('uio.from_corpus("emilia"',)),
 }
 
 
@@ -168,6 +165,7 @@ def test_what_is_not_here_is_told_how_to_be_named(tmp_path: Path) -> None:
     kaldi_data.recordings(tmp_path / "data" / "train")
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_list([{"audio": "a.wav", "text": "t"}]).save_to_disk(tmp_path / "saved")
+    (tmp_path / "empty").mkdir()
     told = {
         "librispeech": "name its folder, too, as in uio start librispeech:FOLDER (uio corpora librispeech says",
         "owner/speech": "uio start 'hf://datasets/owner/speech/data/train-*.parquet'",
@@ -175,7 +173,7 @@ def test_what_is_not_here_is_told_how_to_be_named(tmp_path: Path) -> None:
         "data/missing": "no such file",
         "data": f"name one, as in uio start {tmp_path / 'data' / 'train'}",
         "saved": "a folder of datasets' save_to_disk: uio.from_iterable(datasets.load_from_disk(",
-        ".": "neither a TouchDataset",
+        "empty": "neither a TouchDataset",
     }
     for given, line in told.items():
         path = given if given in ("librispeech", "owner/speech") or ":" in given else str(tmp_path / given)
