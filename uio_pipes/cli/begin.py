@@ -16,19 +16,8 @@ NEXT = """
 Next{change}:
 
 uio inspect data/shards.list
-python - <<'EOF'
-import uio_pipes as uio
-
-pipeline = (
-    uio.from_shard_list("data/shards.list", shuffle=True)
-    .decode_audio().speed_perturb()
-    .tokenize(uio.CharTokenizer("data/lang_char.txt"))
-    .fbank(num_mel_bins=80).spec_aug()
-    .shuffle(1_500).sort(500).dynamic_batch(max_frames=2_000).pad()
-)
-for batch in uio.watch(uio.Loader(pipeline)):
-    print(batch["feats"].shape, batch["target"].shape)
-EOF
+uio start data/shards.list    # writes train.py, a training script for these data
+python train.py
 """
 
 
