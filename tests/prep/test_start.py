@@ -89,6 +89,10 @@ def named(root: Path) -> str:
     return f"emilia:{making.folder}"
 
 
+def libri(root: Path) -> Path:
+    return corpora_small.made("librispeech", root / "LibriSpeech", downloaded=False).folder
+
+
 DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "shards": (lambda root: corpus.shards(root, [5, 6, 7]).list, 18, ("uio.from_shard_list(", ".tokenize(")),
     "raw list": (lambda root: corpus.raw_list(root, 9).list, 9, ("uio.from_raw_list(", ".decode_audio()  # wav: 9")),
@@ -108,6 +112,7 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "texts in JSON": (lambda root: shards_in(root, "json", b'{"text": "t"}'), 10, ('fields={"txt": "json:text"}',)),
     "Kaldi": (kaldi, 12, ("uio.from_kaldi(",)),
     "corpus": (named, 12, ('uio.from_corpus("emilia"',)),
+    "folder of a corpus": (libri, 6, ('uio.from_corpus("librispeech"',)),
 }
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from uio_pipes.base.errors import ListError
+from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
@@ -30,10 +30,13 @@ from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.prep.writing.files import entry_of, write_lines
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
+from uio_pipes.sources.corpora.card import Corpus
+from uio_pipes.sources.corpora.finding import find
 from uio_pipes.sources.corpora.source import CORPORA
 from uio_pipes.sources.parquet.table import SUFFIXES, columns_named
 
-LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl", "metadata.jsonl", "metadata.csv", "metadata.tsv")
+LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl")
+TABLES = ("metadata.jsonl", "metadata.csv", "metadata.tsv")  # of datasets' folders of audio
 TEXTS = (".txt", ".lab")  # beside audio files
 _LOOKED_AT = 4  # utterances
 _OF_HUB = re.compile(r"(?:hf://datasets/)?([\w.-]+/[\w-][\w.-]*)/?")
@@ -84,12 +87,11 @@ def _within(folder: str, listed: Path, allow_pipes: bool) -> str:
 
 
 def _files_in(folder: str, listed: Path, error: ListError) -> str:
-    """Return the list in a folder, or a glob of its files. Raises: ListError, ``error`` if there are none."""
+    """Return the list in a folder, a glob of its files, or the corpus that it is. Raises: ListError, or ``error``."""
     names = sorted(os.listdir(folder))
     inside = glob.escape(folder.rstrip("/") or "/")
-    for name in LISTS:
-        if name in names:
-            return os.path.join(folder, name)
+    if listing := next((name for name in LISTS if name in names), None):
+        return os.path.join(folder, listing)
     if shards := [name for name in names if name.endswith(ARCHIVES)]:
         suffix = next(suffix for suffix in sorted(ARCHIVES, key=len) if shards[0].endswith(suffix))
         return f"{inside}/*{suffix}"
@@ -100,12 +102,23 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
         part = "train" if "train" in parts else parts[0]
         one = os.path.join(folder, part)
         raise ListError(f"{folder} has folders of Kaldi's ({', '.join(parts)}): name one, as in uio start {one}")
+    if len(corpora := [name for name, card in CORPORA.items() if _has(folder, card)]) == 1:
+        return f"{corpora[0]}:{folder}"
+    if table := next((name for name in TABLES if name in names), None):
+        return os.path.join(folder, table)
     if lines := [json.dumps(line, ensure_ascii=False) for line in _audio_files(folder, listed)]:
         if listed.exists():
             raise ListError(f"{listed} is there already, where the list of the audio files is written: remove it")
         write_lines(listed, lines)
         return str(listed)
     raise error
+
+
+def _has(folder: str, card: Corpus) -> bool:
+    try:
+        return bool(find(card, folder, {}, PLAIN))
+    except (ListError, PipelineError):
+        return False
 
 
 def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
