@@ -108,8 +108,11 @@ _GIVEN = frozenset(["wav", "txt"])  # fields that come from a source
 
 def _lacking(name: str, stages: Sequence[Stage]) -> str:
     """Return what the source says of a field that it lacks; "" if it may have it, or a stage after it may make it."""
-    made = any(name in stage.writes if isinstance(stage, Op) else stage.gives == "sample" for stage in stages[1:])
-    source = None if made or not stages else stages[0]
+    source = stages[0] if stages else None
+    for stage in stages[1:]:
+        loads = "record" in stage.takes  # what the source says
+        if name in stage.writes if isinstance(stage, Op) else stage.gives == "sample" and not loads:
+            return ""
     return source.lacking(name) if isinstance(source, KnowsFields) else ""
 
 

@@ -259,25 +259,25 @@ USUAL = {  # what fields are called elsewhere, by ours
 OURS = frozenset(["key", "wav", "feat", "txt", "duration", "start", "end", "speaker", "sample_rate", "label"])
 
 
-def named_otherwise(ours: str, there: Collection[str], also: str | None = None) -> str:
+def named_otherwise(ours: str, there: Collection[str], *also: str) -> str:
     """Return the end of a message about a lacking field: what fields are there, and how to name the one that is meant.
 
     Args:
         ours: our name of the field that is lacking.
         there: the names of the fields that are there.
-        also: another field of ours, to be named in the same line if it has a usual name. Default: None.
+        also: other fields of ours, each to be named in the same line if it has a usual name.
     """
     others = [str(name) for name in there if name not in OURS]
-    found = _usual(ours, others) or nearest(ours, others)
-    listed = ", ".join([*map(str, there)][:SHOWN]) + (f", … ({len(there)} in all)" if len(there) > SHOWN else "")
+    names = {ours: usual_of(ours, others) or nearest(ours, others) or "ITS NAME"}
+    names |= {more: usual for more in also if (usual := usual_of(more, others))}
+    shown = ", ".join([*map(str, there)][:SHOWN]) + (f", … ({len(there)} in all)" if len(there) > SHOWN else "")
     if not others:
-        return f"it has {listed or 'no fields'}"
-    more = f', "{also}": "{second}"' if also and (second := _usual(also, others)) else ""
-    line = f'fields={{"{ours}": "{found or "ITS NAME"}"{more}}}'
-    return f"it has {listed}; if one of these is meant, write {line}"
+        return f"it has {shown or 'no fields'}"
+    line = ", ".join(f'"{name}": "{theirs}"' for name, theirs in names.items())
+    return f"it has {shown}; if one of these is meant, write fields={{{line}}}"
 
 
-def _usual(ours: str, others: Collection[str]) -> str | None:
+def usual_of(ours: str, others: Collection[str]) -> str | None:
     """Return which of the ``others`` is a name that this field of ours usually has elsewhere."""
     lower = {name.lower(): name for name in others}
     return next((lower[name] for name in USUAL.get(ours, ()) if name in lower), None)
