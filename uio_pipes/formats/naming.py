@@ -195,7 +195,7 @@ def _instead(record: Mapping[str, Any], name: str, wanted: Asked) -> str:
     inner = lookup(record, parent) if parent else None
     of_member = [one for one in record if ":" in one and one.partition(":")[0] == name.partition(":")[0]]
     there = inner if isinstance(inner, Mapping) else of_member or record
-    near = nearest(last if there is inner else name.partition(".")[0], there) or _usual(wanted.ours, there)
+    near = nearest(last if there is inner else name.partition(".")[0], there) or usual_of(wanted.ours, there)
     meant = f"{parent}.{near}" if near and there is inner else near
     line = wanted.ours and f'fields={{"{wanted.ours}": "{meant or f"{wanted.expression.text} or {_NOTHING}"}"}}'
     if meant:
