@@ -141,7 +141,7 @@ class StageLink:
         self.name = site.name
         self.salt = site.salt
         self.takes_pcm = Trait.TAKES_PCM in stage.traits
-        self.changes_length = type(stage).plan is not Op.plan
+        self.changes_length = getattr(stage.plan, "__func__", None) is not Op.plan
         self.reads, self.writes = stage.reads, stage.writes
         self.names: StreamNames = {}
         if self.of:
