@@ -122,6 +122,6 @@ _ELSEWHERE = (
 def raised_in(error: Exception) -> str:
     """Return in which function of the user's an error was raised, as `` in name @ file:line``; "" if in none."""
     for frame, line in walk_tb(error.__traceback__):
-        if not (code := frame.f_code).co_filename.startswith(_NOT_THEIRS):
+        if not (code := frame.f_code).co_filename.startswith(_ELSEWHERE):
             return f" in {code.co_name} @ {code.co_filename}:{line}"
     return ""
