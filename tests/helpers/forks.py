@@ -29,6 +29,7 @@ from typing import NoReturn
 
 import call
 import huge_pages
+from fsspec.config import conf, set_conf_env
 
 HEAVY = [  # torch._dynamo: the first optimizer imports it; typer._adapters: the first option with a value, and pydantic
     *("torch._dynamo", "torch", "torchdata.nodes", "torch.utils.data", "torch.distributed.run"),
@@ -158,6 +159,7 @@ def _answer(connection: socket.socket) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    set_conf_env(conf)  # which fsspec did from another environment, when it was imported
     tempfile.tempdir = None  # it follows the environment
     sys.executable = env.get("FORKS_PYTHON", sys.executable)
     _fork_pool_server()
