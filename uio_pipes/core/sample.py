@@ -18,7 +18,7 @@ import torch
 
 from uio_pipes.audio.length import Plan, measure, settled, sum_of
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError, raised_in
-from uio_pipes.base.hashing import Draws, LateDraws, mix64
+from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
 from uio_pipes.io.local import Ref, TextRef
@@ -260,7 +260,7 @@ class Sample(MutableMapping[str, Any]):
 
     def draws(self, salt: int) -> Draws:
         """Return this sample's generator for the stage with ``salt``."""
-        return LateDraws(lambda: mix64(self.seed ^ salt))
+        return LateDraws(self, salt)
 
     @property
     def seed(self) -> int:

@@ -163,10 +163,11 @@ class Recorded(InFile, Early):
             message = f"the recording is said to have {samples!r} samples at {rate!r} Hz: write its manifest again"
             raise DataError("bad_cut", message)
         check_claims(rate)
-        offered = [channel for source in manifest["sources"] for channel in source["channels"]]
+        files = manifest["sources"]
+        offered = [*files[0]["channels"]] if len(files) == 1 else [one for file in files for one in file["channels"]]
         wanted = offered if channels is None else channels if isinstance(channels, list) else [channels]
         self.manifest, self.access, self.window, self._sources = manifest, access, window, sources
-        self.channels = [channel for channel in offered if channel in wanted]
+        self.channels = wanted if wanted == offered else [channel for channel in offered if channel in wanted]
         if not self.channels or len(self.channels) < len(wanted):
             raise DataError("no_such_channel", f"the cut is of channel {channels}, the recording has {offered}")
         self.info = AudioInfo(samples if window is None else window.samples, rate, len(self.channels))

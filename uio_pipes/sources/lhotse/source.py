@@ -73,10 +73,10 @@ def described(cut: Cut, data: MakeData) -> dict[str, Any]:
     fields: dict[str, Any] = {"key": str(cut.get("id", ""))}
     if len(supervisions) == 1:
         one = supervisions[0]
-        fields |= _said(one)
+        _add_said(fields, one)
         texts = [one.get("text")]
     else:
-        fields |= _agreed([_said(one) for one in supervisions])
+        fields |= _agreed([_add_said({}, one) for one in supervisions])
         texts = [one.get("text") for one in sorted(supervisions, key=lambda one: float(one.get("start", inf)))]
     for name, value in (cut.get("custom") or {}).items():
         made = data(name, value) if isinstance(value, dict) and holds_data(value) else value
@@ -88,11 +88,13 @@ def described(cut: Cut, data: MakeData) -> dict[str, Any]:
     return fields
 
 
-def _said(supervision: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: supervision[name] for name in _OF_SPEECH if supervision.get(name)}
+def _add_said(fields: dict[str, Any], supervision: Mapping[str, Any]) -> dict[str, Any]:
+    for name in _OF_SPEECH:
+        if value := supervision.get(name):
+            fields[name] = value
     if custom := supervision.get("custom"):
-        found |= {f"custom_{name}" if name in _TAKEN else name: value for name, value in custom.items()}
-    return found
+        fields |= {f"custom_{name}" if name in _TAKEN else name: value for name, value in custom.items()}
+    return fields
 
 
 def _agreed(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -147,8 +149,10 @@ class WantedFields:
         supervision if it has one. Raises: DataError ``missing_audio``, ``missing_text`` or ``bad_value``."""
         if self.left_out:
             fields = {name: value for name, value in fields.items() if name not in self.left_out}
-        found = renamed(fields, self.names, _record(fields, cut) if self._made else None)
-        check_text(found, self.names)
+        found = fields
+        if self.names:
+            found = renamed(fields, self.names, _record(fields, cut) if self._made else None)
+            check_text(found, self.names)
         if "wav" not in found and "feat" not in found:
             asked = [_THEIRS.get(theirs, theirs) for ours, theirs in self.names if ours in ("wav", "feat")]
             what = f"no {' and no '.join(asked)}, which `fields` names" if asked else "neither a recording nor features"
