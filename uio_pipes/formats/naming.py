@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from uio_pipes.base.checks import is_whole, nearest, require
+from uio_pipes.base.checks import is_whole, nearest, refuse, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.formats.expressions import Expression, compiled, lookup
 
@@ -90,8 +90,8 @@ def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt"
     Raises: PipelineError.
     """
     named = dict(pairs_of(fields)).get("txt")
-    rule = 'text and fields["txt"] both name the transcript'
-    require(named is None or text in (usual, named, None), stage, rule, (text, named), "leave one out")
+    sentence = f'text={text!r} and fields["txt"]={named!r} both name the transcript'
+    refuse(named is not None and text not in (usual, named, None), stage, sentence, "leave one out")
     return named or (usual if text is None else text)
 
 
@@ -195,7 +195,7 @@ def _instead(record: Mapping[str, Any], name: str, wanted: Asked) -> str:
     inner = lookup(record, parent) if parent else None
     of_member = [one for one in record if ":" in one and one.partition(":")[0] == name.partition(":")[0]]
     there = inner if isinstance(inner, Mapping) else of_member or record
-    near = nearest(last if there is inner else name.partition(".")[0], there) or _usual(wanted.ours, there)
+    near = nearest(last if there is inner else name.partition(".")[0], there) or usual_of(wanted.ours, there)
     meant = f"{parent}.{near}" if near and there is inner else near
     line = wanted.ours and f'fields={{"{wanted.ours}": "{meant or f"{wanted.expression.text} or {_NOTHING}"}"}}'
     if meant:
@@ -259,25 +259,25 @@ USUAL = {  # what fields are called elsewhere, by ours
 OURS = frozenset(["key", "wav", "feat", "txt", "duration", "start", "end", "speaker", "sample_rate", "label"])
 
 
-def named_otherwise(ours: str, there: Collection[str], also: str | None = None) -> str:
+def named_otherwise(ours: str, there: Collection[str], *also: str) -> str:
     """Return the end of a message about a lacking field: what fields are there, and how to name the one that is meant.
 
     Args:
         ours: our name of the field that is lacking.
         there: the names of the fields that are there.
-        also: another field of ours, to be named in the same line if it has a usual name. Default: None.
+        also: other fields of ours, each to be named in the same line if it has a usual name.
     """
     others = [str(name) for name in there if name not in OURS]
-    found = _usual(ours, others) or nearest(ours, others)
-    listed = ", ".join([*map(str, there)][:SHOWN]) + (f", … ({len(there)} in all)" if len(there) > SHOWN else "")
+    names = {ours: usual_of(ours, others) or nearest(ours, others) or "ITS NAME"}
+    names |= {more: usual for more in also if (usual := usual_of(more, others))}
+    shown = ", ".join([*map(str, there)][:SHOWN]) + (f", … ({len(there)} in all)" if len(there) > SHOWN else "")
     if not others:
-        return f"it has {listed or 'no fields'}"
-    more = f', "{also}": "{second}"' if also and (second := _usual(also, others)) else ""
-    line = f'fields={{"{ours}": "{found or "ITS NAME"}"{more}}}'
-    return f"it has {listed}; if one of these is meant, write {line}"
+        return f"it has {shown or 'no fields'}"
+    line = ", ".join(f'"{name}": "{theirs}"' for name, theirs in names.items())
+    return f"it has {shown}; if one of these is meant, write fields={{{line}}}"
 
 
-def _usual(ours: str, others: Collection[str]) -> str | None:
+def usual_of(ours: str, others: Collection[str]) -> str | None:
     """Return which of the ``others`` is a name that this field of ours usually has elsewhere."""
     lower = {name.lower(): name for name in others}
     return next((lower[name] for name in USUAL.get(ours, ()) if name in lower), None)

@@ -50,14 +50,21 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
     """
     fields = parse_object(text, place, names)
     key = str(fields.get("key", ""))
-    for reason, needed in _REQUIRED.items():
-        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
-            if reason != "missing_text" or needs_text:
-                theirs = [dict(pairs_of(names)).get(n, n) for n in needed]
-                remedy = f"; {TEXTLESS}" if reason == "missing_text" else ""
-                lacks = f"the line has no {' or '.join(theirs)}: {named_otherwise(needed[0], fields)}{remedy}"
-                raise DataError(reason, lacks, url=place, member=key)
-            fields.pop("txt", None)
+    lacking = {
+        reason: needed
+        for reason, needed in _REQUIRED.items()
+        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed)
+    }
+    if "missing_text" in lacking and not needs_text:
+        del lacking["missing_text"]
+        fields.pop("txt", None)
+    if lacking:
+        asked = dict(pairs_of(names))
+        told = ", no ".join(" or ".join(asked.get(n, n) for n in needed) for needed in lacking.values())
+        remedy = f"; {TEXTLESS}" if "missing_text" in lacking else ""
+        first, *also = (needed[0] for needed in lacking.values())
+        message = f"the line has no {told}: {named_otherwise(first, fields, *also)}{remedy}"
+        raise DataError(next(iter(lacking)), message, url=place, member=key)
     check_segment(fields, place, key)
     for name in ("wav", "feat"):
         if isinstance(path := fields.get(name), str):

@@ -128,9 +128,24 @@ def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
         read = json.loads(line)
     except (ValueError, RecursionError):
         return ""
-    audio = next((name for name, value in read.items() if isinstance(value, str) and _names_file(value)), "")
+    audio = next((name for name, value in read.items() if _is_file(value)), "")
     given = _guess(read, audio) | dict(fields or {})
     return ",".join(f"{ours}={theirs}" for ours, theirs in ({"key": audio} | given).items()) if audio else ""
+
+
+def names_of_object(line: str) -> dict[str, str]:
+    """Return our names of fields with those that a JSON object seems to have instead, as far as ours are not there."""
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    audio = "wav" if "wav" in read else next((name for name, value in read.items() if _is_file(value)), "")
+    given = ({"key": audio} if audio else {}) | _guess(read, audio)
+    return {ours: given[ours] for ours in USUAL if ours in given and ours not in read}
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, str) and _names_file(value)
 
 
 def _iterable(items: str, fields: dict[str, str]) -> str:
@@ -139,7 +154,7 @@ def _iterable(items: str, fields: dict[str, str]) -> str:
 
 def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
     """Return our names of fields, with those in ``row`` that usually mean the same; ``audio``: that of the audio."""
-    audio = audio or next((name for name, value in row.items() if isinstance(value, str) and _names_file(value)), "")
+    audio = audio or next((name for name, value in row.items() if _is_file(value)), "")
     found = {ours: next((name for name in (ours, *USUAL[ours]) if name in row), "") for ours in ("key", "txt")}
     return {ours: theirs for ours, theirs in {**found, "wav": audio}.items() if theirs}
 
