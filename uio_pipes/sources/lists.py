@@ -129,8 +129,8 @@ def from_shard_list(
 
     Raises:
         PipelineError: an argument breaks a rule.
-        ListError: when the pipeline runs, if a list is missing, empty or not a list, or none of the first 100 utterances
-            of its first shard has what ``fields`` asks for.
+        ListError: when the pipeline runs, if a list is missing, empty or not a list, or none of the first 100
+            utterances of its first shard has what ``fields`` asks for.
     """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
     files = listed.sharding_filter().open_files(interleave=interleave)
