@@ -89,12 +89,9 @@ def rows_of(path: str, head: str, fields: Mapping[str, str] | None) -> tuple[Tab
     """
     list_ = LIST_OF_OBJECTS.search(head) if head[0] == "{" else None
     row, expand = _first(path, head, list_[1] if list_ else ""), list_[1] if list_ else ""
-    asked = [name for theirs in (fields or {}).values() for name in compiled(theirs).names if name not in row]
-    while inner := max((list_with(row, name) for name in asked or [""]), key=len, default=""):
+    asked = {name for theirs in fields.values() for name in compiled(theirs).names} if fields else {""}
+    while inner := max((list_with(row, name) for name in asked - row.keys()), key=len, default=""):
         expand, row = f"{expand}.{inner}".strip("."), next(expanded([row], inner.split(".")), {})
-        asked = [name for name in asked if name not in row]
-        if fields and not asked:
-            break
     found = _guess(row, "") | {ours: theirs for ours, theirs in _TIMES if theirs in row} | dict(fields or {})
     if "wav" not in found or (expand and not fields):
         found = {"wav": f"DIR/{{{next(iter(row), 'recording')}}}.wav"} | found
