@@ -325,7 +325,8 @@ def from_lhotse_cuts(
 
     Raises:
         PipelineError: an argument breaks a rule.
-        ListError: when the pipeline runs, if a manifest is missing or damaged, or does not hold cuts.
+        ListError: when the pipeline runs, if a manifest is missing or damaged, or does not hold cuts, or none of the
+            first 100 has what ``fields`` asks for.
     """
     name = "from_lhotse_cuts"
     given = require_paths(name, "paths must be manifests of cuts", paths, "try 'cuts.jsonl.gz'")
