@@ -84,7 +84,7 @@ def test_failures_of_one_kind_are_logged_three_times(tmp_path: Path, caplog: pyt
         hushed = [text for text in texts if "are counted from here on" in text]
         assert len(hushed) == 1
         assert "(missing_text in load_from_raw)" in hushed[0]
-        assert "9 failures missing_text in load_from_raw on this rank" in texts
+        assert "9 failures of the kind missing_text in load_from_raw on this rank" in texts
     assert loader.stats().skipped == {"missing_text": 9, "missing_audio": 2}
 
 

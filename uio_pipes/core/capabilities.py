@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import refuse
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.schedule import Schedule, Setting
 from uio_pipes.core.stage import Node, Stage, Trait
@@ -112,9 +112,10 @@ class FollowsSteps(ChecksNext):
         return lane.settings.follow(site.within(lane.source), self.versions, lane.pass_)
 
     def check_next(self, stage: Stage) -> None:
-        rule = f"{stage.name} must come before stages that follow the step, and {self.name} does"
+        sentence = f"{self.name} follows the step, and {stage.name} comes after it, so that it would change at other "
+        sentence += "steps in each lane"
         dealt = self.versions and Trait.DEALS in stage.traits
-        require(not dealt, self.name, rule, stage.name, "lanes change at places of their own")
+        refuse(dealt, self.name, sentence, f"put {stage.name} before {self.name}")
 
 
 class NumberedLines(Protocol):

@@ -80,10 +80,6 @@ class Op(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))
 
-    def deferred(self) -> Op | None:
-        """Return the part that runs when a batch is made, if there is no other part."""
-        return self if type(self).build is Op.build else None
-
 
 @dataclass(frozen=True)
 class OfStream(Op):
@@ -95,32 +91,6 @@ class OfStream(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_stream(self.name, self.of)
-
-
-@dataclass(frozen=True)
-class Wrapped(Op):
-    """A stage in place of another one, under its name: the base of stages that time or only plan another."""
-
-    inner: Op
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.inner.name
-
-    @property
-    def of(self) -> str:  # type: ignore[override]
-        return self.inner.of
-
-    @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.reads
-
-    @property
-    def writes(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.writes
-
-    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        return self.inner.plan(plan, sample, draws)
 
 
 def sees_all(stages: Sequence[Stage]) -> bool:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from uio_pipes.base.checks import is_whole, nearest, require
+from uio_pipes.base.checks import is_whole, nearest, refuse, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.formats.expressions import Expression, compiled, lookup
 
@@ -90,8 +90,8 @@ def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt"
     Raises: PipelineError.
     """
     named = dict(pairs_of(fields)).get("txt")
-    rule = 'text and fields["txt"] both name the transcript'
-    require(named is None or text in (usual, named, None), stage, rule, (text, named), "leave one out")
+    sentence = f'text={text!r} and fields["txt"]={named!r} both name the transcript'
+    refuse(named is not None and text not in (usual, named, None), stage, sentence, "leave one out")
     return named or (usual if text is None else text)
 
 

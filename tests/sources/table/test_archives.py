@@ -97,7 +97,7 @@ def test_the_error_names_row_archive_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(uio.DataError) as caught:
         list(uio.Loader(pipeline.batch(2), failures="raise"))
     said = str(caught.value)
-    assert "t.tsv, line 7, member 'k5': there is no member 'train/5/u5.wav' in" in said
+    assert "t.tsv, line 7, utterance 'k5': there is no member 'train/5/u5.wav' in" in said
     assert said.endswith("leave the row out [no_audio]")
     assert "a.tar.gz; fetch the archive again, say how members match rows (match=…)" in said
 
