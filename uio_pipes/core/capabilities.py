@@ -123,6 +123,7 @@ class NumberedLines(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int) -> str: ...
+    def place(self, number: int) -> str: ...
 
 
 class FileList(NamedTuple):
@@ -137,6 +138,14 @@ class ReadsFiles:
 
     def files(self, listed: list[FileList]) -> list[FileList]:
         """Return the lists of files in use after this stage, given those in use before it."""
+        raise NotImplementedError
+
+
+class LooksAhead:
+    """A stage that looks at the first utterances of its lists before it runs."""
+
+    def look(self, listed: list[FileList]) -> None:
+        """Raises: ListError if the data cannot be what the stage takes them for."""
         raise NotImplementedError
 
 

@@ -271,7 +271,10 @@ def test_rows_given_in_python_and_json_lines_name_members_too(tmp_path: Path) ->
 
 def test_members_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(zip_bytes(MEMBERS, [zipfile.ZIP_BZIP2, zipfile.ZIP_STORED]))
-    found, counts = read(write_table(tmp_path / "t.tsv", ROWS), archives="a.zip")
+    table = write_table(tmp_path / "t.tsv", ROWS)
+    with pytest.raises(uio.DataError, match=r"that can be read; a member is compressed by bzip2, .*: unpack the zip"):
+        list(uio.Loader(uio.from_table(table, fields=NAMES, archives="a.zip"), failures="raise", lanes=1))
+    found, counts = read(table, archives="a.zip")
     assert (len(found), counts) == (3, {"no_audio": 3})
 
 

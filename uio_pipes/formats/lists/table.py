@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from math import isfinite
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, Protocol, TypeGuard
 
 from braceexpand import braceexpand
 
@@ -27,6 +27,7 @@ from uio_pipes.formats.naming import (
     TEXTLESS,
     FieldNames,
     Renames,
+    asked,
     check_asked,
     named_otherwise,
     pairs_of,
@@ -310,9 +311,7 @@ class JsonRecords:
 
     def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
         self.lines, self.access, self._names = ItemTable(entries, access), access, names
-        if names:
-            first = (self.lines[number] for number in range(min(LOOKED_AT, len(self.lines))))
-            check_asked(list(_objects(first)), names, self.place(0))
+        check_asked(first_objects(self.lines), asked(names), self.place(0))
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -366,11 +365,16 @@ class JsonRecords:
         raise NotImplementedError
 
 
-def _objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the sound ones of JSON lines."""
-    for text in lines:
+class _Numbered(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int) -> str: ...
+
+
+def first_objects(lines: _Numbered) -> Iterator[dict[str, Any]]:
+    """Yield the objects of the first JSON lines that are sound."""
+    for number in range(min(LOOKED_AT, len(lines))):
         with suppress(ListError, DataError):
-            yield parse_object(text, "")
+            yield parse_object(lines[number], "")
 
 
 def key_of(line: dict[str, Any], place: str) -> str:

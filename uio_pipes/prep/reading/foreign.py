@@ -9,11 +9,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uio_pipes.base.errors import ListError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
+from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import USUAL
 from uio_pipes.formats.tables.description import TEXTS, Table
+from uio_pipes.formats.tables.rows import expanded
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.io.access import PLAIN
+from uio_pipes.sources.table.opening import open_rows
+from uio_pipes.sources.table.records import list_with
 
 _TABLES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 _AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
@@ -70,6 +75,33 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
     form: dict[str, Any] = {"separator": separator, "header": headed or names, "quoted": separator in ",;"}
     more = {name: value for name, value in form.items() if value != usual[name]}
     return Table(path, None if named else "tsv", **more), found
+
+
+def rows_of(path: str, fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]]:
+    """Return how the rows of a file are read that names their columns by itself, and what seems to be which: of an
+    annotation, or of one JSON, where rows may be the items of a list in it.
+
+    ``fields``: what is said of the columns. Raises: ListError if they do not tell where the audio is.
+    """
+    row = next((row for row in open_rows((Table(path),), PLAIN).scan() if not isinstance(row, DataError)), {})
+    asked = [name for theirs in (fields or {}).values() for name in compiled(theirs).names if name not in row]
+    expand = max((list_with(row, name) for name in asked or [""]), key=len, default="") if "wav" not in row else ""
+    while not asked and expand and (deeper := list_with(next(expanded([row], expand.split("."))), "")):
+        expand = f"{expand}.{deeper}"
+    row = next(expanded([row], expand.split("."))) if expand else row
+    found = _guess(row, "") | {ours: theirs for ours, theirs in _TIMES if theirs in row} | dict(fields or {})
+    if "wav" not in found or (expand and not fields):
+        found = {"wav": f"DIR/{{{next(iter(row), 'recording')}}}.wav"} | found
+        said = ",".join(f"{ours}={theirs}" for ours, theirs in found.items())
+        where = f", in its list {expand}," if expand else ""
+        raise ListError(
+            f"{path} has rows{where} with the columns {_shown([*row])}: say which is which, as in --fields '{said}', "
+            "or by uio.from_table in Python" + (f' (uio.Table(…, expand="{expand}"))' if expand else "")
+        )
+    return Table(path, expand=expand or None), found
+
+
+_TIMES = [("speaker", "speaker"), ("end", "end_time"), ("end", "end"), ("start", "begin_time"), ("start", "start")]
 
 
 def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:

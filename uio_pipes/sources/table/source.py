@@ -259,7 +259,7 @@ def _wishes(name: str, given: object) -> FieldNames:
     if given is None:
         return ()
     pairs = tuple(given.items()) if isinstance(given, Mapping) else ()
-    ok = bool(pairs) and all(isinstance(text, str) and text for pair in pairs for text in pair)
+    ok = bool(pairs) and all(isinstance(one, str) for pair in pairs for one in pair) and all(text for text, _ in pairs)
     require(ok, _NAME, f"{name} must be expressions with regular expressions", given, 'as in {"subset": "L|XL"}')
     for text, pattern in pairs:
         compiled(text)
