@@ -210,7 +210,7 @@ class CutTable(JsonRecords):
         for number in range(min(LOOKED_AT, len(self.lines))):
             with suppress(ListError, DataError, *_UNREADABLE):
                 cut = parse_object(self.lines[number], "")
-                yield _record(self._fields(cut), cut)
+                yield _record(self._fields(cut, ""), cut)
 
     def _at(self, number: int, cut: dict[str, Any], reason: str, message: str) -> DataError:
         return DataError(reason, message, url=self.place(number), member=str(cut.get("id", "")))
