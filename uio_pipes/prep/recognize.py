@@ -152,7 +152,7 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     if not (lines := lines_of(head)):
         raise ListError(f"{path} is empty: a list has a path or a JSON object a line")
     if is_named(path, ANNOTATIONS) or is_document(path, lines):
-        return _rows(path, *rows_of(path, fields))
+        return _rows(path, *rows_of(path, "\n".join(lines), fields))
     return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
 
 
