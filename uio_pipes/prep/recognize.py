@@ -69,7 +69,7 @@ _LOOKED_AT = 4  # utterances of a shard
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
 ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
-ANNOTATIONS = (".stm", ".TextGrid", ".textgrid")
+ANNOTATIONS = (".stm", ".TextGrid", ".textgrid", ".segments.xml")
 TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
 SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
 
