@@ -53,13 +53,12 @@ COMMONVOICE = Corpus(
     "the clips: the others count as `no_row` where archives are streamed.",
 )  # fmt: skip
 
-_SOURCE = "table | m/covost_v2\\.([^_]+)_/"
 _COVOST: dict[str, Any] = {
     "root": "",
     "keep": {"sentence": ".+", "split": "{part}"},
     "fields": {
         "key": "path | stem", "txt": "sentence", "translation": "translation | strip", "speaker": "client_id",
-        "lang": _SOURCE,
+        "lang": "chosen.source",
     },
 }  # fmt: skip
 _CV4 = "cv-corpus-4-2019-12-10"
@@ -67,7 +66,7 @@ _CV4 = "cv-corpus-4-2019-12-10"
 
 def _covost(form: str, translations: str | None, audio: str) -> Layout:
     """Return the layout with Common Voice in the folder, or the archive, ``audio``."""
-    own = audio.replace("{source}", f"{{{_SOURCE}}}")  # that of a row
+    own = audio.replace("{source}", "{chosen.source}")  # that of a row
     there, on = f"{audio}/validated.tsv", "path"
     texts, wav, archives = Table(there, on=on), f"{own}/clips/{{path}}", dict[str, str]()
     if audio.endswith(".gz"):

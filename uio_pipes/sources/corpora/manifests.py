@@ -123,7 +123,7 @@ GRANARY = Corpus(
     options={"lang": (), "task": ("asr", "ast")},
     fields={
         "key": "utt_id", "wav": "audio_filepath", "txt": "text", "start": "offset or ''", "duration": "duration",
-        "lang": "source_lang or table | m/([^\\/]+)(?:\\/[^\\/]+){2}$/",
+        "lang": "source_lang or chosen.lang",
     },
     columns=("answer (of task ast)", "target_lang", "dataset_source"),
     layouts=(
