@@ -26,6 +26,7 @@ FORMS = [
     for downloaded in ((True,) if name in ONE_FORM else (False, True))
 ]  # fmt: skip
 CHOICES: dict[str, dict[str, str]] = {"vctk": {"mic": "mic1"}}
+MISLEADING = "train_a/data/mls_data/asr_x/covost_v2.xx_yy/[old]"  # what no part and no language may be taken from
 LOSSY = 0.06  # seconds by which lossy codecs may make an utterance longer or shorter
 Found = dict[str, uio.Sample]
 
@@ -33,7 +34,7 @@ Found = dict[str, uio.Sample]
 @pytest.fixture(scope="module", params=FORMS, ids=lambda form: f"{form[0]}-{'downloaded' if form[1] else 'extracted'}")
 def small(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Making]:
     name, downloaded = request.param
-    return name.partition("/")[0], made(name, tmp_path_factory.mktemp("corpus"), downloaded)
+    return name.partition("/")[0], made(name, tmp_path_factory.mktemp("corpus") / MISLEADING, downloaded)
 
 
 def loader(name: str, making: Making, part: str | None = None, **options: Any) -> uio.Loader:

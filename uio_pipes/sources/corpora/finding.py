@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.base.urls import folder_of, inside, redact
+from uio_pipes.formats.archives.directory import is_template
 from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
@@ -35,9 +36,9 @@ class There(NamedTuple):
     choices: dict[str, list[Chosen]]
 
     def at(self, path: str) -> str:
-        """Return the place of one of the layout's paths."""
+        """Return the place of one of the layout's paths: a glob, or of an archive that rows name a literal path."""
         local = is_local(self.folder)
-        return inside(self.folder if local is None else glob.escape(local), path)
+        return inside(self.folder if local is None or is_template(path) else glob.escape(local), path)
 
     def only(self, parts: Sequence[str], wanted: Wanted, corpus: Corpus) -> There:
         """Return what is there of these parts, with the values of options that are wanted."""
