@@ -210,6 +210,19 @@ def test_what_is_there_in_another_layout_only_is_told(tmp_path: Path, caplog: py
     assert "has train-clean-100 of librispeech in another layout (as downloaded), which is not read" in caplog.text
 
 
+def test_what_another_layout_names_more_closely_is_not_told_as_another_language(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made("mls", tmp_path, downloaded=True)
+    uio.from_corpus("mls", tmp_path)
+    assert not caplog.records
+    with pytest.raises(uio.ListError, match="there is no lang german, there are polish: name"):
+        uio.from_corpus("mls", tmp_path, lang="german")
+    (tmp_path / "mls_german.tar.gz").write_bytes((tmp_path / "mls_polish_opus.tar.gz").read_bytes())
+    uio.from_corpus("mls", tmp_path)
+    assert [record.message.count("german") for record in caplog.records] == [1]
+
+
 def test_a_folder_of_another_corpus_is_not_taken_for_a_language(tmp_path: Path) -> None:
     made("librispeech", tmp_path, downloaded=False)
     with pytest.raises(uio.ListError, match="has nothing of emilia"):

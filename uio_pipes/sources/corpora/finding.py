@@ -125,7 +125,9 @@ def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, 
         return
     known = named(chosen)
     for there in several:
-        if there.layout is not chosen.layout and (more := [name for name in named(there) if name not in known]):
+        more = [name for name in named(there) if name not in known]
+        known |= dict.fromkeys(more)
+        if more:
             logger.warning(
                 "from_corpus: %s has %s of %s in another layout (%s), which is not read beside the first one (%s): "
                 "read it by a from_corpus of its own, and uio.mix both",
@@ -187,13 +189,24 @@ def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wante
         path = fill(first, choice)
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
         found = matching(_star(path, open_, base), access)
-        seen = (_captured(path, open_).search(one) for one in found if open_)
-        for each in (
-            dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one) if open_ else [()][: len(found)]
-        ):
+        patterns = {
+            sought: _captured(sought, open_) for sought in [path, *(fill(o.sought[0], choice) for o in corpus.layouts)]
+        }
+        told = [_told(one, *patterns.values()) for one in found] if open_ else [{}][: len(found)]
+        for each in dict.fromkeys(tuple(one.items()) for one in told if one is not None):
             whole = {**choice, **dict(each)}
             if all(matching(_star(fill(other, whole), (), base), access) for other in others):
                 yield whole
+
+
+def _told(path: str, pattern: re.Pattern[str], *others: re.Pattern[str]) -> Chosen | None:
+    """Return what a pattern finds in a path; None if another one of the same placeholders leaves less to them, as
+    ``mls_{lang}_opus`` does than ``mls_{lang}``."""
+    found = [
+        hit.groupdict() for one in (pattern, *others) if one.groups == pattern.groups and (hit := one.search(path))
+    ]
+    left = [sum(map(len, values.values())) for values in found]
+    return found[0] if pattern.search(path) and left[0] == min(left) else None
 
 
 def _star(path: str, names: Sequence[str], base: str) -> str:

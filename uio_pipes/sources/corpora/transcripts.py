@@ -127,6 +127,7 @@ def _mls(kind: str, suffix: str) -> Iterator[Layout]:
         yield extracted
         yield extracted.downloaded(f"{folder}.tar.gz", "key", "path | m/\\/{own}\\/audio\\/.*?([^\\/]*)\\.\\w+$/")
 
+
 MLS = Corpus(
     "mls",
     title="Multilingual LibriSpeech: eight languages, read from books",
