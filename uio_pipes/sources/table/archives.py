@@ -144,7 +144,10 @@ class AudioInArchives:
                 continue  # each of its rows fails
             found += places.leftover(np.frombuffer(wanted, np.uint64))
             lost = {
-                archive.url: error for archive in places.archives for error in archive.damage if error.reason in LOST
+                archive.url: error
+                for archive in places.archives
+                for error in archive.damage
+                if error.reason in LOST and not self._names.archives.may_lack(error)
             }
             damage += lost.values()
         return found, damage
