@@ -90,9 +90,7 @@ class Table:
         )
         self._set("join", joined)
         pairs = tuple(self.constants.items() if isinstance(self.constants, Mapping) else self.constants)
-        ok = all(
-            isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(one, str) for one in pair) for pair in pairs
-        )
+        ok = all(isinstance(one, str) for pair in pairs for one in pair)
         require(ok, _NAME, "constants must be texts by the names of columns", self.constants, 'as in {"lang": "pl"}')
         self._set("constants", pairs)
         if self.on is not None:

@@ -15,7 +15,7 @@ THREE = {"train": "train", "dev": "dev", "test": "test"}
 _TRANSCRIPT = Table("data_aishell/transcript/aishell_transcript_v0.8.txt", separator=" ", header=("key", "words"))
 _OF_SPEAKERS = Layout("as downloaded, extracted once", from_table, {
     "table": _TRANSCRIPT, "absent": "not_kept",
-    "archives": ["data_aishell/wav/{key | m/(S\\d+)W/}.tar.gz", "data_aishell/wav/*.tar.gz"],
+    "archives": ["data_aishell/wav/{key | m/(S\\d+)W/}.tar.gz", "data_aishell/wav/S*.tar.gz"],
     "match": "path | m/(?:^|\\/){part}\\/.*?([^\\/]*)\\.wav$/",
 }, there="data_aishell/wav/S*.tar.gz")  # fmt: skip
 AISHELL1 = Corpus(
