@@ -71,8 +71,9 @@ def inspect(
             # a part of a corpus that its archives have not got
             seen = look.Contents(failures=Counter(["missing_file"]), reports=[f"{source.kind}: {error}"])
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
-        parts.append({"path": source.path, "kind": source.kind, **counts})
-        total.add(seen)
+        kind = f"{source.kind}, which another part holds" if source.held else source.kind
+        parts.append({"path": source.path, "kind": kind, **counts})
+        total.add(look.Contents(failures=seen.failures, reports=seen.reports) if source.held else seen)
     if report is not None:
         from uio_pipes.reports.page import save
 

@@ -19,6 +19,7 @@ GIGASPEECH2 = Corpus(
         **{name: {"part": name, "tars": name} for name in ("dev", "test")},
     },
     train=("refined",),
+    nested=(("raw", "refined"),),
     options={"lang": ()},
     fields={"key": "key", "wav": "key", "txt": "txt", "lang": "chosen.lang"},
     layouts=(
@@ -102,7 +103,7 @@ REAZONSPEECH = Corpus(
     "000-00b small, 000-073 medium, 000-242 large, 000-fff all",
     parts={size: size for size in _SIZES},
     train=_SIZES[::-1],
-    nested=True,
+    nested=(_SIZES[::-1],),
     fields={"key": "path | stem", "wav": "path", "txt": "txt", "lang": "'ja'"},
     layouts=(
         Layout("as downloaded", from_table, {

@@ -89,8 +89,8 @@ class Corpus:
             for what is there, too, but of which one must be chosen if there are several. Default: {}, none.
         columns: other columns that ``fields`` may ask for. Default: (), none.
         notes: what is peculiar, and under which reasons it is counted. Default: "".
-        nested: whether parts for training are parts of one another: only the first one that is there is then read.
-            Default: False.
+        nested: parts that hold one another, the largest first, as in ``[["L", "M", "S"]]``: of several that are there,
+            only the first one is read if none is named, and counted in the sum of all. Default: (), none do.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -107,7 +107,7 @@ class Corpus:
     options: Mapping[str, Sequence[str] | Chosen | None] = field(default_factory=dict)
     columns: Sequence[str] = ()
     notes: str = ""
-    nested: bool = False
+    nested: Sequence[Sequence[str]] = ()
 
     @property
     def told_by_paths(self) -> list[str]:
@@ -122,6 +122,8 @@ class Corpus:
         require(ok, "Corpus", "layouts must be uio.Layout(…), at least one", layouts, "describe how it lies there")
         known = bool(self.parts) and bool(self.train) and all(part in self.parts for part in self.train)
         require(known, "Corpus", f"train must be some of the parts ({', '.join(self.parts)})", self.train, "name one")
+        ok = {part for group in self.nested for part in group} <= self.parts.keys()
+        require(ok, "Corpus", f"nested must be lists of parts ({', '.join(self.parts)})", self.nested, "name these")
         names = {"part", *self.options, *(name for part in self.parts for name in chosen(self, part))}
         for layout in layouts:
             unknown = [name for name in PLACEHOLDER.findall(" ".join(layout.sought)) if name not in names]
@@ -133,6 +135,13 @@ def chosen(corpus: Corpus, part: str) -> Chosen:
     """Return what placeholders stand for in a part."""
     value = corpus.parts[part]
     return {"part": value} if isinstance(value, str) else value
+
+
+def largest(corpus: Corpus, parts: Sequence[str]) -> list[str]:
+    """Return these parts without those that another one of them holds."""
+    there = {*parts}
+    held = {part for group in corpus.nested for part in [one for one in group if one in there][1:]}
+    return [part for part in parts if part not in held]
 
 
 def option(corpus: Corpus, name: str, value: str) -> str:

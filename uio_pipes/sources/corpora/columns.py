@@ -6,6 +6,7 @@ from typing import Any
 
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.sources.corpora.card import Corpus, Layout
+from uio_pipes.sources.corpora.transcripts import THREE
 from uio_pipes.sources.table.source import from_table
 
 _CV_PARTS = ("train", "dev", "test", "validated", "invalidated", "other")
@@ -35,6 +36,7 @@ COMMONVOICE = Corpus(
     "https://commonvoice.mozilla.org/datasets",
     parts={part: part for part in _CV_PARTS},
     train=("train",),
+    nested=[("validated", part) for part in THREE],
     options={"version": None, "lang": ()},
     fields=_CV_FIELDS,
     columns=(

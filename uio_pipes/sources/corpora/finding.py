@@ -15,7 +15,7 @@ from uio_pipes.formats.archives.directory import is_template
 from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
-from uio_pipes.sources.corpora.card import PLACEHOLDER, Chosen, Corpus, Layout, chosen, fill, filled, option
+from uio_pipes.sources.corpora.card import PLACEHOLDER, Chosen, Corpus, Layout, chosen, fill, filled, largest, option
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
     for there in several:
         some = [part for part in parts or corpus.train if part in there.choices]
         if some and (parts is None or len(some) == len(parts)):
-            some = some[:1] if corpus.nested and parts is None else some
+            some = largest(corpus, some) if parts is None else some
             wholly = there.only(some, wanted, corpus)
             if all(wholly.choices.values()) and _has_each(wholly, wanted, corpus):
                 _tell_of_others(corpus, folder, wholly, wanted, several)
@@ -113,7 +113,7 @@ def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, 
     """Log what would be read, too, if it were not there in another layout only."""
 
     def named(there: There) -> dict[str, None]:
-        parts = [part for part in wanted.get("part") or corpus.train if part in there.choices]
+        parts = [part for part in wanted.get("part") or corpus.train if part in there.choices and is_apart(part)]
         choices = there.only(parts, wanted, corpus).choices.items()
         return {
             " ".join([part, *(c[n] for n in corpus.told_by_paths if n in c)]): None
@@ -121,8 +121,11 @@ def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, 
             for c in some
         }
 
-    if corpus.nested and "part" not in wanted:
-        return
+    def is_apart(part: str) -> bool:
+        """Return whether what is read holds nothing of a part, nor the other way round."""
+        others = [one for one in chosen.choices if one != part]
+        return "part" in wanted or all(len(largest(corpus, [one, part])) == 2 for one in others)
+
     known = named(chosen)
     for there in several:
         more = [name for name in named(there) if name not in known]

@@ -141,6 +141,7 @@ MLS = Corpus(
         "1_hours": {"part": "1_hours", "own": "train", "hours": "1hr/*"},
     },
     train=("train",),
+    nested=(("train", "9_hours", "1_hours"),),
     options={"lang": ()},
     fields={"key": "key", "txt": "txt", "speaker": "key | m/^\\d+/", "lang": "chosen.lang"},
     layouts=(
