@@ -73,7 +73,9 @@ def inspect(
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
         kind = f"{source.kind}, which another part holds" if source.held else source.kind
         parts.append({"path": source.path, "kind": kind, **counts})
-        total.add(look.Contents(failures=seen.failures, reports=seen.reports) if source.held else seen)
+        if source.held:  # its utterances are those of the other part, but not what happened when they were read
+            seen = look.Contents(failures=seen.failures, left_out=seen.left_out, reports=seen.reports)
+        total.add(seen)
     if report is not None:
         from uio_pipes.reports.page import save
 
