@@ -73,7 +73,7 @@ def _covost(form: str, translations: str | None, audio: str) -> Layout:
     texts, wav, archives = Table(there, on=on), f"{own}/clips/{{path}}", dict[str, str]()
     if audio.endswith(".gz"):
         there, wav, archives = audio, "path", {"archives": own, "match": "path | name"}
-        texts = Table("validated.ts[v]", "tsv", within=audio, on=on)
+        texts = Table("validated.tsv", within=audio, on=on)
     table = Table("covost_v2.{source}_{target}.tsv", escape="\\", within=translations, join=texts)
     fields = {**_COVOST["fields"], "wav": wav}
     return Layout(form, from_table, {"table": table, **_COVOST, **archives, "fields": fields}, there=there)
