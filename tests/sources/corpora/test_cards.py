@@ -69,6 +69,18 @@ def test_the_folder_may_be_the_corpus_or_the_one_above(tmp_path: Path) -> None:
         assert keys(uio.from_corpus("librispeech", folder, part="dev-clean")) == wanted
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"), [("mls", "."), ("covost2", "."), ("gigaspeech2", "."), ("gigaspeech2", "data/th")]
+)
+def test_the_folder_may_be_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, folder: str
+) -> None:
+    making = made(name, tmp_path, downloaded=True)
+    monkeypatch.chdir(tmp_path / folder)
+    wanted = [s.key for s in making.said if s.part == "dev" and (folder == "." or s.lang == "th")]
+    assert keys(uio.from_corpus(name, ".", part="dev")) == sorted(wanted)
+
+
 @pytest.mark.parametrize("folder", ["", "cv-corpus-17.0-2024-03-15", "cv-corpus-17.0-2024-03-15/zh-CN"])
 def test_the_folder_may_be_that_of_a_release_or_a_language(tmp_path: Path, folder: str) -> None:
     making = made("commonvoice", tmp_path, downloaded=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -87,8 +88,9 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
 
 def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
     """Yield what is there in each layout that is, in their order, for the options that have given values."""
+    whole = folder if (local := is_local(folder)) is None else os.path.abspath(local)
     for layout in corpus.layouts:
-        for base, known in _bases(layout.sought[0], folder, corpus.told_by_paths):
+        for base, known in _bases(layout.sought[0], whole, corpus.told_by_paths):
             choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
             fitting = {part: [one for one in some if known.items() <= one.items()] for part, some in choices.items()}
             if there := {part: some for part, some in fitting.items() if some}:
