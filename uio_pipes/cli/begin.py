@@ -83,10 +83,10 @@ def start(
     for path in (out, tokens):
         if path.exists():
             raise typer.BadParameter(f"{path} is there already: remove it, or name another by --out and --table")
+    from uio_pipes.io.files import write_lines
     from uio_pipes.prep.dictionary import write_table
     from uio_pipes.prep.recognize import recognize
     from uio_pipes.prep.start import begin
-    from uio_pipes.prep.writing.files import write_lines
 
     made = begin(recognize(data, allow_pipes, field_names(fields)), str(tokens), limit, f"{out.stem}.pt")
     if made.tokens:

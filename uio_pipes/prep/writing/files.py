@@ -1,65 +1,21 @@
-"""Files that are written completely or not at all, locally or wherever fsspec writes, and locks on their folder."""
+"""Folders whose files are written completely or not at all, locally or wherever fsspec writes."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fsspec
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.io.files import atomic_path, naming
 from uio_pipes.io.opening import is_local
 from uio_pipes.prep.common import meant
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name ``path`` in the error of a full disk: the system's own error names no file."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno in _FULL:
-            error.filename = str(path)
-        raise
-
-
-@contextlib.contextmanager
-def atomic_path(path: Path, name: str | None = None) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; it becomes ``path`` when the block ends without an error, and is removed
-    otherwise. ``name``: of the temporary file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(name or f".{path.name}.{os.getpid()}")
-    try:
-        with naming(path):
-            yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, completely or not at all."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file, one line for each item."""
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file without line ends and blank lines."""
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 class Folder:
