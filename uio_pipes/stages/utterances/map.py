@@ -62,14 +62,16 @@ class Map(Flow):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         deferred = self.deferred()
-        return _MapNode(source, lane, self, site) if deferred is None else Deferred(source, StageLink(deferred, site))
+        return MapNode(source, lane, self, site) if deferred is None else Deferred(source, StageLink(deferred, site))
 
     def deferred(self) -> Op | None:
         """Return the part that runs when a batch is made, if there is no other part."""
-        return None if self.length is None else _DeferredMap(self.function, self.length)
+        return None if self.length is None else DeferredMap(self.function, self.length)
 
 
-class _MapNode(Node):
+class MapNode(Node):
+    """Calls a function where it stands."""
+
     def __init__(self, source: Node, lane: Lane, stage: Map, site: Site) -> None:
         super().__init__(source)
         self.lane, self.function, self.site = lane, stage.function, site
@@ -107,18 +109,19 @@ class _MapNode(Node):
 
 
 @dataclass(frozen=True)
-class _DeferredMap(Op):
+class DeferredMap(Op):
+    """A function that is called when the batch is made. ``length``: None if it does not matter."""
+
     name: ClassVar[str] = "map"
     reads: ClassVar[frozenset[str]] = ANY
     writes: ClassVar[frozenset[str]] = ANY
 
     function: Callable[..., Any]
-    length: MappedLength
+    length: MappedLength | None
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        if plan is None or self.length == "same":
+        if plan is None or not callable(self.length):
             return plan
-        assert callable(self.length)
         if plan.frames is not None:
             return plan._replace(frames=int(self.length(plan.frames)))
         return plan._replace(samples=int(self.length(plan.samples)))

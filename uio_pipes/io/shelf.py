@@ -1,0 +1,341 @@
+"""Records under 128-bit keys, which many processes and machines add to one folder and find there: a shelf.
+
+Each process appends the bytes of records to a file of its own, ``HOST-PID-RANDOM.data``, and then a row of 64 bytes for
+each to the ``.index`` beside it: where the record is, its CRC32, and a planned length. A row that is not complete or
+whose own sum is wrong is no row, so whatever a kill leaves is not found. Nothing is ever changed: many read while
+others write. Object stores cannot append, so there both files are uploaded when they are complete, the index last.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import posixpath
+import secrets
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import fsspec
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import redact
+from uio_pipes.io.compression import fast_zlib
+from uio_pipes.io.files import write_bytes
+from uio_pipes.io.opening import is_local, open_file
+
+logger = logging.getLogger("uio_pipes")
+DATA, INDEX, ABOUT = ".data", ".index", "about.json"
+LARGEST = 1 << 30  # bytes of a data file
+UPLOADED = 1 << 28  # the same where files are uploaded
+_ROW = 8  # numbers of 64 bits: two of the key, offset, size, CRC32, two of the plan, and their sum
+_ODD = np.array([0x9E3779B97F4A7C15 * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF | 1 for i in range(_ROW - 1)], np.uint64)
+Rows = npt.NDArray[np.uint64]
+Key = tuple[int, int]
+Lengths = tuple[int, int, int]  # three numbers kept with a record: below 2^64, below 2^32, below 2^32
+
+
+class Entry(NamedTuple):
+    """Where a record is. ``lengths``: the numbers that were kept with it."""
+
+    path: str
+    offset: int
+    size: int
+    crc: int
+    lengths: Lengths
+
+
+class Folder(NamedTuple):
+    """A folder by path or URL, whose files can be listed, read and removed."""
+
+    url: str
+
+    def files(self) -> dict[str, tuple[int, float]]:
+        """Return size and time of change of each file below it, by path or URL. Raises: ListError."""
+        try:
+            if (path := is_local(self.url)) is not None:
+                found = {str(one): one.stat() for one in Path(path).rglob("*.*")}
+                return {one: (status.st_size, status.st_mtime) for one, status in found.items()}
+            fs, root = _at(self.url)
+            fs.invalidate_cache()
+            below = fs.find(root, detail=True)
+            return {self.url + name[len(root) :]: (int(info["size"] or 0), _time(info)) for name, info in below.items()}
+        except FileNotFoundError:
+            return {}
+        except Exception as error:  # each of fsspec's backends raises classes of its own
+            raise ListError(f"the cache {redact(self.url)} cannot be read ({type(error).__name__}: {error})") from error
+
+    def read(self, url: str, begin: int = 0) -> bytes:
+        """Return what a file holds from ``begin`` on."""
+        if (path := is_local(url)) is not None:
+            with open(path, "rb") as file:
+                file.seek(begin)
+                return file.read()
+        fs, remote = _at(url)
+        return bytes(fs.cat_file(remote)[begin:])
+
+    def write(self, url: str, data: bytes) -> None:
+        """Write a small file, completely or not at all."""
+        if (path := is_local(url)) is not None:
+            write_bytes(Path(path), data)
+        else:
+            fs, remote = _at(url)
+            fs.pipe_file(remote, data)
+
+    def remove(self, url: str) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            fs, path = _at(url)
+            fs.rm_file(path)
+
+
+def _at(url: str) -> tuple[Any, str]:
+    """Return the file system of a path or URL, and the path there."""
+    fs, path = fsspec.core.url_to_fs(url)
+    return fs, str(path).rstrip("/")
+
+
+def _time(info: Any) -> float:
+    """Return when a file was changed, in seconds since 1970, as far as the backend says so; 0 otherwise."""
+    found = info.get("LastModified") or info.get("mtime") or info.get("created") or 0.0
+    return float(found.timestamp() if isinstance(found, datetime) else found)
+
+
+class _File:
+    """The data and the index that this process is writing. ``path``: where the data can be read."""
+
+    def __init__(self, folder: str) -> None:
+        name = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.url = posixpath.join(folder, name)
+        self.local = is_local(folder) is not None
+        place = is_local(self.url) if self.local else os.path.join(tempfile.mkdtemp(prefix="uio-cache-"), name)
+        assert place is not None
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        self.place, self.path, self.size = place, place + DATA, 0
+        self.data, self.index = _created(place + DATA), _created(place + INDEX)
+
+    def add(self, key: Key, data: bytes, lengths: Lengths) -> Entry:
+        """Append a record. Raises: OSError."""
+        entry = Entry(self.path, self.size, len(data), fast_zlib.crc32(data), lengths)
+        _write(self.data, data)
+        self.size += len(data)
+        row = np.array([*key, *entry[1:4], lengths[0], lengths[1] << 32 | lengths[2], 0], np.uint64)
+        row[-1] = _sums(row[None])[0]
+        _write(self.index, row.tobytes())
+        return entry
+
+    def close(self) -> None:
+        """Close both files, and upload what is not local."""
+        self.data.close()
+        self.index.close()
+        if self.local:
+            return
+        if self.size:
+            for suffix in (DATA, INDEX):
+                fs, path = _at(self.url + suffix)
+                fs.makedirs(posixpath.dirname(path), exist_ok=True)
+                fs.put_file(self.place + suffix, path)
+        self.path = self.url + DATA
+        for suffix in (DATA, INDEX):
+            os.unlink(self.place + suffix)
+        os.rmdir(os.path.dirname(self.place))
+
+
+def _created(path: str) -> IO[bytes]:
+    return open(path, "xb", buffering=0)
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+class Shelf:
+    """The records in one folder of a cache, for one process. Its methods raise nothing: we go on without it.
+
+    Args:
+        cache: path or URL of the cache, which ``limit`` bounds.
+        name: of the folder in it.
+        limit: bytes of the whole cache from which on nothing is added.
+        about: text for people, kept in the folder.
+        writes: False if nothing is to be added.
+    """
+
+    def __init__(self, cache: str, name: str, limit: int, about: str, writes: bool) -> None:
+        self.cache, self.url = Folder(cache), posixpath.join(cache, name)
+        self.limit, self.about, self.writes = limit, about, writes
+        self._lock = threading.Lock()
+        self._read: dict[str, int] = {}  # bytes of each index that have been read
+        self._paths: list[str] = []
+        self._rows, self._file_of = np.empty((0, _ROW), np.uint64), np.empty(0, np.int32)
+        self._own: dict[Key, tuple[_File, Entry]] = {}
+        self._file: _File | None = None
+        self._room = 0  # bytes that may be written before the cache is measured again
+
+    def refresh(self) -> None:
+        """Learn of what has been added since the last time."""
+        with self._lock:
+            try:
+                new = list(self._news())
+            except Exception as error:  # whatever a server answers, the training goes on
+                logger.warning("the cache %s cannot be read (%s): it is not used now", redact(self.url), error)
+                return
+            first, counts = len(self._paths), [len(rows) for rows, _ in new]
+            self._paths += [path for _, path in new]
+            rows = np.concatenate([self._rows, *(rows for rows, _ in new)])
+            numbers = np.repeat(np.arange(first, len(self._paths), dtype=np.int32), counts)
+            order = np.argsort(rows[:, 0], kind="stable")
+            self._rows, self._file_of = rows[order], np.concatenate([self._file_of, numbers])[order]
+            self._own = {key: own for key, own in self._own.items() if own[0] is self._file and not own[0].local}
+
+    def _news(self) -> Iterator[tuple[Rows, str]]:
+        """Yield the new rows of each index, and the file that they are of."""
+        for url, (size, _) in sorted(Folder(self.url).files().items()):
+            begin = self._read.get(url, 0)
+            if url.endswith(INDEX) and size - begin >= 8 * _ROW:
+                data = self.cache.read(url, begin)
+                self._read[url] = begin + len(data) - len(data) % (8 * _ROW)
+                yield rows_of(data), url.removesuffix(INDEX) + DATA
+
+    def find(self, key: Key) -> Iterator[Entry]:
+        """Yield where records of this key are: mostly none or one, more if several processes made it at once."""
+        if (own := self._own.get(key)) is not None:
+            yield own[1]._replace(path=own[0].path)
+        rows = self._rows
+        at = int(np.searchsorted(rows[:, 0], np.uint64(key[0])))
+        while at < len(rows) and (row := rows[at].tolist())[0] == key[0]:
+            if row[1] == key[1]:
+                yield entry_of(row, self._paths[self._file_of[at]])
+            at += 1
+
+    def add(self, key: Key, data: bytes, lengths: Lengths) -> None:
+        """Keep a record, unless the cache is full, cannot be written, or is only read."""
+        with self._lock:
+            if not self.writes:
+                return
+            try:
+                if self._room < len(data) and not self._has_room(len(data)):
+                    return
+                file = self._file or self._begin()
+                self._own[key] = file, file.add(key, data, lengths)
+                self._room -= len(data)
+                if file.size > (LARGEST if file.local else UPLOADED):
+                    self._end()
+            except Exception as error:  # of the disk, or of what uploads
+                self._give_up(error)
+
+    def close(self) -> None:
+        """Upload what has been kept, if it is not on a disk."""
+        with self._lock:
+            if self._file is not None and not self._file.local:
+                try:
+                    self._end()
+                except Exception as error:
+                    self._give_up(error)
+
+    def _begin(self) -> _File:
+        self.cache.write(posixpath.join(self.url, ABOUT), self.about.encode())
+        self._file = _File(self.url)
+        return self._file
+
+    def _end(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _has_room(self, size: int) -> bool:
+        left = self.limit - sum(size for size, _ in self.cache.files().values())
+        self._room = left if left < self.limit >> 6 else max(self.limit >> 6, size)
+        if left >= size:
+            return True
+        logger.warning(
+            "the cache %s has reached its size: nothing more is kept; give it more, or see uio cache prune",
+            redact(self.cache.url),
+        )
+        self.writes = False
+        return False
+
+    def _give_up(self, error: Exception) -> None:
+        self.writes = False
+        logger.warning("the cache %s cannot be written (%s): nothing more is kept", redact(self.url), error)
+
+
+def rows_of(data: bytes) -> Rows:
+    """Return the sound rows of an index."""
+    rows = np.frombuffer(data[: len(data) - len(data) % (8 * _ROW)], np.uint64).reshape(-1, _ROW)
+    return rows[_sums(rows) == rows[:, -1]]
+
+
+def entry_of(row: list[int], path: str) -> Entry:
+    """Return what a row says of a record in the file ``path``."""
+    return Entry(path, row[2], row[3], row[4], (row[5], row[6] >> 32, row[6] & 0xFFFFFFFF))
+
+
+def _sums(rows: Rows) -> npt.NDArray[np.uint64]:
+    total: npt.NDArray[np.uint64] = (rows[:, :-1] * _ODD).sum(axis=1, dtype=np.uint64) + _ODD[0]
+    return total
+
+
+def read_record(entry: Entry) -> bytearray | None:
+    """Return the bytes of a record; None if its file is gone or ends before. Raises: DataError ``damaged_cache``."""
+    try:
+        if is_local(entry.path) is not None:
+            data = bytearray(entry.size)
+            count = os.preadv(_opened(entry.path).fileno(), [data], entry.offset)
+        else:
+            data = bytearray(_remote(entry.path).read_upto(entry.offset, entry.size))
+            count = len(data)
+    except (OSError, DataError):
+        return None
+    if count < entry.size:
+        return None
+    if fast_zlib.crc32(data) != entry.crc:
+        message = "a record of the cache is damaged (its CRC32 differs): it is computed again"
+        raise DataError("damaged_cache", message, url=entry.path, offset=entry.offset)
+    return data
+
+
+@lru_cache(maxsize=128)
+def _opened(path: str) -> IO[bytes]:
+    return open(path, "rb", buffering=0)
+
+
+@lru_cache(maxsize=128)
+def _remote(path: str) -> Any:
+    return open_file(path)
+
+
+_shelves: dict[tuple[Any, ...], Shelf] = {}
+
+
+def shelf(cache: str, name: str, limit: int, about: str, writes: bool) -> Shelf:
+    """Return the shelf of this process, with what other processes have added until now."""
+    key = cache, name, limit, writes
+    found = _shelves.get(key) or _shelves.setdefault(key, Shelf(cache, name, limit, about, writes))
+    found.refresh()
+    return found
+
+
+def _forget() -> None:
+    """Begin files of its own in a forked process."""
+    _shelves.clear()
+    _opened.cache_clear()
+
+
+def _close_all() -> None:
+    for one in _shelves.values():
+        one.close()
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(_close_all)

@@ -1,0 +1,340 @@
+"""``cache``: what the stages before it make of an utterance is computed once, kept in a folder, and read from then on.
+
+All that is deferred until here, and that the kept fields depend on, becomes one link of the utterance's chain. Run, it
+looks for a record under a key of what goes in: the fields that these stages read, where audio is known by its file and
+place there, and the stages themselves. If there is one, nothing of it is run or read, not even the header that gives
+the planned length, which is in the record. So a plan is the same whether there is a record or not.
+
+Whether stages draw shows when they run: a result for which nothing was drawn is kept for every epoch, others under a
+key that has the utterance's seed, and so its epoch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+
+from uio_pipes import __version__
+from uio_pipes.audio.length import Plan
+from uio_pipes.base.checks import check_names, require
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core.chain import Chain, Link
+from uio_pipes.core.digests import Digest
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.roles import Flow, Op, StageLink, Wrapped
+from uio_pipes.core.sample import MEASURED, Sample
+from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
+from uio_pipes.formats.stored_fields import dumps, loads
+from uio_pipes.io.access import as_bytes
+from uio_pipes.io.files import identity
+from uio_pipes.io.shelf import Entry, Key, Lengths, Shelf, read_record, shelf
+from uio_pipes.stages.utterances.concat import Concat
+from uio_pipes.stages.utterances.map import DeferredMap, Map, MapNode
+
+_ENOUGH = 1_000  # records before a share is judged, unless the epoch ends before
+
+
+@dataclass(frozen=True)
+class Cache(Flow):
+    """Keep what the stages before it make, and read it from then on instead of computing it.
+
+    Put it after decoding, features without randomness, or a ``map`` that encodes, and before random augmentation. A
+    later epoch, another rank or run, and another pipeline that begins with the same stages find what is there; what is
+    not there, or is damaged (``damaged_cache``), is computed and kept. Batches are the same bit by bit whether the
+    folder is full, empty or half gone, and so is a resume. A record is known by the audio's file, with its size and
+    time of change or ETag, the fields that the stages read, and the stages with all arguments and the code of
+    functions; not by what a function gets elsewhere, as from a global variable. Any number of processes and machines
+    may use the folder at once. ``uio cache`` shows, checks and prunes it.
+
+    A ``map`` without ``length`` is left out on a hit only where it stands directly before ``cache``.
+
+    Args:
+        folder: path or URL of the cache; any number of pipelines may share it.
+        fields: names of the fields to keep, as in ``["feat"]``; the others stay as they were before these stages.
+            Default: None, all that these stages make, the waveform included, but not what they make of text alone.
+        size: bytes of the folder from which on nothing is added, as a number or as text. Default: "100GB".
+        read_only: find what is there, and add nothing. Default: False.
+
+    Raises:
+        PipelineError: an argument breaks a rule, or there is nothing before it whose result it can keep.
+    """
+
+    name: ClassVar[str] = "cache"
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
+    note: ClassVar[str] = "what is not there yet is computed when the batch is made"
+
+    folder: str | os.PathLike[str] = field(metadata=NO_IDENTITY)
+    fields: Sequence[str] | None = None
+    size: int | str = field(default="100GB", metadata=NO_IDENTITY)
+    read_only: bool = field(default=False, metadata=NO_IDENTITY)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = isinstance(self.folder, (str, os.PathLike)) and bool(os.fspath(self.folder))
+        require(ok, self.name, "folder must be a folder or a URL", self.folder, 'as in .cache("/scratch/cache")')
+        if self.fields is not None:
+            check_names(self.name, "fields", self.fields)
+        require(as_bytes(self.size) > 0, self.name, "size must be bytes, or text like '200GB'", self.size, "give one")
+
+    def check(self, before: Sequence[Stage]) -> None:
+        """Raises: PipelineError if there is nothing before it that it can keep."""
+        for stage in before:
+            of = stage.of if isinstance(stage, Op) else ""
+            if of or isinstance(stage, Concat):
+                what = (
+                    f"what {stage.name} makes of the stream {of!r}" if of else f"the utterances that {stage.name} joins"
+                )
+                raise PipelineError(f"cache: {what} cannot be kept: put .cache(…) before {stage.name}")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        maps: list[Link] = []
+        while isinstance(source, MapNode):
+            maps.insert(0, StageLink(DeferredMap(source.function, None), source.site))
+            source = source.source
+        return _CacheNode(source, lane, site, self, maps)
+
+
+class _CacheNode(Node):
+    """Puts a link in place of those that it covers. ``maps``: those that would have run here, and do."""
+
+    def __init__(self, source: Node, lane: Lane, site: Site, stage: Cache, maps: list[Link]) -> None:
+        super().__init__(source)
+        self.lane, self.stage, self.maps = lane, stage, maps
+        self.place = site.within(lane.source).removeprefix("/")
+
+    def start(self) -> None:
+        self.covered: dict[tuple[Chain, int], tuple[Chain, _Kept | None]] = {}
+        self.version = lru_cache(1 << 12)(identity)
+
+    def next(self) -> Sample:
+        while True:
+            sample: Sample = self.source.next()
+            for link in self.maps:
+                sample.chain = sample.chain.then(link)
+            known = sample.chain, sample.done
+            if known not in self.covered:
+                self.covered[known] = self._cover(*known)
+            chain, kept = self.covered[known]
+            if kept is None:
+                return sample
+            sample.restart(chain)
+            if not self.maps:
+                return sample
+            try:
+                sample.compute(kept)
+            except Exception as error:
+                self.lane.ledger.handle(sample.failure(error, Map.name), Map.name)
+            else:
+                self.lane.ledger.fine(Map.name)
+                return sample
+
+    def _cover(self, chain: Chain, done: int) -> tuple[Chain, _Kept | None]:
+        """Return the chain in which one link stands for those that it covers, and that link; None if none is."""
+        to_come = [i for i in range(len(chain.links)) if not done >> i & 1]
+        bits = 0
+        for i in to_come:
+            if self._wanted(chain.links[i]):
+                bits |= chain.needs[i]
+        inner = [chain.links[i] for i in to_come if bits >> i & 1]
+        if not inner:
+            return chain, None
+        others = [chain.links[i] for i in to_come if not bits >> i & 1]
+        kept = _Kept(Chain(tuple(inner)), self)
+        self._check(kept, others)
+        return Chain((kept, *others)), kept
+
+    def _check(self, kept: _Kept, others: Sequence[Link]) -> None:
+        """Raises: PipelineError if a link cannot be covered, or another one needs what is not kept."""
+        if of := next((link.of for link in kept.inner.links if link.of), ""):
+            raise PipelineError(f"cache: what is made of the stream {of!r} cannot be kept: put .cache(…) before that")
+        gone = frozenset[str]().union(*(link.writes for link in kept.inner.links)) - kept.writes
+        for link in others:
+            if lacks := sorted(link.reads & gone):
+                rule = f"{link.name} before it needs {lacks[0]}, which is not kept"
+                raise PipelineError(f"cache: {rule}: add it to fields, or put {link.name} after .cache(…)")
+
+    def _wanted(self, link: Link) -> bool:
+        wanted = MEASURED if self.stage.fields is None else frozenset(self.stage.fields)
+        touched = link.reads | link.writes if self.stage.fields is None else link.writes
+        return "*" in touched or not touched.isdisjoint(wanted)
+
+
+class _Kept:
+    """The link that finds in the cache what the links of ``inner`` make, or runs them and keeps it."""
+
+    name = Cache.name
+    of = ""
+
+    def __init__(self, inner: Chain, node: _CacheNode) -> None:
+        stage, self.lane, self.place = node.stage, node.lane, node.place
+        self.inner, self.fields, self.here = inner, stage.fields, bool(node.maps)
+        self.reads = MEASURED.union(*(link.reads for link in inner.links))
+        self.writes = frozenset(stage.fields or ()) or frozenset[str]().union(*(link.writes for link in inner.links))
+        self.version = node.version
+        self.stages = stages_of(inner)
+        self.mark = Digest().add(__version__, self.fields, self.here, *self.stages).made()
+        self.salts = [getattr(link, "salt", 0) for link in inner.links]
+        about = "\n".join(stage.describe(stable=True) if isinstance(stage, Stage) else stage for stage in self.stages)
+        args = os.fspath(stage.folder), self.mark.hex(), as_bytes(stage.size), about, not stage.read_only
+        self.shelf = cast(Shelf, self.lane.shared(("cache", *args), lambda: shelf(*args)))
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return self.measured(sample)
+
+    def measured(self, sample: Sample) -> Plan | None:
+        """Return the planned length after the links of ``inner``."""
+        key = self._key(sample)
+        for entry in self._entries(sample, key):
+            return _plan(entry.lengths)
+        inner = self._within(sample)
+        plan = inner.planned()
+        if inner.done:  # only its audio tells the length
+            self._put(sample, self._computed(sample, key, inner, plan))
+            sample.done |= 1 << sample.chain.links.index(self)
+        return plan
+
+    def apply(self, sample: Sample) -> None:
+        key = self._key(sample)
+        found = self._found(sample, key)
+        if found is None:
+            inner = self._within(sample)
+            found = self._computed(sample, key, inner, None if self.here else inner.planned())
+        else:
+            self._tally().hits += 1
+        self._put(sample, found)
+
+    def _key(self, sample: Sample) -> bytes:
+        """Return the key of what is made without draws."""
+        fields = sample.fields
+        names = sorted(fields if "*" in self.reads else self.reads & fields.keys())
+        digest = Digest(self.version).add(self.mark)
+        for name in names:
+            value = fields[name]
+            digest.add(name)
+            digest.file(value) if name in ("wav", "feat") and isinstance(value, str) else digest.add(value)
+        return digest.made()
+
+    def _drawn(self, sample: Sample, key: bytes) -> bytes:
+        """Return the key of what is made with draws."""
+        return Digest().add(key, sample.seed, self.salts).made()
+
+    def _entries(self, sample: Sample, key: bytes) -> Iterator[Entry]:
+        yield from self.shelf.find(_numbers(key))
+        yield from self.shelf.find(_numbers(self._drawn(sample, key)))
+
+    def _found(self, sample: Sample, key: bytes) -> dict[str, Any] | None:
+        for entry in self._entries(sample, key):
+            try:
+                data = read_record(entry)
+            except DataError as error:
+                self.lane.ledger.fail(cast(DataError, sample.failure(error, self.name)), self.name)
+            else:
+                if data is not None:
+                    return loads(data)
+        return None
+
+    def _within(self, sample: Sample) -> Sample:
+        """Return a copy to which only the links of ``inner`` are to be applied."""
+        return sample.replaced(sample.fields).restart(self.inner)
+
+    def _computed(self, sample: Sample, key: bytes, inner: Sample, plan: Plan | None) -> dict[str, Any]:
+        """Run the links, keep what they make, and return it: the fields by name, and under "" those that are gone."""
+        inner.compute_all()
+        before, made = sample.fields, inner.fields
+        if self.fields is None:
+            found = {name: value for name, value in made.items() if self._is_new(name, value, before)}
+            found[""] = [name for name in sample.fields if name not in made]
+        else:
+            found = {name: made[name] for name in self.fields if name in made}
+        tally = self._tally()
+        tally.made += 1
+        tally.drawn += inner.has_drawn
+        try:
+            kept_as = self._drawn(sample, key) if inner.has_drawn else key
+            self.shelf.add(_numbers(kept_as), dumps(found), _lengths(plan))
+        except TypeError as error:
+            tally.odd = str(error)
+        return found
+
+    def _is_new(self, name: str, value: Any, before: dict[str, Any]) -> bool:
+        """Return whether the links have made a field, or may have changed it where it is."""
+        if name not in before or value is not before[name]:
+            return True
+        may_change = isinstance(value, (torch.Tensor, np.ndarray, list, dict, bytearray))
+        return may_change and ("*" in self.writes or name in self.writes)
+
+    def _put(self, sample: Sample, found: dict[str, Any]) -> None:
+        for name in found.get("", ()):
+            sample.fields.pop(name, None)
+        sample.fields.update((name, value) for name, value in found.items() if name)
+
+    def _tally(self) -> CacheTally:
+        if self.lane.ledger.quiet:
+            return CacheTally()
+        return cast(CacheTally, self.lane.ledger.tallies.setdefault(self.place, CacheTally()))
+
+
+def stages_of(chain: Chain) -> list[Any]:
+    """Return the stages whose links are in a chain, with what else they read; the names of links without a stage."""
+    found: list[Any] = []
+    for link in chain.links:
+        stage = getattr(link, "stage", None)
+        while isinstance(stage, Wrapped):
+            stage = stage.inner
+        if isinstance(link, _Kept):
+            found += link.stages
+        else:
+            found += [link.name] if stage is None else [stage, *map(str, stage.content())]
+    return found
+
+
+def _numbers(key: bytes) -> Key:
+    return int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+
+
+def _lengths(plan: Plan | None) -> Lengths:
+    return (
+        (0, 0, 0) if plan is None else (plan.samples, plan.sample_rate, 0 if plan.frames is None else plan.frames + 1)
+    )
+
+
+def _plan(lengths: Lengths) -> Plan | None:
+    samples, rate, frames = lengths
+    return None if not rate else Plan(samples, rate, frames - 1 if frames else None)
+
+
+@dataclass
+class CacheTally:
+    """What was found in the cache and made for it: see :class:`~uio_pipes.core.ledger.Tally`.
+
+    ``drawn``: how many of those ``made`` depend on draws; ``odd``: the kind of a value that cannot be kept.
+    """
+
+    hits: int = 0
+    made: int = 0
+    drawn: int = 0
+    odd: str = ""
+    reported: bool = False
+
+    def add(self, other: CacheTally) -> None:
+        """Count what ``other`` has counted, too."""
+        self.hits, self.made, self.drawn = self.hits + other.hits, self.made + other.made, self.drawn + other.drawn
+        self.odd = self.odd or other.odd
+
+    def verdict(self, last: bool) -> str | None:
+        """Return the warning if it is due, once. ``last``: no more is counted in this epoch."""
+        if self.reported or not (self.odd or (self.drawn and (last or self.made >= _ENOUGH))):
+            return None
+        self.reported = True
+        if self.odd:
+            return f"a {self.odd} cannot be kept in the cache, so it is computed each time: name other fields to keep"
+        return (
+            f"{self.drawn} of {self.made} utterances were computed with random draws of this epoch, so that only this "
+            "epoch can find them again: put .cache(…) before the stages that draw"
+        )
