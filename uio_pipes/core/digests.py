@@ -70,10 +70,10 @@ class Digest:
             self._text(len(value))._hash.update(value)
         elif isinstance(value, torch.Tensor):
             flat = value.detach().cpu().contiguous().reshape(-1)
-            self._text(value.dtype, tuple(value.shape))._hash.update(flat.view(torch.uint8).numpy())
+            self._text(value.dtype, tuple(value.shape))._hash.update(flat.view(torch.uint8).numpy().data)
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             self._text(value.dtype.str, value.shape)._hash.update(
-                np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+                np.ascontiguousarray(value).reshape(-1).view("u1").data
             )
         elif isinstance(value, Mapping):
             self._text(len(value)).add(*value.keys(), *value.values())
@@ -100,7 +100,7 @@ class Digest:
             self.add(value.load() if isinstance(value, StoredFeatures) else value.read())
             return
         self.add(known)
-        if "file" not in known:
+        if "file" not in known and isinstance(value, Ref):
             self.file(value.file)
 
     def _object(self, value: Any) -> None:

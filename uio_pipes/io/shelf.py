@@ -8,8 +8,6 @@ others write. Object stores cannot append, so there both files are uploaded when
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import logging
 import os
 import posixpath
@@ -17,20 +15,20 @@ import secrets
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
-from datetime import datetime
 from functools import lru_cache
+from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import redact
 from uio_pipes.io.compression import fast_zlib
-from uio_pipes.io.files import write_bytes
+from uio_pipes.io.folders import Folder
 from uio_pipes.io.opening import is_local, open_file
 
 logger = logging.getLogger("uio_pipes")
@@ -54,74 +52,18 @@ class Entry(NamedTuple):
     lengths: Lengths
 
 
-class Folder(NamedTuple):
-    """A folder by path or URL, whose files can be listed, read and removed."""
-
-    url: str
-
-    def files(self) -> dict[str, tuple[int, float]]:
-        """Return size and time of change of each file below it, by path or URL. Raises: ListError."""
-        try:
-            if (path := is_local(self.url)) is not None:
-                found = {str(one): one.stat() for one in Path(path).rglob("*.*")}
-                return {one: (status.st_size, status.st_mtime) for one, status in found.items()}
-            fs, root = _at(self.url)
-            fs.invalidate_cache()
-            below = fs.find(root, detail=True)
-            return {self.url + name[len(root) :]: (int(info["size"] or 0), _time(info)) for name, info in below.items()}
-        except FileNotFoundError:
-            return {}
-        except Exception as error:  # each of fsspec's backends raises classes of its own
-            raise ListError(f"the cache {redact(self.url)} cannot be read ({type(error).__name__}: {error})") from error
-
-    def read(self, url: str, begin: int = 0) -> bytes:
-        """Return what a file holds from ``begin`` on."""
-        if (path := is_local(url)) is not None:
-            with open(path, "rb") as file:
-                file.seek(begin)
-                return file.read()
-        fs, remote = _at(url)
-        return bytes(fs.cat_file(remote)[begin:])
-
-    def write(self, url: str, data: bytes) -> None:
-        """Write a small file, completely or not at all."""
-        if (path := is_local(url)) is not None:
-            write_bytes(Path(path), data)
-        else:
-            fs, remote = _at(url)
-            fs.pipe_file(remote, data)
-
-    def remove(self, url: str) -> None:
-        """Remove a file, if it is there."""
-        with contextlib.suppress(FileNotFoundError):
-            fs, path = _at(url)
-            fs.rm_file(path)
-
-
-def _at(url: str) -> tuple[Any, str]:
-    """Return the file system of a path or URL, and the path there."""
-    fs, path = fsspec.core.url_to_fs(url)
-    return fs, str(path).rstrip("/")
-
-
-def _time(info: Any) -> float:
-    """Return when a file was changed, in seconds since 1970, as far as the backend says so; 0 otherwise."""
-    found = info.get("LastModified") or info.get("mtime") or info.get("created") or 0.0
-    return float(found.timestamp() if isinstance(found, datetime) else found)
-
-
 class _File:
     """The data and the index that this process is writing. ``path``: where the data can be read."""
 
-    def __init__(self, folder: str) -> None:
-        name = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.url = posixpath.join(folder, name)
-        self.local = is_local(folder) is not None
-        place = is_local(self.url) if self.local else os.path.join(tempfile.mkdtemp(prefix="uio-cache-"), name)
-        assert place is not None
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        self.place, self.path, self.size = place, place + DATA, 0
-        self.data, self.index = _created(place + DATA), _created(place + INDEX)
+    def __init__(self, folder: Folder) -> None:
+        machine, now = socket.gethostname()[:32], time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        self.folder, self.name, self.size = folder, f"{now}-{machine}-{os.getpid()}-{secrets.token_hex(4)}", 0
+        self.scratch = None if folder.path else tempfile.TemporaryDirectory(prefix="uio-cache-")
+        place = folder.path or Path(self.scratch.name if self.scratch else "")
+        place.mkdir(parents=True, exist_ok=True)
+        self.places = [place / (self.name + suffix) for suffix in (DATA, INDEX)]
+        self.path = str(self.places[0])
+        self.data, self.index = (path.open("xb", buffering=0) for path in self.places)
 
     def add(self, key: Key, data: bytes, lengths: Lengths) -> Entry:
         """Append a record. Raises: OSError."""
@@ -137,21 +79,11 @@ class _File:
         """Close both files, and upload what is not local."""
         self.data.close()
         self.index.close()
-        if self.local:
-            return
-        if self.size:
-            for suffix in (DATA, INDEX):
-                fs, path = _at(self.url + suffix)
-                fs.makedirs(posixpath.dirname(path), exist_ok=True)
-                fs.put_file(self.place + suffix, path)
-        self.path = self.url + DATA
-        for suffix in (DATA, INDEX):
-            os.unlink(self.place + suffix)
-        os.rmdir(os.path.dirname(self.place))
-
-
-def _created(path: str) -> IO[bytes]:
-    return open(path, "xb", buffering=0)
+        if self.scratch is not None:
+            for place in self.places:
+                self.folder.write(place.name, place.read_bytes())
+            self.path = self.folder.join(self.places[0].name)
+            self.scratch.cleanup()
 
 
 def _write(file: IO[bytes], data: bytes) -> None:
@@ -172,13 +104,13 @@ class Shelf:
     """
 
     def __init__(self, cache: str, name: str, limit: int, about: str, writes: bool) -> None:
-        self.cache, self.url = Folder(cache), posixpath.join(cache, name)
+        self.cache, self.folder = Folder(cache), Folder(posixpath.join(cache, name))
         self.limit, self.about, self.writes = limit, about, writes
         self._lock = threading.Lock()
-        self._read: dict[str, int] = {}  # bytes of each index that have been read
+        self._read: dict[str, int] = {}  # rows of each index that are known
         self._paths: list[str] = []
         self._rows, self._file_of = np.empty((0, _ROW), np.uint64), np.empty(0, np.int32)
-        self._own: dict[Key, tuple[_File, Entry]] = {}
+        self._own: dict[Key, tuple[_File, Entry]] = {}  # since the last time
         self._file: _File | None = None
         self._room = 0  # bytes that may be written before the cache is measured again
 
@@ -188,24 +120,23 @@ class Shelf:
             try:
                 new = list(self._news())
             except Exception as error:  # whatever a server answers, the training goes on
-                logger.warning("the cache %s cannot be read (%s): it is not used now", redact(self.url), error)
+                logger.warning("the cache %s cannot be read (%s): it is not used now", redact(self.cache.url), error)
                 return
-            first, counts = len(self._paths), [len(rows) for rows, _ in new]
-            self._paths += [path for _, path in new]
-            rows = np.concatenate([self._rows, *(rows for rows, _ in new)])
+            first, counts = len(self._paths), [len(rows) for _, rows in new]
+            self._paths += [self.folder.join(name + DATA) for name, _ in new]
+            rows = np.concatenate([self._rows, *(rows for _, rows in new)])
             numbers = np.repeat(np.arange(first, len(self._paths), dtype=np.int32), counts)
             order = np.argsort(rows[:, 0], kind="stable")
             self._rows, self._file_of = rows[order], np.concatenate([self._file_of, numbers])[order]
-            self._own = {key: own for key, own in self._own.items() if own[0] is self._file and not own[0].local}
+            self._own = {key: own for key, own in self._own.items() if own[0] is self._file and own[0].scratch}
 
-    def _news(self) -> Iterator[tuple[Rows, str]]:
-        """Yield the new rows of each index, and the file that they are of."""
-        for url, (size, _) in sorted(Folder(self.url).files().items()):
-            begin = self._read.get(url, 0)
-            if url.endswith(INDEX) and size - begin >= 8 * _ROW:
-                data = self.cache.read(url, begin)
-                self._read[url] = begin + len(data) - len(data) % (8 * _ROW)
-                yield rows_of(data), url.removesuffix(INDEX) + DATA
+    def _news(self) -> Iterator[tuple[str, Rows]]:
+        """Yield the names of files with new rows, and these."""
+        for name, size in sorted(self.folder.sizes().items()):
+            known, there = self._read.get(name, 0), size // (8 * _ROW)
+            if name.endswith(INDEX) and there > known:
+                self._read[name] = there
+                yield name.removesuffix(INDEX), rows_of(self.folder.read([name])[0], known, there)
 
     def find(self, key: Key) -> Iterator[Entry]:
         """Yield where records of this key are: mostly none or one, more if several processes made it at once."""
@@ -229,23 +160,25 @@ class Shelf:
                 file = self._file or self._begin()
                 self._own[key] = file, file.add(key, data, lengths)
                 self._room -= len(data)
-                if file.size > (LARGEST if file.local else UPLOADED):
+                if file.size > (LARGEST if file.scratch is None else UPLOADED):
                     self._end()
             except Exception as error:  # of the disk, or of what uploads
-                self._give_up(error)
+                self._stop(f"cannot be written ({error})")
 
     def close(self) -> None:
         """Upload what has been kept, if it is not on a disk."""
         with self._lock:
-            if self._file is not None and not self._file.local:
+            if self._file is not None and self._file.scratch is not None:
                 try:
                     self._end()
                 except Exception as error:
-                    self._give_up(error)
+                    self._stop(f"cannot be written ({error})")
 
     def _begin(self) -> _File:
-        self.cache.write(posixpath.join(self.url, ABOUT), self.about.encode())
-        self._file = _File(self.url)
+        self.folder.write(ABOUT, self.about.encode())
+        self._file = _File(self.folder)
+        if self._file.scratch is not None:
+            Finalize(self, self.close, exitpriority=10)  # at the end of a worker, too
         return self._file
 
     def _end(self) -> None:
@@ -254,26 +187,21 @@ class Shelf:
             file.close()
 
     def _has_room(self, size: int) -> bool:
-        left = self.limit - sum(size for size, _ in self.cache.files().values())
-        self._room = left if left < self.limit >> 6 else max(self.limit >> 6, size)
-        if left >= size:
-            return True
-        logger.warning(
-            "the cache %s has reached its size: nothing more is kept; give it more, or see uio cache prune",
-            redact(self.cache.url),
-        )
+        left = self.limit - sum(self.cache.sizes().values())
+        self._room = min(left, max(self.limit >> 6, size))
+        if left < size:
+            self._stop("has reached its size; give it more, or see uio cache prune")
+        return left >= size
+
+    def _stop(self, why: str) -> None:
         self.writes = False
-        return False
-
-    def _give_up(self, error: Exception) -> None:
-        self.writes = False
-        logger.warning("the cache %s cannot be written (%s): nothing more is kept", redact(self.url), error)
+        logger.warning("the cache %s %s: nothing more is kept", redact(self.cache.url), why)
 
 
-def rows_of(data: bytes) -> Rows:
-    """Return the sound rows of an index."""
-    rows = np.frombuffer(data[: len(data) - len(data) % (8 * _ROW)], np.uint64).reshape(-1, _ROW)
-    return rows[_sums(rows) == rows[:, -1]]
+def rows_of(index: bytes, first: int = 0, last: int | None = None) -> Rows:
+    """Return the sound ones of the rows ``first`` to ``last`` of an index."""
+    rows: Rows = np.frombuffer(index, np.uint64, len(index) // 8 // _ROW * _ROW).reshape(-1, _ROW)[first:last]
+    return cast(Rows, rows[_sums(rows) == rows[:, -1]])
 
 
 def entry_of(row: list[int], path: str) -> Entry:
@@ -332,10 +260,4 @@ def _forget() -> None:
     _opened.cache_clear()
 
 
-def _close_all() -> None:
-    for one in _shelves.values():
-        one.close()
-
-
 os.register_at_fork(after_in_child=_forget)
-atexit.register(_close_all)

@@ -33,7 +33,7 @@ from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
 from uio_pipes.formats.stored_fields import dumps, loads
 from uio_pipes.io.access import as_bytes
 from uio_pipes.io.files import identity
-from uio_pipes.io.shelf import Entry, Key, Lengths, Shelf, read_record, shelf
+from uio_pipes.io.shelf import Entry, Key, Lengths, read_record, shelf
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.map import DeferredMap, Map, MapNode
 
@@ -182,7 +182,7 @@ class _Kept:
         self.salts = [getattr(link, "salt", 0) for link in inner.links]
         about = "\n".join(stage.describe(stable=True) if isinstance(stage, Stage) else stage for stage in self.stages)
         args = os.fspath(stage.folder), self.mark.hex(), as_bytes(stage.size), about, not stage.read_only
-        self.shelf = cast(Shelf, self.lane.shared(("cache", *args), lambda: shelf(*args)))
+        self.shelf = self.lane.shared(("cache", *args), lambda: shelf(*args))
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
         return self.measured(sample)

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import fsspec
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.files import atomic_path, naming
 from uio_pipes.io.opening import is_local
-from uio_pipes.prep.common import meant
+
+_USUAL = ("http", "https", "s3", "oss", "gs")
 
 
 class Folder:
@@ -38,7 +40,7 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """Return the sizes in bytes of all files below it, by their relative names."""
         if self.path is not None:
-            return dict(_sizes(self.path, ""))
+            return dict(_sizes(self.path, "")) if self.path.is_dir() else {}
         with self._reached():
             self._fs.invalidate_cache()
             try:
@@ -168,6 +170,16 @@ def _filesystem(url: str) -> tuple[Any, str]:
     except ValueError as error:
         raise ListError(f"{url}: {error}{meant(url)}") from error
     return filesystem, str(root).rstrip("/")
+
+
+def meant(url: str) -> str:
+    """Return ``; is s3:// meant?``, or the usual protocols, for one that fsspec does not know; else ``""``."""
+    protocol, separator, _ = url.partition("://")
+    known = fsspec.available_protocols()
+    if not separator or protocol in known:
+        return ""
+    found = get_close_matches(protocol, known, 1) or get_close_matches(protocol, _USUAL, 1, 0.5)
+    return f"; is {found[0]}:// meant?" if found else f"; usual are {', '.join(f'{one}://' for one in _USUAL)}"
 
 
 def _sizes(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
