@@ -37,12 +37,12 @@ class Digest:
     """A hash of all that is added to it. ``version``: gives that of a file. Methods raise DataError as reading does."""
 
     def __init__(self, version: Version = identity) -> None:
-        self._hash, self._version = blake2b(digest_size=16), version
+        self._parts, self._version = list[str](), version
         self._seen: dict[int, Any] = {}
 
     def made(self) -> bytes:
         """Return its 16 bytes."""
-        return self._hash.digest()
+        return _hash("\n".join(self._parts).encode("utf-8", "surrogatepass"))
 
     def add(self, *values: Any) -> Self:
         """Take values in."""
@@ -50,31 +50,33 @@ class Digest:
             self._add(value)
         return self
 
-    def file(self, file: Any) -> Self:
-        """Take in which file it is, by path or opened, and which version of it."""
+    def file(self, file: Any, *places: Any) -> Self:
+        """Take in which file it is, by path or opened, which version of it, and ``places`` in it."""
         path = file if isinstance(file, str) else file.path
         if (local := is_local(path)) is not None:
-            return self._text(os.path.abspath(local), self._version(path))
-        return self._text(path, self._version(path) if isinstance(file, str) else file.stamp)
+            return self._text(os.path.abspath(local), self._version(path), *places)
+        return self._text(path, self._version(path) if isinstance(file, str) else file.stamp, *places)
 
     def _text(self, *texts: object) -> Self:
-        data = repr(texts).encode("utf-8", "surrogatepass")
-        self._hash.update(b"%d:" % len(data) + data)
+        self._parts.append(repr(texts))
         return self
 
     def _add(self, value: Any) -> None:
-        self._text(type(value).__name__)
+        kind = type(value).__name__
         if isinstance(value, _AS_SHOWN):
-            self._text(value)
-        elif isinstance(value, (bytes, bytearray)):
-            self._text(len(value))._hash.update(value)
+            self._text(kind, value)
+            return
+        if type(value) is Ref:
+            self.file(value.file, value.offset, value.size, value.crc, value.info)
+            return
+        self._text(kind)
+        if isinstance(value, (bytes, bytearray)):
+            self._text(_hash(value))
         elif isinstance(value, torch.Tensor):
             flat = value.detach().cpu().contiguous().reshape(-1)
-            self._text(value.dtype, tuple(value.shape))._hash.update(flat.view(torch.uint8).numpy().data)
+            self._text(value.dtype, tuple(value.shape), _hash(flat.view(torch.uint8).numpy().data))
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-            self._text(value.dtype.str, value.shape)._hash.update(
-                np.ascontiguousarray(value).reshape(-1).view("u1").data
-            )
+            self._text(value.dtype.str, value.shape, _hash(np.ascontiguousarray(value).reshape(-1).view("u1").data))
         elif isinstance(value, Mapping):
             self._text(len(value)).add(*value.keys(), *value.values())
         elif isinstance(value, (list, tuple)):
@@ -130,6 +132,10 @@ class Digest:
         self._text(code.co_code, code.co_names, code.co_varnames)
         for constant in code.co_consts:
             self._code(constant) if isinstance(constant, CodeType) else self.add(constant)
+
+
+def _hash(data: Any) -> bytes:
+    return blake2b(data, digest_size=16).digest()
 
 
 def _is_plain(value: Any) -> bool:

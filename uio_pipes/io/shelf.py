@@ -139,15 +139,15 @@ class Shelf:
                 yield name.removesuffix(INDEX), rows_of(self.folder.read([name])[0], known, there)
 
     def find(self, key: Key) -> Iterator[Entry]:
-        """Yield where records of this key are: mostly none or one, more if several processes made it at once."""
+        """Yield where records of this key are, the newest first: mostly one or none."""
         if (own := self._own.get(key)) is not None:
             yield own[1]._replace(path=own[0].path)
         rows = self._rows
-        at = int(np.searchsorted(rows[:, 0], np.uint64(key[0])))
-        while at < len(rows) and (row := rows[at].tolist())[0] == key[0]:
+        at = int(np.searchsorted(rows[:, 0], np.uint64(key[0]), "right"))
+        while at and (row := rows[at - 1].tolist())[0] == key[0]:
+            at -= 1
             if row[1] == key[1]:
                 yield entry_of(row, self._paths[self._file_of[at]])
-            at += 1
 
     def add(self, key: Key, data: bytes, lengths: Lengths) -> None:
         """Keep a record, unless the cache is full, cannot be written, or is only read."""
@@ -250,6 +250,7 @@ def shelf(cache: str, name: str, limit: int, about: str, writes: bool) -> Shelf:
     """Return the shelf of this process, with what other processes have added until now."""
     key = cache, name, limit, writes
     found = _shelves.get(key) or _shelves.setdefault(key, Shelf(cache, name, limit, about, writes))
+    found.close()
     found.refresh()
     return found
 
