@@ -82,7 +82,7 @@ def test_other_ranks_and_a_fresh_process_find_what_is_kept(corpus: Corpus, tmp_p
     kept = records(folder)
     assert in_fresh_process([(case, cold.states[0])], tmp_path) == [cold.digests]
     ranks = [batches(case.pipeline, lanes=2, rank=rank, world_size=2, uneven="join") for rank in range(2)]
-    assert sorted(sum(ranks, [])) == sorted(cold.digests)
+    assert sorted(ranks[0] + ranks[1]) == sorted(cold.digests)
     assert records(folder) == kept
     assert batches(features(corpus).cache(folder).batch(4).pad(), num_workers=1)
     assert records(folder) == 15 > kept, "another pipeline finds what this one has not left out"

@@ -110,7 +110,7 @@ class Digest:
             self.add(value.__func__, value.__self__)
         elif isinstance(value, FunctionType):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            self._text(value.__module__, value.__qualname__)._code(value.__code__)
+            self._text(value.__module__, value.__qualname__)._code(value.__code__, value.__globals__)
             self.add(value.__defaults__, value.__kwdefaults__, cells)
         elif isinstance(value, partial):
             self.add(value.func, value.args, value.keywords)
@@ -128,10 +128,16 @@ class Digest:
         else:
             self.add(show(value, stable=True), getattr(value, "__dict__", None), vars(type(value)).get("__call__"))
 
-    def _code(self, code: CodeType) -> None:
+    def _code(self, code: CodeType, names: Mapping[str, Any]) -> None:
+        """Take in code, with the functions of the same package, the models and the numbers that it names."""
         self._text(code.co_code, code.co_names, code.co_varnames)
         for constant in code.co_consts:
-            self._code(constant) if isinstance(constant, CodeType) else self.add(constant)
+            self._code(constant, names) if isinstance(constant, CodeType) else self.add(constant)
+        home = str(names.get("__name__")).partition(".")[0]
+        for found in (names.get(name) for name in code.co_names):
+            near = isinstance(found, FunctionType) and str(found.__module__).partition(".")[0] == home
+            if near or isinstance(found, (int, float, str, bytes, torch.Tensor, torch.nn.Module)):
+                self.add(found)
 
 
 def _hash(data: Any) -> bytes:

@@ -17,7 +17,7 @@ _ARRAY, _TENSOR, _BYTES, _TUPLE, _DICT = "array", "tensor", "bytes", "tuple", "d
 
 def dumps(value: Mapping[str, Any]) -> bytes:
     """Return the bytes of fields. Raises: TypeError naming a value that is none of the kinds that can be kept."""
-    blobs: list[bytes] = []
+    blobs: list[Any] = []
     header = json.dumps({name: _described(one, blobs) for name, one in value.items()}).encode()
     begin = -(-(8 + len(header)) // _ALIGNED) * _ALIGNED
     return b"".join([len(header).to_bytes(8, "little"), header.ljust(begin - 8, b"\0"), *blobs])
@@ -31,7 +31,7 @@ def loads(data: bytearray) -> dict[str, Any]:
     return {name: _made(one, blobs) for name, one in header.items()}
 
 
-def _described(value: Any, blobs: list[bytes]) -> Any:
+def _described(value: Any, blobs: list[Any]) -> Any:
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
@@ -45,7 +45,7 @@ def _described(value: Any, blobs: list[bytes]) -> Any:
         return {_BYTES: _placed(value, blobs)}
     if kind is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu":
         flat = value.detach().contiguous().reshape(-1)
-        raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        raw = flat.view(torch.uint8).numpy().data if flat.numel() else b""
         return {_TENSOR: [str(value.dtype).removeprefix("torch."), list(value.shape), *_placed(raw, blobs)]}
     if kind is np.ndarray and value.dtype.kind in "biufc":
         return {_ARRAY: [value.dtype.str, list(value.shape), *_placed(value.tobytes(), blobs)]}
@@ -54,7 +54,7 @@ def _described(value: Any, blobs: list[bytes]) -> Any:
     raise TypeError(f"{kind.__module__}.{kind.__qualname__}")
 
 
-def _placed(raw: bytes, blobs: list[bytes]) -> list[int]:
+def _placed(raw: bytes | memoryview, blobs: list[Any]) -> list[int]:
     """Add bytes, and return where they begin and how many they are."""
     begin = sum(map(len, blobs))
     blobs += [raw, bytes(-len(raw) % _ALIGNED)]

@@ -35,7 +35,7 @@ logger = logging.getLogger("uio_pipes")
 DATA, INDEX, ABOUT = ".data", ".index", "about.json"
 LARGEST = 1 << 30  # bytes of a data file
 UPLOADED = 1 << 28  # the same where files are uploaded
-_ROW = 8  # numbers of 64 bits: two of the key, offset, size, CRC32, two of the plan, and their sum
+_ROW, ROW_BYTES = 8, 64  # numbers of 64 bits: two of the key, offset, size, CRC32, two of the plan, and their sum
 _ODD = np.array([0x9E3779B97F4A7C15 * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF | 1 for i in range(_ROW - 1)], np.uint64)
 Rows = npt.NDArray[np.uint64]
 Key = tuple[int, int]
@@ -133,7 +133,7 @@ class Shelf:
     def _news(self) -> Iterator[tuple[str, Rows]]:
         """Yield the names of files with new rows, and these."""
         for name, size in sorted(self.folder.sizes().items()):
-            known, there = self._read.get(name, 0), size // (8 * _ROW)
+            known, there = self._read.get(name, 0), size // (ROW_BYTES)
             if name.endswith(INDEX) and there > known:
                 self._read[name] = there
                 yield name.removesuffix(INDEX), rows_of(self.folder.read([name])[0], known, there)

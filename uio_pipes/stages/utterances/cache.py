@@ -27,7 +27,7 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.digests import Digest
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.roles import Flow, Op, StageLink, Wrapped
+from uio_pipes.core.roles import Flow, Op, Wrapped
 from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
 from uio_pipes.formats.stored_fields import dumps, loads
@@ -35,7 +35,7 @@ from uio_pipes.io.access import as_bytes
 from uio_pipes.io.files import identity
 from uio_pipes.io.shelf import Entry, Key, Lengths, read_record, shelf
 from uio_pipes.stages.utterances.concat import Concat
-from uio_pipes.stages.utterances.map import DeferredMap, Map, MapNode
+from uio_pipes.stages.utterances.map import Map, MapNode
 
 _ENOUGH = 1_000  # records before a share is judged, unless the epoch ends before
 
@@ -78,6 +78,7 @@ class Cache(Flow):
         super().__post_init__()
         ok = isinstance(self.folder, (str, os.PathLike)) and bool(os.fspath(self.folder))
         require(ok, self.name, "folder must be a folder or a URL", self.folder, 'as in .cache("/scratch/cache")')
+        object.__setattr__(self, "folder", os.fspath(self.folder))
         if self.fields is not None:
             check_names(self.name, "fields", self.fields)
         require(as_bytes(self.size) > 0, self.name, "size must be bytes, or text like '200GB'", self.size, "give one")
@@ -95,7 +96,7 @@ class Cache(Flow):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         maps: list[Link] = []
         while isinstance(source, MapNode):
-            maps.insert(0, StageLink(DeferredMap(source.function, None), source.site))
+            maps.insert(0, source.link)
             source = source.source
         return _CacheNode(source, lane, site, self, maps)
 

@@ -66,16 +66,16 @@ class Map(Flow):
 
     def deferred(self) -> Op | None:
         """Return the part that runs when a batch is made, if there is no other part."""
-        return None if self.length is None else DeferredMap(self.function, self.length)
+        return None if self.length is None else _DeferredMap(self.function, self.length)
 
 
 class MapNode(Node):
-    """Calls a function where it stands."""
+    """Calls a function where it stands. ``link``: does so for an utterance that is not at this place."""
 
     def __init__(self, source: Node, lane: Lane, stage: Map, site: Site) -> None:
         super().__init__(source)
         self.lane, self.function, self.site = lane, stage.function, site
-        self.rng = wants(stage.function, "rng")
+        self.rng, self.link = wants(stage.function, "rng"), StageLink(_DeferredMap(stage.function, None), site)
 
     def next(self) -> Any:
         while True:
@@ -109,9 +109,7 @@ class MapNode(Node):
 
 
 @dataclass(frozen=True)
-class DeferredMap(Op):
-    """A function that is called when the batch is made. ``length``: None if it does not matter."""
-
+class _DeferredMap(Op):
     name: ClassVar[str] = "map"
     reads: ClassVar[frozenset[str]] = ANY
     writes: ClassVar[frozenset[str]] = ANY
