@@ -978,8 +978,8 @@ class Pipeline(Graph):
 
         Args:
             folder: path or URL of the cache; any number of pipelines may share it.
-            fields: names of the fields to keep, as in ``["feat"]``; the others stay as they were before these stages.
-                Default: None, all that these stages make, the waveform included, but not what they make of text alone.
+            fields: names of the fields to keep, as in ``["feat"]``; others that these stages make or change are gone, the
+                waveform among them. Default: None, all that they make, but not what they make of text alone.
             size: bytes of the folder from which on nothing is added, as a number or as text. Default: "100GB".
             read_only: find what is there, and add nothing. Default: False.
 

@@ -18,6 +18,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import Op
 from uio_pipes.io.shelf import _shelves
 from uio_pipes.pipeline import functional
+from uio_pipes.stages.utterances.map import Map
 
 
 @pytest.fixture
@@ -279,6 +280,27 @@ def test_what_cannot_be_kept_is_said(corpus: Corpus, tmp_path: Path, caplog: Any
     graph = uio.from_shard_list(corpus.list).decode_audio().map(odd, length="same")
     assert batches(graph.cache(tmp_path / "cache").batch(4).pad()) == batches(graph.batch(4).pad())
     assert "a builtins.set cannot be kept" in caplog.text
+
+
+def test_labels_and_features_are_kept_apart(corpus: Corpus, tmp_path: Path) -> None:
+    plain = features(corpus).tokenize(_code_points)
+    both = plain.cache(tmp_path / "one", ["feat"]).cache(tmp_path / "other", ["label"])
+    for _ in range(2):
+        assert batches(batched(both.filter(token_max_length=3))) == batches(batched(plain.filter(token_max_length=3)))
+    assert (records(tmp_path / "one"), records(tmp_path / "other")) == (13, 15)
+
+
+def test_fields_that_are_not_kept_are_gone(corpus: Corpus, tmp_path: Path) -> None:
+    graph = uio.from_shard_list(corpus.list).decode_audio().map(_codes, length="same")
+    for ending in (graph, uio.Pipeline((*graph.stages[:-1], Map(_codes)))):
+        kept = ending.cache(tmp_path / "cache", ["codes"]).sort(5)
+        first, again = list(uio.Loader(kept)), list(uio.Loader(kept))
+        assert {name for sample in first for name in sample} == {"key", "txt", "codes"}
+        assert list(map(digest, first)) == list(map(digest, again))
+
+
+def _code_points(text: str) -> list[int]:
+    return list(map(ord, text))
 
 
 def test_where_it_cannot_stand(corpus: Corpus, tmp_path: Path) -> None:

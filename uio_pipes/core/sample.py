@@ -318,6 +318,11 @@ class Sample(MutableMapping[str, Any]):
         """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""
         return Sample(self.fields, self.origin, self._run_key, NOTHING, self._place)
 
+    def settle(self, plan: Plan | None) -> None:
+        """Take the length that the first link makes as ``plan``, unless a length is known."""
+        if self._planned < 0:
+            self._plan, self._planned = plan, 1
+
     def restart(self, chain: Chain) -> Self:
         """Go on with ``chain``, of which nothing has run, in place of its own."""
         self.chain, self.done, self._planned, self._streams = chain, 0, -1, None

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, cast
@@ -37,6 +39,7 @@ from uio_pipes.io.shelf import Entry, Key, Lengths, read_record, shelf
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.map import Map, MapNode
 
+_MUTABLE = (torch.Tensor, np.ndarray, list, dict, bytearray)
 _ENOUGH = 1_000  # records before a share is judged, unless the epoch ends before
 
 
@@ -56,8 +59,8 @@ class Cache(Flow):
 
     Args:
         folder: path or URL of the cache; any number of pipelines may share it.
-        fields: names of the fields to keep, as in ``["feat"]``; the others stay as they were before these stages.
-            Default: None, all that these stages make, the waveform included, but not what they make of text alone.
+        fields: names of the fields to keep, as in ``["feat"]``; others that these stages make or change are gone, the
+            waveform among them. Default: None, all that they make, but not what they make of text alone.
         size: bytes of the folder from which on nothing is added, as a number or as text. Default: "100GB".
         read_only: find what is there, and add nothing. Default: False.
 
@@ -154,7 +157,7 @@ class _CacheNode(Node):
         """Raises: PipelineError if a link cannot be covered, or another one needs what is not kept."""
         if of := next((link.of for link in kept.inner.links if link.of), ""):
             raise PipelineError(f"cache: what is made of the stream {of!r} cannot be kept: put .cache(…) before that")
-        gone = frozenset[str]().union(*(link.writes for link in kept.inner.links)) - kept.writes
+        gone = kept.made - frozenset(kept.made if kept.fields is None else kept.fields)
         for link in others:
             if lacks := sorted(link.reads & gone):
                 rule = f"{link.name} before it needs {lacks[0]}, which is not kept"
@@ -176,7 +179,9 @@ class _Kept:
         stage, self.lane, self.place = node.stage, node.lane, node.place
         self.inner, self.fields, self.here = inner, stage.fields, bool(node.maps)
         self.reads = MEASURED.union(*(link.reads for link in inner.links))
-        self.writes = frozenset(stage.fields or ()) or frozenset[str]().union(*(link.writes for link in inner.links))
+        self.made = frozenset[str]().union(*(link.writes for link in inner.links))
+        self.writes = self.made | frozenset(stage.fields or ())
+        self.measured = None if self.made.isdisjoint(["*", *MEASURED]) else self._measured
         self.version = node.version
         self.stages = stages_of(inner)
         self.mark = Digest().add(__version__, self.fields, self.here, *self.stages).made()
@@ -186,34 +191,29 @@ class _Kept:
         self.shelf = self.lane.shared(("cache", *args), lambda: shelf(*args))
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
-        return self.measured(sample)
+        return plan if self.measured is None else self.measured(sample)
 
-    def measured(self, sample: Sample) -> Plan | None:
+    def _measured(self, sample: Sample) -> Plan | None:
         """Return the planned length after the links of ``inner``."""
         key = self._key(sample)
         for entry in self._entries(sample, key):
             return _plan(entry.lengths)
-        inner = self._within(sample)
+        inner, given = self._within(sample)
         plan = inner.planned()
         if inner.done:  # only its audio tells the length
-            self._put(sample, self._computed(sample, key, inner, plan))
+            self._put(sample, *self._computed(sample, key, inner, given))
             sample.done |= 1 << sample.chain.links.index(self)
         return plan
 
     def apply(self, sample: Sample) -> None:
         key = self._key(sample)
-        found = self._found(sample, key)
-        if found is None:
-            inner = self._within(sample)
-            found = self._computed(sample, key, inner, None if self.here else inner.planned())
-        else:
-            self._tally().hits += 1
-        self._put(sample, found)
+        self._put(sample, *(self._found(sample, key) or self._computed(sample, key, *self._within(sample))))
 
     def _key(self, sample: Sample) -> bytes:
         """Return the key of what is made without draws."""
         fields = sample.fields
-        names = sorted(fields if "*" in self.reads else self.reads & fields.keys())
+        touched = self.reads | self.made
+        names = sorted(fields if "*" in touched else touched & fields.keys())
         digest = Digest(self.version).add(self.mark)
         for name in names:
             value = fields[name]
@@ -229,7 +229,7 @@ class _Kept:
         yield from self.shelf.find(_numbers(key))
         yield from self.shelf.find(_numbers(self._drawn(sample, key)))
 
-    def _found(self, sample: Sample, key: bytes) -> dict[str, Any] | None:
+    def _found(self, sample: Sample, key: bytes) -> tuple[dict[str, Any], Plan | None] | None:
         for entry in self._entries(sample, key):
             try:
                 data = read_record(entry)
@@ -237,43 +237,49 @@ class _Kept:
                 self.lane.ledger.fail(cast(DataError, sample.failure(error, self.name)), self.name)
             else:
                 if data is not None:
-                    return loads(data)
+                    return loads(data), _plan(entry.lengths)
         return None
 
-    def _within(self, sample: Sample) -> Sample:
-        """Return a copy to which only the links of ``inner`` are to be applied."""
-        return sample.replaced(sample.fields).restart(self.inner)
+    def _within(self, sample: Sample) -> tuple[Sample, dict[str, Any]]:
+        """Return an utterance for the links of ``inner``, and its fields. What is not kept must not change in place."""
+        apart = self.fields is not None and "*" in self.made
+        given = {name: deepcopy(v) if apart and isinstance(v, _MUTABLE) else v for name, v in sample.fields.items()}
+        return sample.replaced(given).restart(self.inner), given
 
-    def _computed(self, sample: Sample, key: bytes, inner: Sample, plan: Plan | None) -> dict[str, Any]:
-        """Run the links, keep what they make, and return it: the fields by name, and under "" those that are gone."""
+    def _computed(
+        self, sample: Sample, key: bytes, inner: Sample, given: dict[str, Any]
+    ) -> tuple[dict[str, Any], Plan | None]:
+        """Run the links, and keep what they make. Return it, with the planned length: the fields by name, and under ""
+        those that are gone."""
+        plan = None if self.here or self.measured is None else inner.planned()
         inner.compute_all()
-        before, made = sample.fields, inner.fields
-        if self.fields is None:
-            found = {name: value for name, value in made.items() if self._is_new(name, value, before)}
-            found[""] = [name for name in sample.fields if name not in made]
-        else:
-            found = {name: made[name] for name in self.fields if name in made}
-        tally = self._tally()
-        tally.made += 1
-        tally.drawn += inner.has_drawn
+        if self.here:
+            with suppress(DataError):
+                plan = inner.planned()
+        made = inner.fields
+        new = [name for name, value in made.items() if self._is_new(name, value, given)]
+        found = {name: made[name] for name in (new if self.fields is None else self.fields) if name in made}
+        found[""] = [name for name in given if name not in found and (name not in made or name in new)]
+        tally, drawn = self._tally(), inner.has_drawn
+        tally.made, tally.drawn = tally.made + 1, tally.drawn + drawn
         try:
-            kept_as = self._drawn(sample, key) if inner.has_drawn else key
-            self.shelf.add(_numbers(kept_as), dumps(found), _lengths(plan))
+            self.shelf.add(_numbers(self._drawn(sample, key) if drawn else key), dumps(found), _lengths(plan))
         except TypeError as error:
             tally.odd = str(error)
-        return found
+        return found, plan
 
-    def _is_new(self, name: str, value: Any, before: dict[str, Any]) -> bool:
+    def _is_new(self, name: str, value: Any, given: dict[str, Any]) -> bool:
         """Return whether the links have made a field, or may have changed it where it is."""
-        if name not in before or value is not before[name]:
+        if name not in given or value is not given[name]:
             return True
-        may_change = isinstance(value, (torch.Tensor, np.ndarray, list, dict, bytearray))
-        return may_change and ("*" in self.writes or name in self.writes)
+        return self.fields is None and isinstance(value, _MUTABLE) and not self.made.isdisjoint(["*", name])
 
-    def _put(self, sample: Sample, found: dict[str, Any]) -> None:
-        for name in found.get("", ()):
+    def _put(self, sample: Sample, found: dict[str, Any], plan: Plan | None) -> None:
+        for name in found[""]:
             sample.fields.pop(name, None)
         sample.fields.update((name, value) for name, value in found.items() if name)
+        if self.measured is not None:
+            sample.settle(plan)
 
     def _tally(self) -> CacheTally:
         if self.lane.ledger.quiet:
@@ -312,12 +318,11 @@ def _plan(lengths: Lengths) -> Plan | None:
 
 @dataclass
 class CacheTally:
-    """What was found in the cache and made for it: see :class:`~uio_pipes.core.ledger.Tally`.
+    """What was made for the cache: see :class:`~uio_pipes.core.ledger.Tally`.
 
     ``drawn``: how many of those ``made`` depend on draws; ``odd``: the kind of a value that cannot be kept.
     """
 
-    hits: int = 0
     made: int = 0
     drawn: int = 0
     odd: str = ""
@@ -325,7 +330,7 @@ class CacheTally:
 
     def add(self, other: CacheTally) -> None:
         """Count what ``other`` has counted, too."""
-        self.hits, self.made, self.drawn = self.hits + other.hits, self.made + other.made, self.drawn + other.drawn
+        self.made, self.drawn = self.made + other.made, self.drawn + other.drawn
         self.odd = self.odd or other.odd
 
     def verdict(self, last: bool) -> str | None:
