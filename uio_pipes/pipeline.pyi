@@ -971,7 +971,7 @@ class Pipeline(Graph):
         not there, or is damaged (``damaged_cache``), is computed and kept. Batches are the same bit by bit whether the
         folder is full, empty or half gone, and so is a resume. A record is known by the audio's file, with its size and
         time of change or ETag, the fields that the stages read, and the stages with all arguments and the code of
-        functions; not by what a function gets elsewhere, as from a global variable. Any number of processes and machines
+        functions; not by what a function gets elsewhere, as from a file. Any number of processes and machines
         may use the folder at once. ``uio cache`` shows, checks and prunes it.
 
         A ``map`` without ``length`` is left out on a hit only where it stands directly before ``cache``.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from dis import get_instructions
 from functools import partial
 from hashlib import blake2b
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -134,7 +135,8 @@ class Digest:
         for constant in code.co_consts:
             self._code(constant, names) if isinstance(constant, CodeType) else self.add(constant)
         home = str(names.get("__name__")).partition(".")[0]
-        for found in (names.get(name) for name in code.co_names):
+        set_here = {one.argval for one in get_instructions(code) if one.opname == "STORE_GLOBAL"}  # a counter
+        for found in (names.get(name) for name in code.co_names if name not in set_here):
             near = isinstance(found, FunctionType) and str(found.__module__).partition(".")[0] == home
             if near or isinstance(found, (int, float, str, bytes, torch.Tensor, torch.nn.Module)):
                 self.add(found)
