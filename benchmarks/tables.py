@@ -141,16 +141,20 @@ def _rows(data: Path, how: str, rows: int) -> dict[str, Any]:
     from uio_pipes.core.lane import Lane
     from uio_pipes.core.ledger import Ledger
 
-    archive = data / "none.tar.gz"
-    archive.write_bytes(gzip.compress(tar_of([("nothing.wav", b"-" * 100)])))
+    archives = [data / f"none{number}.tar.gz" for number in range(2)]  # so that a row may be in either
+    for archive in archives:
+        archive.write_bytes(gzip.compress(tar_of([("nothing.wav", b"-" * 100)])))
     names = {"key": "path | stem", "wav": "path", "txt": "sentence", "speaker": "client_id"}
-    options: dict[str, Any] = {"archives": archive} if how == "index" else {}
+    options: dict[str, Any] = {"archives": archives} if how == "index" else {}
     pipeline = uio.from_table(_table(data, rows), fields=names, shuffle=how == "shuffled", **options)
     before, began = resident(os.getpid()), time.perf_counter()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    at_first = _kilobytes("VmHWM")
     pipeline._list_fingerprint()
-    opened = time.perf_counter() - began
+    opened, peak = time.perf_counter() - began, (_kilobytes("VmHWM") - at_first) / 1024
     if how == "index":
-        return {"opened": opened, "held": (resident(os.getpid()) - before) / (1 << 20), "rows": rows / opened}
+        held = (resident(os.getpid()) - before) / (1 << 20)
+        return {"opened": opened, "held": held, "peak": peak, "rows": rows / opened}
     if how == "workers":
         return _workers(_table(data, rows), opened)
     node, count = pipeline.build(Lane(Ledger(), seed=1)), min(rows, sized(300_000, 300))
@@ -159,7 +163,14 @@ def _rows(data: Path, how: str, rows: int) -> dict[str, Any]:
     for _ in range(count):
         node.next()
     took = time.process_time() - began
-    return {"opened": opened, "held": (resident(os.getpid()) - before) / (1 << 20), "rows": count / took}
+    held = (resident(os.getpid()) - before) / (1 << 20)
+    return {"opened": opened, "held": held, "peak": peak, "rows": count / took}
+
+
+def _kilobytes(name: str) -> int:
+    """Return a figure of this process's memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def _workers(table: Path, opened: float) -> dict[str, Any]:
@@ -216,12 +227,17 @@ def _tell_rows(report: Report, arguments: Any) -> None:
     jobs = {f"{name}, {ROWS:,}": {"what": "rows", "how": how, "rows": ROWS} for name, how in ways.items()}
     jobs |= {f"workers, {rows:,}": {"what": "rows", "how": "workers", "rows": rows} for rows in (ROWS, FEW)}
     results = report.ran(rounds(MODULE, jobs, min(3, arguments.repeats), data=arguments.data))
-    fields = {"opened": ("opened, s", ".1f"), "rows": ("rows per s of CPU", ",.0f"), "held": ("MiB", ".0f")}
+    fields = {
+        "opened": ("opened, s", ".1f"),
+        "rows": ("rows per s of CPU", ",.0f"),
+        "held": ("MiB", ".0f"),
+        "peak": ("MiB at the most", ".0f"),
+    }
     shown = {name: runs for name, runs in results.items() if not name.startswith("workers")}
     rows = [[name, *(spread(runs, field, form) for field, (_, form) in fields.items())] for name, runs in shown.items()]
     report.table("A table of many rows in one process", ["", *(name for name, _ in fields.values())], rows)
-    most = max(median(runs, "held") for runs in shown.values())
-    report.target("at most 200 MB of a process", most * (1 << 20) <= 200e6, f"{most:.0f} MiB")
+    most = max(median(runs, "peak") for runs in shown.values())
+    report.target("at most 200 MB of a process, while it is opened, too", most * (1 << 20) <= 200e6, f"{most:.0f} MiB")
     many, few = (median(results[f"workers, {rows:,}"], "worker") for rows in (ROWS, FEW))
     report.target("workers share it", many - few <= 20, f"{many - few:.1f} MiB more in a worker than with {FEW:,} rows")
 

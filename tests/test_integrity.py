@@ -575,7 +575,7 @@ def test_failures_are_named_with_shard_member_and_offset(tmp_path: Path, caplog:
     with caplog.at_level(logging.WARNING, "uio_pipes"):
         delivered(tmp_path, swapped("K002.wav", b""))
     (message,) = [r.getMessage() for r in caplog.records if "empty_audio" in r.getMessage()]
-    assert re.search(r"s\.tar, member 'K002', byte \d+: ", message)
+    assert re.search(r"s\.tar, utterance 'K002', byte \d+: ", message)
 
 
 def test_errors_of_data_survive_the_way_between_processes() -> None:

@@ -26,7 +26,7 @@ else:
             told = f"module {__name__!r} has no attribute {name!r}"
             if not name.startswith("_"):
                 known = import_module("uio_pipes.api").__all__
-                told += import_module("uio_pipes.base.elsewhere").unexpected("uio", name, None, known)
+                told += import_module("uio_pipes.base.elsewhere").unexpected("uio", {name: None}, known)
             # Without obj Python adds no guess of its own, which goes by letters.
             raise AttributeError(told, name=name, obj=None) from None
         globals()[name] = value

@@ -71,10 +71,7 @@ def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], 
             given = shown.bind(*args, **kwargs)
         except TypeError as error:
             names = ", ".join(shown.parameters) or "nothing"
-            hints = [
-                unexpected(name, word, kwargs[word], shown.parameters) for word in kwargs.keys() - shown.parameters
-            ]
-            hint = next(iter(sorted(hints, reverse=True)), "")
+            hint = unexpected(name, kwargs, shown.parameters)
             raise PipelineError(f"{name}: {error}; it takes {names}{hint}") from None
         return self._then(scheduled(stage, given))
 

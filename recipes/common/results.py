@@ -116,8 +116,8 @@ def _reasons(failed: list[str], reports: list[str]) -> list[str]:
 
 
 def _names(report: str) -> Iterator[str]:
-    """Yield the names that the utterance may have: the member as it is, or without its suffix."""
-    for member in re.findall(r"member '([^']*)'", report):
+    """Yield the names that the utterance may have: the member or utterance as it is, or without its suffix."""
+    for member in re.findall(r"(?:member|utterance) '([^']*)'", report):
         yield from (member, member.rsplit(".", 1)[0])
 
 

@@ -2,7 +2,7 @@
 
     uio example .
     python -m recipes.whisper.finetune data/shards.list data/shards.list exp --dictionary data/lang_char.txt
-    torchrun --nproc_per_node 8 -m recipes.whisper.finetune train.list dev.list exp --model openai/whisper-small
+    torchrun --nproc_per_node 8 -m recipes.whisper.finetune train.list dev.list tuned --model openai/whisper-small
 
 Log-mel features are computed on the fly, in as many workers as ``--num-workers`` says. Each checkpoint has the state of
 the loader beside that of the model, so a run that is killed anywhere, and started again, ends with the same losses.

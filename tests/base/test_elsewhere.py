@@ -36,6 +36,17 @@ def test_the_loader_answers(name: str) -> None:
         uio.Loader(GRAPH, **{name: 7})
 
 
+def test_the_loader_answers_all_of_them_in_the_order_in_which_they_were_given() -> None:
+    given = {"shuffle": True, "collate_fn": list, "seeds": 1, "batch_size": 16, "sampler": None, "drop_last": True}
+    with pytest.raises(TypeError) as raised:
+        uio.Loader(GRAPH, **given)  # type: ignore[arg-type]
+    told = str(raised.value)
+    assert told.startswith(f"Loader() got unexpected keyword arguments {', '.join(map(repr, given))}; shuffle of")
+    places = [told.index(f"{name} of DataLoader is said") for name in given if name != "seeds"]
+    assert places == sorted(places)
+    assert "; did you mean 'seed' by 'seeds'?" in told
+
+
 @pytest.mark.parametrize("name", [name for call, name in CALLED if call == "Pipeline"])
 def test_the_pipeline_answers(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"a Pipeline has no '{name}'; {name} of \w+ is said"):

@@ -121,5 +121,5 @@ def test_what_follows_the_step_stands_behind_sharding_filter(before: str) -> Non
         "filter": lambda: plain.filter(max_frames=uio.by_step({0: 100, 2: 400})),
         "mix": lambda: uio.mix([plain, plain], [1, uio.by_step({0: 1, 2: 3})]),
     }
-    with pytest.raises(uio.PipelineError, match=r"must come before|into each of its sources"):
+    with pytest.raises(uio.PipelineError, match=r"put sharding_filter before|into each of them"):
         graphs[before]().sharding_filter()

@@ -2,11 +2,14 @@
 
 import json
 import logging
+import re
 import wave
 from pathlib import Path
 from typing import Any
 
+import parquet_corpus
 import pytest
+from helpers_bad import shard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +40,12 @@ def sound(folder: Path) -> str:
         ({"key": "a", "wav": "a", "Sentence": "t"}, "missing_text", r'fields=\{"txt": "Sentence"\}; text=None'),
         ({"key": "a", "wav": "a", "blob": "t"}, "missing_text", r'fields=\{"txt": "ITS NAME"\}'),
         ({"key": "a", "wav": "a"}, "missing_text", r"the line has no txt: it has key, wav; text=None"),
+        (
+            {"id": "a", "audio_path": "a", "sentence": "t"},
+            "missing_key",
+            r"no key, no wav or feat, no txt: it has id, audio_path, sentence; if one of these is meant, write "
+            r'fields=\{"key": "id", "wav": "audio_path", "txt": "sentence"\}; text=None',
+        ),
     ],
     ids=str,
 )
@@ -75,8 +84,44 @@ def test_failures_of_one_kind_are_logged_three_times(tmp_path: Path, caplog: pyt
         hushed = [text for text in texts if "are counted from here on" in text]
         assert len(hushed) == 1
         assert "(missing_text in load_from_raw)" in hushed[0]
-        assert "9 failures missing_text in load_from_raw on this rank" in texts
+        assert "9 failures of the kind missing_text in load_from_raw on this rank" in texts
     assert loader.stats().skipped == {"missing_text": 9, "missing_audio": 2}
+
+
+SPOKEN = [
+    (("wav", "transcript"), {}, 'if transcript is meant, write fields={"txt": "transcript"}'),
+    (("wav", "json"), {"sentence": "good day"}, 'if json:sentence is meant, write fields={"txt": "json:sentence"}'),
+    (("wav", "json", "text"), {"text": "t"}, 'if text is meant, write fields={"txt": "text"}'),
+    (("txt", "speech"), {}, 'if speech is meant, write fields={"wav": "speech"}'),
+    (("wav", "json"), ["no object"], "only wav, json: pack its members one after the other; text=None"),
+]
+
+
+@pytest.mark.parametrize(("suffixes", "said", "told"), SPOKEN, ids=str)
+def test_a_shard_that_names_its_text_otherwise_gets_the_line_that_reads_it(
+    tmp_path: Path, suffixes: tuple[str, ...], said: Any, told: str
+) -> None:
+    wav = Path(sound(tmp_path)).read_bytes()
+    data = {"wav": wav, "speech": wav, "json": json.dumps(said).encode()}
+    members = [(f"{key}.{suffix}", data.get(suffix, b"good day")) for key in "abcd" for suffix in suffixes]
+    path = shard(tmp_path / "a.tar", members)
+    with pytest.raises(NothingRead, match=re.escape(told)):
+        list(uio.Loader(uio.from_shard_list(path).batch(1)))
+    for fields in re.findall(r"fields=({.*?})", told):
+        (sample, *_) = uio.Loader(uio.from_shard_list(path, fields=json.loads(fields)).decode_audio())
+        assert sample["txt"] == "good day" or said["text"] == "t"
+
+
+def test_what_the_columns_of_parquet_lack_is_told_when_described(tmp_path: Path) -> None:
+    rows = [{"speech": {"bytes": b"", "path": "a.wav"}, "sentence": "a", "id": 1}]
+    heard = uio.from_parquet(parquet_corpus.write(tmp_path / "a.parquet", rows), fields={"wav": "speech"})
+    with pytest.raises(uio.PipelineError, match=r'no such column: it has .*write fields=\{"txt": "sentence"\}'):
+        heard.decode_audio().shuffle(4).tokenize(str.split)
+    said = uio.from_parquet(parquet_corpus.write(tmp_path / "b.parquet", rows), fields={"txt": "sentence"})
+    with pytest.raises(uio.PipelineError, match=r'decode_audio works on wav.*write fields=\{"wav": "speech"\}'):
+        said.decode_audio()
+    said.map(lambda sample: sample).decode_audio()
+    uio.from_parquet(tmp_path / "c.parquet").decode_audio()
 
 
 @given(st.sampled_from(sorted(USUAL)), st.data())

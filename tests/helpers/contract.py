@@ -274,7 +274,7 @@ def _subclasses(cls: type[Stage]) -> Iterator[type[Stage]]:
 
 def example_of(stage: type[Stage], corpora: Iterable[uio.Pipeline]) -> uio.Pipeline:
     """The stage's example, on the first of ``corpora`` where the stage itself is in it."""
-    assert stage in EXAMPLES, f"tests/examples.py has no example of {stage.__name__}"
+    assert stage in EXAMPLES, f"add `{stage.__name__}: lambda corpus: …` to EXAMPLES in tests/examples.py"
     for pipeline in corpora:
         example = EXAMPLES[stage](pipeline)
         if any(type(s) is stage for s in example.stages):

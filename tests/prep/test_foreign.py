@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import parquet_corpus
 import pytest
 from command import uio as command
 from corpus import wav_bytes
@@ -87,6 +88,48 @@ def test_a_table_with_audio_missing_is_found_wanting(tmp_path: Path, audio: list
     (tmp_path / "a.tsv").write_text("path\ttxt\n0.wav\ta\ngone.wav\tb\n")
     done = command("verify", tmp_path / "a.tsv")
     assert (done.returncode, "1 no_audio" in done.stdout) == (1, True), done.stdout + done.stderr
+
+
+def annotated(form: str, audio: list[str]) -> str:
+    if form == "stm":
+        return "".join(f"{i} 1 s{i} 0.0 0.002 <x> t{i}\n" for i in range(COUNT))
+    segments = [[{"sid": f"{i}", "begin_time": 0, "end_time": 0.002, "text": f"t{i}"}] for i in range(COUNT)]
+    audios = [{"path": wav, "segments": one} for wav, one in zip(audio, segments, strict=True)]
+    return json.dumps({"dataset": "x", "audios": audios}, indent=1 if form == "indented" else None)
+
+
+@pytest.mark.parametrize(("form", "key", "wav"), [
+    ("stm", "recording", "{recording}.wav"), ("json", "sid", "path"), ("indented", "sid", "path"),
+])  # fmt: skip
+def test_rows_that_name_their_columns_are_no_text(
+    form: str, key: str, wav: str, tmp_path: Path, audio: list[str]
+) -> None:
+    """What the message says to write is taken, and then they are a table."""
+    path = tmp_path / ("a.stm" if form == "stm" else "a.json")
+    path.write_text(annotated(form, audio))
+    with pytest.raises(uio.ListError, match=r"audios\.segments" if form != "stm" else "recording, channel") as caught:
+        recognize(str(path))
+    (line,) = re.findall(r"--fields '(.*?)'", str(caught.value))
+    fields = dict(pair.split("=", 1) for pair in line.split(",")) | {"wav": wav, "key": key}
+    assert fields.items() >= {"txt": "text", "start": "start" if form == "stm" else "begin_time"}.items()
+    found = recognize(str(path), fields=fields)
+    assert [(s["key"], s["txt"], s["end"]) for s in uio.Loader(found.pipeline)] == [
+        (str(i), f"t{i}", 0.002) for i in range(COUNT)
+    ]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_what_has_other_names_is_packed_by_them(form: str, tmp_path: Path, audio: list[str]) -> None:
+    rows = [{"utt": str(i), "speech": audio[i], "words": f"t{i}"} for i in range(COUNT)]
+    path = tmp_path / f"a.{form}"
+    if form == "jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        parquet_corpus.write(path, [{**row, "speech": Path(row["speech"]).read_bytes()} for row in rows])
+    done = command("pack", path, tmp_path / "out", "--fields", "key=utt,wav=speech,txt=words", "--jobs", 1)
+    assert done.returncode == 0, done.stderr
+    packed = uio.Loader(uio.from_shard_list(tmp_path / "out/shards.list"))
+    assert [(s["key"], s["txt"]) for s in packed] == [(str(i), f"t{i}") for i in range(COUNT)]
 
 
 def test_lines_that_name_audio_are_no_text(tmp_path: Path, audio: list[str]) -> None:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import command
+import corpora_small
 import corpus
 import cuts_corpus
+import helpers_bad
+import kaldi_data
 import nemo_data
 import numpy as np
 import parquet_corpus
@@ -16,6 +19,7 @@ import soundfile
 import touchdataset
 
 import uio_pipes as uio
+from uio_pipes.prep.find_data import find_data
 from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.prep.start import begin
 
@@ -42,6 +46,53 @@ def silent(root: Path) -> Path:
     return root / "silent.list"
 
 
+def of_hub(root: Path) -> Path:
+    """A clone of a data set of the Hub, with two splits and a text of another name."""
+    rows = [
+        {"sentence" if name == "text" else name: own for name, own in row.items()} for row in parquet_corpus.rows(7)
+    ]
+    for split, some in (("train", rows), ("test", rows[:2])):
+        parquet_corpus.write(root / "hub" / "data" / f"{split}-0.parquet", some)
+    return root / "hub"
+
+
+def foreign_lines(root: Path) -> Path:
+    lines = [{"audio_path": f"wavs/{number}.wav", "sentence": "good day"} for number in range(6)]
+    wavs(root)
+    (root / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return root / "x.jsonl"
+
+
+def wavs(root: Path) -> Path:
+    (root / "wavs").mkdir()
+    for number in range(6):
+        (root / "wavs" / f"{number}.wav").write_bytes(corpus.wav_bytes(number))
+        (root / "wavs" / f"{number}.txt").write_text("good day\n")
+    return root / "wavs"
+
+
+def shards_in(root: Path, suffix: str, text: bytes) -> Path:
+    for number in range(2):
+        each = [((f"{number}{i}.wav", corpus.wav_bytes(i)), (f"{number}{i}.{suffix}", text)) for i in range(5)]
+        (root / "shards").mkdir(exist_ok=True)
+        helpers_bad.shard(root / "shards" / f"{number}.tar", [member for pair in each for member in pair])
+    return root / "shards"
+
+
+def kaldi(root: Path) -> Path:
+    kaldi_data.recordings(root / "kaldi")
+    return root / "kaldi"
+
+
+def named(root: Path) -> str:
+    making = corpora_small.made("emilia", root / "Emilia", downloaded=True)
+    return f"emilia:{making.folder}"
+
+
+def libri(root: Path) -> Path:
+    return corpora_small.made("librispeech", root / "LibriSpeech", downloaded=False).folder
+
+
 DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "shards": (lambda root: corpus.shards(root, [5, 6, 7]).list, 18, ("uio.from_shard_list(", ".tokenize(")),
     "raw list": (lambda root: corpus.raw_list(root, 9).list, 9, ("uio.from_raw_list(", ".decode_audio()  # wav: 9")),
@@ -54,6 +105,14 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "indexed": (lambda root: touchdataset.write(root / "d", touchdataset.speech(5)), 5, ("uio.from_indexed(",)),
     "texts": (texts, 60, ("uio.from_text(", ".batch(2)  # texts", 'batch["target"].shape')),
     "no texts": (silent, 1, ("text=None",)),
+    "clone of the Hub": (of_hub, 7, ("**/train*.parquet", "sentence taken as txt")),
+    "foreign lines": (foreign_lines, 6, ('"txt": "sentence"', "# raw list, audio_path taken as key, audio_path taken")),
+    "folder of audio": (wavs, 6, ('from_raw_list("train.list"',)),
+    "folder of shards": (lambda root: shards_in(root, "transcript", b"good day"), 10, ("transcript taken as txt",)),
+    "texts in JSON": (lambda root: shards_in(root, "json", b'{"text": "t"}'), 10, ('fields={"txt": "json:text"}',)),
+    "Kaldi": (kaldi, 12, ("uio.from_kaldi(",)),
+    "corpus": (named, 12, ('uio.from_corpus("emilia"',)),
+    "folder of a corpus": (libri, 6, ('uio.from_corpus("librispeech"',)),
 }
 
 
@@ -107,6 +166,27 @@ def test_what_has_no_script_says_what_to_do(tmp_path: Path) -> None:
         begin(recognize(str(bad.list)), "tokens.txt")
 
 
+def test_what_is_not_here_is_told_how_to_be_named(tmp_path: Path) -> None:
+    kaldi_data.recordings(tmp_path / "data" / "train")
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list([{"audio": "a.wav", "text": "t"}]).save_to_disk(tmp_path / "saved")
+    (tmp_path / "empty").mkdir()
+    told = {
+        "librispeech": "name its folder, too, as in uio start librispeech:FOLDER (uio corpora librispeech says",
+        "owner/speech": "uio start 'hf://datasets/owner/speech/data/train-*.parquet'",
+        "hf://datasets/owner/speech": "uio start 'hf://datasets/owner/speech/data/train-*.parquet'",
+        "data/missing": "no such file",
+        "data": f"name one, as in uio start {tmp_path / 'data' / 'train'}",
+        "saved": "a folder of datasets' save_to_disk: uio.from_iterable(datasets.load_from_disk(",
+        "empty": "neither a TouchDataset",
+    }
+    for given, line in told.items():
+        path = given if given in ("librispeech", "owner/speech") or ":" in given else str(tmp_path / given)
+        with pytest.raises(uio.ListError) as caught:
+            find_data(path, tmp_path / "x" / "train.list")
+        assert line in str(caught.value), given
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     made = corpus.shards(tmp_path, [3])
     (tmp_path / "train.py").write_text("mine")
@@ -118,3 +198,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     done = command.uio("start", made.list, "--out", "other.py", "--table", "other.txt", "--json", cwd=tmp_path)
     assert json.loads(done.stdout) == {"script": "other.py", "table": "other.txt", "tokens": 7}
     assert (tmp_path / "train.py").read_text() == "mine"
+    (tmp_path / "third.list").write_text("mine")
+    done = command.uio("start", wavs(tmp_path), "--out", "third.py", "--table", "third.txt", cwd=tmp_path)
+    assert "third.list is there already" in done.stderr

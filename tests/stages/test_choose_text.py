@@ -73,20 +73,6 @@ def test_drawn_by_weights_among_those_that_are_there(tmp_path: Path) -> None:
     assert set(two_there) == {"t", "p"}
 
 
-def test_draws_are_the_utterances_own(tmp_path: Path) -> None:
-    path = raw(tmp_path, *[{"txt": "t", "whisper": "w"}] * 40)
-    graph = uio.from_raw_list(path).choose_text(["txt", "whisper"], weights=[1, 1])
-    graph = graph.map(_without_audio)
-
-    def run(epoch: int, **options: Any) -> dict[str, str]:
-        loader = uio.Loader(graph, seed=3, **options)
-        loader.set_epoch(epoch)
-        return {sample["key"]: sample["txt"] for sample in loader}
-
-    assert run(0) == run(0, lanes=4) == run(0, lanes=2, num_workers=2)
-    assert run(0) != run(1)
-
-
 def test_a_transcript_of_a_shard_is_a_member_of_its_own(tmp_path: Path) -> None:
 
     with tarfile.open(tmp_path / "a.tar", "w") as tar:

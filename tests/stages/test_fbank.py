@@ -102,17 +102,9 @@ def test_shorter_than_a_window_is_a_failure(tmp_path: Path) -> None:
 # Dither
 
 
-def dithered(path: str, dither: float, seed: int = 0, epoch: int = 0) -> dict[str, torch.Tensor]:
-    loader = uio.Loader(uio.from_shard_list(path).decode_audio().fbank(80, dither=dither), seed=seed)
-    loader.set_epoch(epoch)
+def dithered(path: str, dither: float) -> dict[str, torch.Tensor]:
+    loader = uio.Loader(uio.from_shard_list(path).decode_audio().fbank(80, dither=dither))
     return {b["key"]: b["feat"] for b in loader}
-
-
-def test_dither_is_the_sample_s_own(corpus: str) -> None:
-    first = dithered(corpus, 0.1)
-    assert all(torch.equal(first[k], v) for k, v in dithered(corpus, 0.1).items())
-    for other in (dithered(corpus, 0.1, seed=1), dithered(corpus, 0.1, epoch=1), dithered(corpus, 0.0)):
-        assert not any(torch.equal(first[k], v) for k, v in other.items())
 
 
 def test_dither_on_silence_has_the_strength_of_kaldi_s(tmp_path: Path) -> None:

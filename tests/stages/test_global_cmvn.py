@@ -192,10 +192,3 @@ def test_a_state_fits_by_the_numbers_not_by_the_path(feature_corpus: Corpus, tmp
     changed = loader("here", FORMS["double"](matrix * [[1.1], [1.3]]))
     with pytest.raises(uio.StateError, match="graph"):
         changed.load_state_dict(state)
-
-
-def test_workers_give_the_same(feature_corpus: Corpus, tmp_path: Path) -> None:
-    (tmp_path / "cmvn").write_bytes(FORMS["json"](sums_of(features(feature_corpus))))
-    graph = uio.from_shard_list(feature_corpus.list).global_cmvn(tmp_path / "cmvn").batch(4).pad()
-    here, there = run(graph, lanes=2)[0], run(graph, lanes=2, num_workers=2)[0]
-    assert all(torch.equal(a["feats"], b["feats"]) for a, b in zip(here, there, strict=True))

@@ -1,4 +1,4 @@
-"""SpecAugment's masks: within WeNet's bounds, distributed as WeNet's, the utterance's own."""
+"""SpecAugment's masks: within WeNet's bounds, distributed as WeNet's; of short features, too."""
 
 from collections import Counter
 from pathlib import Path
@@ -14,14 +14,11 @@ import uio_pipes as uio
 FRAMES, BINS = 200, 40
 
 
-def masked(
-    root: Path, count: int, seed: int = 0, epoch: int = 0, frames: int = FRAMES, **masks: Any
-) -> list[torch.Tensor]:
+def masked(root: Path, count: int, frames: int = FRAMES, **masks: Any) -> list[torch.Tensor]:
     """Features of ones after ``spec_aug``."""
     np.save(root / "ones.npy", np.ones((frames, BINS), np.float32))
     item = {"key": "a", "feat": str(root / "ones.npy"), "txt": "t"}
-    loader = uio.Loader(uio.from_raw_list([item] * count).spec_aug(**masks).batch(250), seed=seed, failures="raise")
-    loader.set_epoch(epoch)
+    loader = uio.Loader(uio.from_raw_list([item] * count).spec_aug(**masks).batch(250), failures="raise")
     return [one["feat"] for batch in loader for one in batch]
 
 
@@ -109,3 +106,13 @@ def test_the_file_s_own_array_is_not_written_to(tmp_path: Path) -> None:
     assert not torch.equal(a, b)
     assert len(runs(a.all(1))) <= 2
     assert len(runs(b.all(1))) <= 2
+
+
+@pytest.mark.parametrize("frames", [1, 2, 5])
+@pytest.mark.parametrize("stage", [uio.Pipeline.spec_aug, uio.Pipeline.spec_sub, uio.Pipeline.spec_trim])
+def test_short_features(stage: Any, frames: int) -> None:
+    rows = [{"key": f"{i}", "feat": torch.ones(frames, 40), "txt": ""} for i in range(50)]
+    out, _ = run(stage(uio.from_iterable(rows)), failures="raise")
+    assert all(0 < len(sample["feat"]) <= frames for sample in out)
+    if stage is not uio.Pipeline.spec_trim:
+        assert {sample["feat"].shape for sample in out} == {(frames, 40)}

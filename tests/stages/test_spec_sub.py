@@ -1,4 +1,4 @@
-"""Substitution of spans: WeNet's bounds and distribution, the utterance's own draws."""
+"""Substitution of spans: WeNet's bounds and distribution."""
 
 import random
 from collections import Counter
@@ -15,14 +15,11 @@ from helpers_bad import run
 import uio_pipes as uio
 
 
-def substituted(
-    root: Path, count: int, frames: int, seed: int = 0, epoch: int = 0, **options: Any
-) -> list[tuple[int, ...]]:
+def substituted(root: Path, count: int, frames: int, **options: Any) -> list[tuple[int, ...]]:
     """``count`` times the features 0, 1, 2, … (frame numbers) after ``spec_sub``: where each frame came from."""
     np.save(root / "ramp.npy", np.repeat(np.arange(frames, dtype=np.float32)[:, None], 2, 1))
     item = {"key": "a", "feat": str(root / "ramp.npy"), "txt": "t"}
-    loader = uio.Loader(uio.from_raw_list([item] * count).spec_sub(**options).batch(250), seed=seed, failures="raise")
-    loader.set_epoch(epoch)
+    loader = uio.Loader(uio.from_raw_list([item] * count).spec_sub(**options).batch(250), failures="raise")
     feats = [one["feat"] for batch in loader for one in batch]
     assert all(torch.equal(f[:, 0], f[:, 1]) for f in feats), "whole frames"
     return [tuple(f[:, 0].int().tolist()) for f in feats]

@@ -80,19 +80,6 @@ def test_batches_are_planned_with_what_is_left(tmp_path: Path, by_duration: bool
     assert all(plans[k].frames - n in ((0, 1, 2) if by_duration else (0,)) for k, n in real.items())
 
 
-def lengths(corpus: Corpus, seed: int = 0, epoch: int = 0) -> dict[str, int]:
-    loader = uio.Loader(uio.from_shard_list(corpus.list).spec_trim(), seed=seed, failures="raise")
-    loader.set_epoch(epoch)
-    return {b["key"]: len(b["feat"]) for b in loader}
-
-
-def test_precomputed_features_draw_by_seed_epoch_and_utterance(feature_corpus: Corpus) -> None:
-    first = lengths(feature_corpus)
-    assert lengths(feature_corpus) == first
-    assert lengths(feature_corpus, seed=1) != first
-    assert lengths(feature_corpus, epoch=1) != first
-
-
 def test_dynamic_batches_count_what_is_left(feature_corpus: Corpus) -> None:
     graph = uio.from_shard_list(feature_corpus.list).spec_trim(60).dynamic_batch(max_frames=500).pad()
     batches, loader = run(graph, failures="raise")

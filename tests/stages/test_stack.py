@@ -5,9 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger
-from uio_pipes.prep.example_speech import Tones
 
 
 def low_frame_rate(feat: torch.Tensor, m: int, n: int) -> torch.Tensor:
@@ -24,14 +21,3 @@ def test_each_frame_is_those_around_it(length: int, m: int, n: int) -> None:
     feat = torch.arange(length * 3, dtype=torch.float32).reshape(length, 3)
     (sample,) = uio.Loader(uio.from_iterable([{"key": "a", "feat": feat}]).stack(m, n))
     assert torch.equal(sample["feat"], low_frame_rate(feat, m, n))
-
-
-def test_the_plan_is_the_number_of_frames() -> None:
-    graph = uio.from_iterable(Tones()).fbank(8).stack(5, 3)
-    node = graph.take(9).build(Lane(Ledger()))
-    node.reset()
-    for _ in range(9):
-        sample = node.next()
-        planned = sample.plan.frames
-        assert planned == len(sample["feat"])
-        assert sample["feat"].shape[1] == 40

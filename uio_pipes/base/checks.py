@@ -49,6 +49,18 @@ def require(condition: bool, stage: str, rule: str, value: object, remedy: str) 
         raise PipelineError(f"{stage}: {rule}, not {value!r}; {remedy}")
 
 
+def refuse(condition: object, stage: str, sentence: str, remedy: str) -> None:
+    """Raises: PipelineError with the ``sentence`` and the remedy if ``condition`` holds: for arguments that collide."""
+    if condition:
+        raise PipelineError(f"{stage}: {sentence}; {remedy}")
+
+
+def in_words(names: Iterable[str], word: str = "and") -> str:
+    """Return names as a sentence lists them: "a", "a and b", "a, b and c"."""
+    *others, last = [*names] or [""]
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
 def require_paths(stage: str, rule: str, given: Any, remedy: str = "name a file") -> tuple[str, ...]:
     """Return a path, or several, as a tuple. Raises: PipelineError that states the rule, the value and the remedy."""
     one = isinstance(given, (str, os.PathLike)) or not isinstance(given, Iterable)

@@ -65,6 +65,12 @@ WORDS = (
     ),
     Word("collate_fn", "DataLoader", "`.pad()` in the pipeline; a function of yours is `.pad(collate=…)`", ("Loader",)),
     Word("drop_last", "DataLoader", "`drop_last=True` of `.batch`, `.dynamic_batch` or `.bucket_batch`", ("Loader",)),
+    Word(
+        "padding_value, padding_side",
+        "torch, Transformers",
+        '`.pad(value={"feats": 0.0, "target": -100})`; padding is at the end',
+        ("pad", "Loader"),
+    ),
     Word("persistent_workers", "DataLoader", _LASTING, ("Loader",)),
     Word("prefetch_factor", "DataLoader", "`uio.Loader(…, prefetch_factor=2)`, the same"),
     Word("num_workers, pin_memory", "DataLoader", "`uio.Loader(…, num_workers=4, pin_memory=True)`, the same"),
@@ -111,6 +117,7 @@ WORDS = (
     ),
     Word("duration_bins", "Lhotse", "`bucket_boundaries`, in frames of 10 ms", ("bucket_batch",)),
     Word("DynamicBucketingSampler", "Lhotse", "`.bucket_batch(max_frames=…, window=1_500)`"),
+    Word("CutSet", "Lhotse", '`uio.from_lhotse_cuts("cuts.jsonl.gz")`', ("uio",)),
     Word("CutSet.mux", "Lhotse", "`uio.mix({…}, weights=…)`"),
     Word("K2SpeechRecognitionDataset", "Lhotse", 'not needed: `.pad(keep=["txt"])` makes the batch'),
     Word("max_seconds", "NeMo, fairseq", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
@@ -169,13 +176,18 @@ def answer(call: str, name: str, value: object = None) -> str | None:
     return None
 
 
-def unexpected(call: str, name: str, value: object, known: Iterable[str]) -> str:
-    """Return what to say of a keyword that ``call`` does not take: what it is here, or the name that was meant."""
-    told = answer(call, name, value)
-    if told is not None:
-        return f"; {told}"
-    near = nearest(name, known)
-    return f". Did you mean {near!r}?" if near else ""
+def unexpected(call: str, given: Mapping[str, object], known: Iterable[str]) -> str:
+    """Return what to say of the keywords that ``call`` does not take, in the order in which they were ``given``: what
+    each is here, or the name that was meant."""
+    names = list(known)
+    strange = [name for name in given if name not in names]
+    told = []
+    for name in strange:
+        if (here := answer(call, name, given[name])) is not None:
+            told.append(f"; {here}")
+        elif near := nearest(name, names):
+            told.append(f". Did you mean {near!r}?" if len(strange) == 1 else f"; did you mean {near!r} by {name!r}?")
+    return "".join(told)
 
 
 def table() -> str:
@@ -235,7 +247,7 @@ class Older:
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         """Decorate a function: it takes keywords by their older names, too.
 
-        An unknown keyword is a TypeError, which says what it is here, or names the nearest known one.
+        An unknown keyword is a TypeError, which says what it is here, or names the nearest known one; of several, all.
         """
         known = list(signature(function).parameters)
 
@@ -243,9 +255,10 @@ class Older:
         def called(*args: Parameters.args, **given: Parameters.kwargs) -> Returned:
             if given.keys() - known:
                 options = self.today(given)
-                for name in options.keys() - known:
-                    hint = unexpected(self.call, name, options[name], known)
-                    raise TypeError(f"{self.call}() got an unexpected keyword argument {name!r}{hint}")
+                if strange := [name for name in given if name in options.keys() - known]:
+                    what = "an unexpected keyword argument" if len(strange) == 1 else "unexpected keyword arguments"
+                    hints = unexpected(self.call, {name: options[name] for name in strange}, known)
+                    raise TypeError(f"{self.call}() got {what} {', '.join(map(repr, strange))}{hints}")
                 return function(*args, **options)
             return function(*args, **given)
 

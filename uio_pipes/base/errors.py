@@ -97,8 +97,8 @@ class DataError(UioError):
 
     def __str__(self) -> str:
         where = [self.url] if self.url else []
-        where += [f"member {self.member!r}"] if self.member else []
-        where += [f"byte {self.offset}"] if self.offset is not None else []
+        where += [f"{'utterance' if self.member == self.key else 'member'} {self.member!r}"] if self.member else []
+        where += [f"byte {self.offset}"] if self.offset or (self.offset == 0 and not self.key) else []
         return f"{', '.join(where)}: {self.message} [{self.reason}]" if where else f"{self.message} [{self.reason}]"
 
 

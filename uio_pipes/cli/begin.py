@@ -16,19 +16,8 @@ NEXT = """
 Next{change}:
 
 uio inspect data/shards.list
-python - <<'EOF'
-import uio_pipes as uio
-
-pipeline = (
-    uio.from_shard_list("data/shards.list", shuffle=True)
-    .decode_audio().speed_perturb()
-    .tokenize(uio.CharTokenizer("data/lang_char.txt"))
-    .fbank(num_mel_bins=80).spec_aug()
-    .shuffle(1_500).sort(500).dynamic_batch(max_frames=2_000).pad()
-)
-for batch in uio.watch(uio.Loader(pipeline)):
-    print(batch["feats"].shape, batch["target"].shape)
-EOF
+uio start data/shards.list    # writes train.py, a training script for these data
+python train.py
 """
 
 
@@ -60,7 +49,8 @@ def example(
 
 def start(
     data: Annotated[
-        str, typer.Argument(help="A list, shard, manifest, table, folder or URL: what `uio inspect` takes.")
+        str,
+        typer.Argument(help="A list, shard, manifest, table, folder or URL; a corpus with its folder (emilia:DIR)."),
     ],
     out: Annotated[Path, typer.Option(help="The script to write.")] = Path("train.py"),
     table: Annotated[
@@ -85,17 +75,20 @@ def start(
             raise typer.BadParameter(f"{path} is there already: remove it, or name another by --out and --table")
     from uio_pipes.io.files import write_lines
     from uio_pipes.prep.dictionary import write_table
-    from uio_pipes.prep.recognize import recognize
+    from uio_pipes.prep.find_data import find_data
     from uio_pipes.prep.start import begin
 
-    made = begin(recognize(data, allow_pipes, field_names(fields)), str(tokens), limit, f"{out.stem}.pt")
+    known = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields))
+    made = begin(known, str(tokens), limit, f"{out.stem}.pt")
     if made.tokens:
         write_table(tokens, made.tokens)
     write_lines(out, made.script.splitlines())
     if json:
         print_json({"script": str(out), "table": str(tokens) if made.tokens else None, "tokens": len(made.tokens)})
         return
-    if made.tokens:
-        say(f"{tokens}: {counted(len(made.tokens), 'token')}")
+    if known.path == str(out.with_suffix(".list")):
+        say(f"{known.path}: the audio files in {data}")
+    none = "not written, no texts were found (--fields txt=NAME if there are some)"
+    say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else none}")
     for line in (f"{out}: it reads {data}. Next:", "", f"python {out}", f"uio bench {out}:pipeline --seconds 5"):
         say(line)

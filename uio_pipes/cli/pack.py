@@ -94,7 +94,7 @@ def pack(
     from uio_pipes.prep import pack as prep
     from uio_pipes.prep.recognize import by_rows
 
-    if len(source) == 1 and by_rows(source[0]):
+    if len(source) == 1 and (fields or by_rows(source[0])):
         given: dict[str, object] = {"--features": features, "--segments": segments, "--length-groups": length_groups}
         given |= {"--split": split, "--executor": executor is Executor.ray}
         _refuse_options(source[0], [name for name, value in given.items() if value])
@@ -106,7 +106,7 @@ def pack(
         )  # fmt: skip
         return
     if fields:
-        raise typer.BadParameter(f"{source[0]} has no columns to be named", param_hint="--fields")
+        raise typer.BadParameter("names fields of one source, not of several", param_hint="--fields")
     groups = parsed("--length-groups", prep.parse_groups, length_groups)
     wanted = _features(features, dtype)
     if wanted is not None or prep.names_features(source[0]):

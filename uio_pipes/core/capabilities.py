@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import refuse
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.schedule import Schedule, Setting
 from uio_pipes.core.stage import Node, Stage, Trait
@@ -112,9 +112,10 @@ class FollowsSteps(ChecksNext):
         return lane.settings.follow(site.within(lane.source), self.versions, lane.pass_)
 
     def check_next(self, stage: Stage) -> None:
-        rule = f"{stage.name} must come before stages that follow the step, and {self.name} does"
+        sentence = f"{self.name} follows the step, and {stage.name} comes after it, so that it would change at other "
+        sentence += "steps in each lane"
         dealt = self.versions and Trait.DEALS in stage.traits
-        require(not dealt, self.name, rule, stage.name, "lanes change at places of their own")
+        refuse(dealt, self.name, sentence, f"put {stage.name} before {self.name}")
 
 
 class NumberedLines(Protocol):
@@ -122,6 +123,7 @@ class NumberedLines(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, number: int) -> str: ...
+    def place(self, number: int) -> str: ...
 
 
 class FileList(NamedTuple):
@@ -136,6 +138,14 @@ class ReadsFiles:
 
     def files(self, listed: list[FileList]) -> list[FileList]:
         """Return the lists of files in use after this stage, given those in use before it."""
+        raise NotImplementedError
+
+
+class LooksAhead:
+    """A stage that looks at the first utterances of its lists before it runs."""
+
+    def look(self, listed: list[FileList]) -> None:
+        """Raises: ListError if the data cannot be what the stage takes them for."""
         raise NotImplementedError
 
 

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.urls import counted
-from uio_pipes.core.capabilities import ChecksNext, Connects, FileList, FollowsSteps, ReadsFiles, Warns, branches_of
+from uio_pipes.core.capabilities import (
+    ChecksNext,
+    Connects,
+    FileList,
+    FollowsSteps,
+    LooksAhead,
+    ReadsFiles,
+    Warns,
+    branches_of,
+)
 from uio_pipes.core.lane import MANY, SLACK, Lane, Site
 from uio_pipes.core.stage import Node, Outlet, Stage, Trait, name_node
 
@@ -147,8 +156,13 @@ class Graph:
         return [sum(count for count, _ in content), stable_hash(*content) if len(content) > 1 else content[0][1]]
 
     def _content(self) -> list[tuple[int, str]]:
-        """Return the number of items and a hash of them for each list. Reads the lists. Raises: ListError."""
-        return [one for stage in self.stages for one in stage.content()]
+        """Return the number of items and a hash of them for each list. Reads the lists, and looks at the first
+        utterances. Raises: ListError."""
+        content = [one for stage in self.stages for one in stage.content()]
+        for at, stage in enumerate(self.stages):
+            if isinstance(stage, LooksAhead):
+                stage.look(Graph(self.stages[:at])._files())
+        return content
 
     @property
     def _skims(self) -> bool:

@@ -13,6 +13,7 @@ from uio_pipes.base.errors import NOTES, DataError, LeftOut, NothingRead, Pipeli
 from uio_pipes.base.urls import counted
 
 LACKING = frozenset(["missing_key", "missing_audio", "missing_text"])  # a field may have another name in all of them
+MAKING = "realize"  # the stage in counts of utterances that fail when their batch is made: decoding, features
 FIRST = 10  # utterances: if all of them lack it, so do the others
 
 
@@ -43,7 +44,7 @@ class Report(str):
 
     @classmethod
     def of(cls, error: DataError, stage: str) -> Report:
-        report = cls(f"{stage}: {error}")
+        report = cls(error if stage == MAKING else f"{stage}: {error}")
         report.error, report.stage = error, stage
         return report
 
@@ -187,7 +188,7 @@ class Ledger:
             ) from error
         if self.streaks[stage] > self.policy.max_consecutive_failures:
             raise TooManyFailures(
-                f"{self.streaks[stage]} failures in a row in {stage}, more than max_consecutive_failures="
+                f"{self.streaks[stage]} failures in a row{_in(stage)}, more than max_consecutive_failures="
                 f"{self.policy.max_consecutive_failures}; the last one: {error}. Repair it, or allow more with "
                 "Loader(failures=uio.Failures(max_consecutive_failures=…))"
             ) from error
@@ -234,7 +235,7 @@ class FailureLog:
         self._counts = Counter[str]()
 
     def add(self, lane: int, report: str, level: int = logging.WARNING) -> None:
-        """Log a report such as ``decode_audio: a.wav: cannot be read [bad_audio]`` if it is among the first."""
+        """Log a report such as ``a.wav, utterance 'a': cannot be decoded [bad_audio]`` if it is among the first."""
         kind = _kind(report)
         self._counts[kind] += 1
         if self._counts[kind] <= LOGGED:
@@ -247,10 +248,16 @@ class FailureLog:
         hushed = {kind: count for kind, count in self._counts.items() if count > LOGGED}
         self._counts.clear()
         for kind, count in hushed.items():
-            logger.warning("%d failures %s on this rank", count, kind)
+            logger.warning("%d failures of the kind %s on this rank", count, kind)
 
 
 def _kind(report: str) -> str:
+    if isinstance(report, Report):
+        return f"{report.error.reason}{_in(report.stage)}"
     stage, _, _ = report.partition(": ")
     reason = report.rpartition(" [")[2].rstrip("]")
     return f"{reason} in {stage}" if report.endswith("]") else stage
+
+
+def _in(stage: str) -> str:
+    return "" if stage == MAKING else f" in {stage}"

@@ -20,6 +20,7 @@ from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.chain import audio_names, token_names
 from uio_pipes.core.lane import Lane, RowOrigin
+from uio_pipes.core.ledger import MAKING
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.opening import fetch_early
 
@@ -235,9 +236,9 @@ def realize(
             if whole or read:
                 sample.read(None if whole else read)
         except DataError as error:
-            lane.ledger.fail(error, "realize")
+            lane.ledger.fail(error, MAKING)
         else:
-            lane.ledger.fine("realize")
+            lane.ledger.fine(MAKING)
             lane.ledger.came_from(sample.origin.source)
             if lane.origins is not None:
                 lane.origins.append(_origin_of(sample, length))
@@ -289,7 +290,7 @@ def compute(sample: Sample) -> int:
                 if plan is not None and made is not None:
                     check_length(sample, made, plan, of)
     except Exception as error:
-        raise sample._caused(error, "realize")  # noqa: B904
+        raise sample._caused(error, MAKING)  # noqa: B904
     if planned is not None and actual is not None:
         check_length(sample, actual, planned)
     return heard if actual is None else actual.length
@@ -309,7 +310,7 @@ def check_length(sample: Sample, actual: Plan, planned: Plan, of: str = "") -> N
         told = "its header" if duration is None else f"`{name}`, {duration} in its entry,"
         why = f"{told} is too short, or a stage's length rule is wrong"
         message = f"{of or 'it'} has {has}, at most {most} were planned: {why}"
-        raise sample.failure(DataError("length_mismatch", message), "realize")
+        raise sample.failure(DataError("length_mismatch", message), MAKING)
 
 
 def _told(plan: Plan, framed: bool) -> str:

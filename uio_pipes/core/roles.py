@@ -80,10 +80,6 @@ class Op(Stage):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))
 
-    def deferred(self) -> Op | None:
-        """Return the part that runs when a batch is made, if there is no other part."""
-        return self if type(self).build is Op.build else None
-
 
 @dataclass(frozen=True)
 class OfStream(Op):
@@ -95,32 +91,6 @@ class OfStream(Op):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_stream(self.name, self.of)
-
-
-@dataclass(frozen=True)
-class Wrapped(Op):
-    """A stage in place of another one, under its name: the base of stages that time or only plan another."""
-
-    inner: Op
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.inner.name
-
-    @property
-    def of(self) -> str:  # type: ignore[override]
-        return self.inner.of
-
-    @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.reads
-
-    @property
-    def writes(self) -> frozenset[str]:  # type: ignore[override]
-        return self.inner.writes
-
-    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        return self.inner.plan(plan, sample, draws)
 
 
 def sees_all(stages: Sequence[Stage]) -> bool:
@@ -138,8 +108,11 @@ _GIVEN = frozenset(["wav", "txt"])  # fields that come from a source
 
 def _lacking(name: str, stages: Sequence[Stage]) -> str:
     """Return what the source says of a field that it lacks; "" if it may have it, or a stage after it may make it."""
-    made = any(name in stage.writes if isinstance(stage, Op) else stage.gives == "sample" for stage in stages[1:])
-    source = None if made or not stages else stages[0]
+    source = stages[0] if stages else None
+    for stage in stages[1:]:
+        loads = "record" in stage.takes  # what the source says
+        if name in stage.writes if isinstance(stage, Op) else stage.gives == "sample" and not loads:
+            return ""
     return source.lacking(name) if isinstance(source, KnowsFields) else ""
 
 

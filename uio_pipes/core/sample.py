@@ -298,6 +298,9 @@ class Sample(MutableMapping[str, Any]):
             return error
         if isinstance(error, DataError):
             reason, message, offset = error.reason, error.message, error.offset
+            audio = self.fields.get("wav")
+            if not error.url and isinstance(audio, str):  # the utterance is known by its list, which names this file
+                message = f"{redact(audio)}: {message}"
             url, member = error.url or self.url, error.member or self.key
             if (place := redact(self.url)) not in redact(url) + redact(message):  # the line that names the file
                 message = f"{message} (named in {place})"

@@ -19,7 +19,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, cast
 
-from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DAMAGED, StateError
 from uio_pipes.base.urls import redact
 
@@ -289,8 +289,7 @@ def scheduled(stage: Any, given: BoundArguments) -> Any:
     follows: frozenset[str] = getattr(stage, "follows_steps", frozenset())
     for name in following:
         known = ", ".join(sorted(follows)) or "those of filter and dynamic_batch"
-        ok, rule = name in follows, f"{name} cannot follow the step"
-        require(ok, stage.name, rule, given.arguments[name], f"these can: {known}")
+        refuse(name not in follows, stage.name, f"{name} cannot follow the step", f"these can: {known}")
     arguments = dict(given.arguments)
     steps = sorted(steps_in(arguments))
     every = [(step, stage(**at_step(arguments, step))) for step in steps]

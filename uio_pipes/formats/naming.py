@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from uio_pipes.base.checks import is_whole, nearest, require
+from uio_pipes.base.checks import is_whole, nearest, refuse, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.formats.expressions import Expression, compiled, lookup
 
@@ -90,8 +90,8 @@ def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt"
     Raises: PipelineError.
     """
     named = dict(pairs_of(fields)).get("txt")
-    rule = 'text and fields["txt"] both name the transcript'
-    require(named is None or text in (usual, named, None), stage, rule, (text, named), "leave one out")
+    sentence = f'text={text!r} and fields["txt"]={named!r} both name the transcript'
+    refuse(named is not None and text not in (usual, named, None), stage, sentence, "leave one out")
     return named or (usual if text is None else text)
 
 
@@ -140,35 +140,108 @@ def pairs_of(names: Renames) -> FieldNames:
     return tuple(names.items()) if isinstance(names, Mapping) else names or ()
 
 
-_SHOWN = 12  # names in a message
+SHOWN = 12  # names in a message
 LOOKED_AT = 100  # records at the beginning: what all of them lack, the data do not have
 
 
-def check_asked(records: Sequence[Mapping[str, Any]], names: Renames, place: str) -> None:
-    """Raises: ListError if none of the first ``records`` has what a name or an expression asks for. ``place``: of the
-    first one."""
-    for ours, theirs in pairs_of(names):
-        expression = compiled(theirs)
-        lacking = (all(_lacks(record, name) for name in expression.names) for record in records)
-        if records and expression.names and all(lacking) and not any(theirs in record for record in records):
-            there = ", ".join(islice(records[0], _SHOWN)) + (", …" if len(records[0]) > _SHOWN else "")
-            near = nearest(expression.names[0].partition(".")[0], records[0])
-            hint = f"; did you mean {near!r}?" if near else ""
-            message = f"fields[{ours!r}] asks for {theirs!r}, which none of the first {len(records)} records has"
-            raise ListError(f"{place}: {message}; the first one has {there}{hint}")
+class Asked(NamedTuple):
+    """An expression with the words of the argument that asks for it, and the field of ours that it makes, if any."""
+
+    what: str
+    expression: Expression
+    ours: str = ""
 
 
-def _lacks(record: Mapping[str, Any], name: str) -> bool:
-    """Return whether a record has nothing of that name; where there is a null instead, others may have it."""
-    root = name if name in record else name.partition(".")[0]
-    return root not in record or (record[root] is not None and lookup(record, name) is None)
+def asked(names: Renames) -> list[Asked]:
+    """Return what ``fields`` asks for."""
+    return [Asked(f"fields[{ours!r}]", compiled(theirs), ours) for ours, theirs in pairs_of(names)]
+
+
+def check_asked(
+    records: Iterable[Mapping[str, Any]],
+    wanted: Iterable[Asked],
+    place: str,
+    hint: Callable[[Mapping[str, Any], str], str] = lambda record, name: "",
+) -> None:
+    """Raises: ListError if none of the first ``records`` has what an expression asks for.
+
+    Args:
+        records: the first of them, of which no more are taken than it needs to find everything.
+        wanted: the expressions.
+        place: of the first record, for the message.
+        hint: what else may be meant by a name, given the first record; "" if it has nothing to say.
+    """
+    unseen = {each: {*each.expression.names} for each in wanted if each.expression.names}
+    count, first = 0, dict[str, Any]()
+    for record in islice(records, LOOKED_AT if unseen else 0):
+        count, first = count + 1, first or dict(record)
+        for each, names in list(unseen.items()):
+            names -= {name for name in names if not lacks(record, name)}
+            known = each.expression.text in record or _value(each.expression, record) is not None
+            if known or not names:
+                del unseen[each]
+        if not unseen:
+            return
+    for each, names in unseen.items() if count else ():
+        name = next(one for one in each.expression.names if one in names)
+        told = f"{each.what} asks for {name!r}" + ("" if each.expression.plain else f" in {each.expression.text!r}")
+        none = f"none of the first {count} records has; the first one" if count > 1 else "the first record lacks; it"
+        raise ListError(f"{place}: {told}, which {none} has {hint(first, name) or _instead(first, name, each)}")
+
+
+def _instead(record: Mapping[str, Any], name: str, wanted: Asked) -> str:
+    """Return what a record has where ``name`` leads to, and what to write instead."""
+    parent, _, last = name.rpartition(".")
+    inner = lookup(record, parent) if parent else None
+    of_member = [one for one in record if ":" in one and one.partition(":")[0] == name.partition(":")[0]]
+    there = inner if isinstance(inner, Mapping) else of_member or record
+    near = nearest(last if there is inner else name.partition(".")[0], there) or usual_of(wanted.ours, there)
+    meant = f"{parent}.{near}" if near and there is inner else near
+    line = wanted.ours and f'fields={{"{wanted.ours}": "{meant or f"{wanted.expression.text} or {_NOTHING}"}"}}'
+    if meant:
+        return f"{shown(there)}; did you mean {meant!r}{line and ', '}{line}?"
+    return f"{shown(there)}" + (line and f"; if others have it, write {line}")
+
+
+_NOTHING = "''"
+
+
+def shown(names: Collection[str]) -> str:
+    """Return some names for a message."""
+    return ", ".join(islice(names, SHOWN)) + (", …" if len(names) > SHOWN else "")
+
+
+def _value(expression: Expression, record: Mapping[str, Any]) -> Any:
+    try:
+        return expression(record)
+    except DataError:
+        return ""
+
+
+def lacks(record: Mapping[str, Any], name: str) -> bool:
+    """Return whether a record has nothing of that name; where a null is on the way, it might have it."""
+    if name in record or lookup(record, name) is not None:
+        return False
+    value: Any = record
+    for part in name.split("."):
+        if value is None:
+            return False
+        if isinstance(value, Mapping):
+            if part not in value:
+                return True
+            value = value[part]
+        elif isinstance(value, (list, tuple)) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return True
+    return False
 
 
 def check_text(fields: Mapping[str, Any], names: Renames, place: str = "") -> None:
     """Raises: DataError ``missing_text`` if ``names`` asks for a transcript that is not among ``fields``."""
-    asked = dict(pairs_of(names)).get("txt")
-    if asked is not None and fields.get("txt") is None:
-        message = f"there is no {asked}, which `fields` names for txt, only {', '.join(fields)}"
+    named = dict(pairs_of(names)).get("txt")
+    if named is not None and fields.get("txt") is None:
+        message = f"there is no {named}, which `fields` names for txt, only {', '.join(fields)}"
         raise DataError("missing_text", message, url=place, member=str(fields.get("key", "")))
 
 
@@ -184,28 +257,27 @@ USUAL = {  # what fields are called elsewhere, by ours
     ),
 }  # fmt: skip
 OURS = frozenset(["key", "wav", "feat", "txt", "duration", "start", "end", "speaker", "sample_rate", "label"])
-SHOWN = 12  # names of fields
 
 
-def named_otherwise(ours: str, there: Collection[str], also: str | None = None) -> str:
+def named_otherwise(ours: str, there: Collection[str], *also: str) -> str:
     """Return the end of a message about a lacking field: what fields are there, and how to name the one that is meant.
 
     Args:
         ours: our name of the field that is lacking.
         there: the names of the fields that are there.
-        also: another field of ours, to be named in the same line if it has a usual name. Default: None.
+        also: other fields of ours, each to be named in the same line if it has a usual name.
     """
     others = [str(name) for name in there if name not in OURS]
-    found = _usual(ours, others) or nearest(ours, others)
+    names = {ours: usual_of(ours, others) or nearest(ours, others) or "ITS NAME"}
+    names |= {more: usual for more in also if (usual := usual_of(more, others))}
     shown = ", ".join([*map(str, there)][:SHOWN]) + (f", … ({len(there)} in all)" if len(there) > SHOWN else "")
     if not others:
         return f"it has {shown or 'no fields'}"
-    more = f', "{also}": "{second}"' if also and (second := _usual(also, others)) else ""
-    line = f'fields={{"{ours}": "{found or "ITS NAME"}"{more}}}'
-    return f"it has {shown}; if one of these is meant, write {line}"
+    line = ", ".join(f'"{name}": "{theirs}"' for name, theirs in names.items())
+    return f"it has {shown}; if one of these is meant, write fields={{{line}}}"
 
 
-def _usual(ours: str, others: Collection[str]) -> str | None:
+def usual_of(ours: str, others: Collection[str]) -> str | None:
     """Return which of the ``others`` is a name that this field of ours usually has elsewhere."""
     lower = {name.lower(): name for name in others}
     return next((lower[name] for name in USUAL.get(ours, ()) if name in lower), None)

@@ -14,6 +14,7 @@ from typing import Any
 import fsspec
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.base.urls import folder_of
 from uio_pipes.io.files import atomic_path, naming
 from uio_pipes.io.opening import is_local
 
@@ -160,6 +161,21 @@ def write_to(url: str | os.PathLike[str], data: bytes) -> None:
     """Write one file by path or URL, completely or not at all."""
     parent, _, name = os.fspath(url).rpartition("/")
     Folder(parent or ("/" if os.fspath(url).startswith("/") else ".")).write(name, data)
+
+
+def entry_of(place: str, listed: str) -> str:
+    """Return how the list ``listed`` names the file or folder ``place``, which is there: so that it is found from any
+    working directory. A relative path becomes one that starts at the list's folder, if it lies in it or beside it, and
+    an absolute one otherwise. What is absolute, or a URL, stays."""
+    folder = is_local(folder_of(listed))
+    if "://" in place or os.path.isabs(place):
+        return place
+    if folder is not None:
+        near = os.path.relpath(place, folder or ".")
+        found = os.path.join(folder, near)  # a link may lead elsewhere
+        if not near.startswith(("../..", "~", "{", "#")) and os.path.exists(found) and os.path.samefile(found, place):
+            return near
+    return os.path.realpath(place)
 
 
 def _filesystem(url: str) -> tuple[Any, str]:

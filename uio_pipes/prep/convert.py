@@ -8,6 +8,7 @@ are counted under their reasons and listed in ``failed.jsonl``.
 from __future__ import annotations
 
 import gzip
+import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,11 @@ import torch
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import in_order, window
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import counted, name_of
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node
-from uio_pipes.io.folders import Folder, write_to
+from uio_pipes.io.folders import Folder, entry_of, write_to
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common import Noting, follow
 from uio_pipes.prep.pack import LOST, WHOLE, PackingFailed
@@ -311,8 +312,19 @@ class _Conversion:
     def _write_list(self, target: str, folder: Folder, finished: list[Finished]) -> None:
         if self.wanted.to in ("indexed", "shards"):
             return write_shard_list(target, folder, finished, tars=self.wanted.to == "shards")
-        lines = b"".join(folder.read([f"{one.shard}/{LIST}" for one in finished]))
+        parts = folder.read([f"{one.shard}/{LIST}" for one in finished])
+        if self.wanted.to == "raw":
+            places = (entry_of(folder.join(one.shard), target) for one in finished)
+            parts = [_lines_in(place, part) for place, part in zip(places, parts, strict=True)]
+        lines = b"".join(parts)
         return write_to(target, gzip.compress(lines, mtime=0) if target.endswith(".gz") else lines)
+
+
+def _lines_in(place: str, lines: bytes) -> bytes:
+    """Return the lines of a part's list, with its audio files in the folder ``place``."""
+    objects = map(json.loads, lines.splitlines())
+    named = ({**line, "wav": f"{place}/{name_of(line['wav'])}"} for line in objects)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in named).encode()
 
 
 def _samples(node: Node, count: int) -> Iterator[Sample]:

@@ -42,12 +42,13 @@ from uio_pipes.prep.reading.data_list import (
     GivenNames,
     has_shards,
     head_of,
+    is_document,
     is_line,
     kind_of,
     lines_of,
     names_in,
 )
-from uio_pipes.prep.reading.foreign import foreign_folder, foreign_object, table_of
+from uio_pipes.prep.reading.foreign import foreign_folder, foreign_object, rows_of, table_of
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.corpora.source import from_corpus, reading
@@ -68,6 +69,7 @@ _LOOKED_AT = 4  # utterances of a shard
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
 ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
+ANNOTATIONS = (".stm", ".TextGrid", ".textgrid")
 TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
 SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
 
@@ -149,12 +151,14 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     _refuse(path, head)
     if not (lines := lines_of(head)):
         raise ListError(f"{path} is empty: a list has a path or a JSON object a line")
+    if is_named(path, ANNOTATIONS) or is_document(path, lines):
+        return _rows(path, *rows_of(path, fields))
     return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
 
 
 def by_rows(path: str) -> bool:
     """Return whether these are utterances that a table or a published corpus describes."""
-    return named_corpus(path) is not None or is_named(path, ROWS)
+    return named_corpus(path) is not None or is_named(path, (*ROWS, *ANNOTATIONS, *SUFFIXES))
 
 
 def recognize_parts(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Iterator[Recognized]:
@@ -279,15 +283,18 @@ def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
     if any(line.startswith('{"') for line in lines):
         raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
     if (found := table_of(path, lines, fields)) is not None:
-        table, named = found
-        shown = ", ".join(f"{ours}={theirs}" for ours, theirs in named.items())
-        return begun(path, f"table ({shown})", from_table, table, fields=named)
+        return _rows(path, *found)
     if _PATH.fullmatch(first):
         raise ListError(
             f"{path} lists files that are no shards ({first[:60]}): name the files themselves, as by a glob in quotes; "
             f"names of shards end in one of {' '.join(ARCHIVES)}"
         )
     return _text(path, TEXT, path, fields)
+
+
+def _rows(path: str, table: Table, named: dict[str, str]) -> Recognized:
+    shown = ", ".join(f"{ours}={theirs}" for ours, theirs in named.items())
+    return begun(path, f"table ({shown})", from_table, table, fields=named)
 
 
 def _refuse(path: str, head: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import starmap
 from math import ceil
 
 from uio_pipes.base.errors import ListError
@@ -18,6 +19,7 @@ RATE = 16_000  # Hz, of audio whose rates differ
 USUAL = 12_000  # frames of a batch
 BATCHES = 24  # of an epoch of few data, if they have at least so many utterances:
 LEAST = 4
+COLUMNS = 84  # of a line, where its comment still stands behind the code
 LONG = 3_000  # frames of an utterance, above which few models go
 
 SCRIPT = '''"""Train on {path}. Written by `uio start`, which saw {seen}."""
@@ -85,13 +87,19 @@ def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str 
     script = SCRIPT.format(
         path=redact(data.path).replace("\\", "\\\\").replace('"', "'"),
         seen=_seen(seen),
-        stages="\n    ".join(f"{code}  # {why}" if why else code for code, why in stages),
+        stages="\n    ".join(starmap(_line, stages)),
         workers=2 if seen.utterances >= 1_000 else 0,
         gives=gives + ", target, target_lengths" * bool(tokens),
         shown=shown,
         checkpoint=checkpoint,
     )
     return Begun(script, table, tokens)
+
+
+def _line(code: str, why: str) -> str:
+    """Return a line of the script with its comment, which stands above it if both are long."""
+    line = f"{code}  # {why}" if why else code
+    return line if len(line) <= COLUMNS else f"# {why}\n    {code}"
 
 
 def _seen(seen: Contents) -> str:

@@ -13,15 +13,14 @@ from typing import Any, TypeVar
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.hashing import Draws
 from uio_pipes.base.processes import cores
 from uio_pipes.base.urls import counted
 from uio_pipes.core import sample as samples
 from uio_pipes.core.capabilities import with_branches
+from uio_pipes.core.chain import Link
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.roles import Op, Wrapped
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Stage
+from uio_pipes.core.stage import Deferred, Node, Stage
 from uio_pipes.core.statistics import Stats
 from uio_pipes.inspect.peek import Clock, Tap
 from uio_pipes.io.local import Ref
@@ -32,7 +31,6 @@ from uio_pipes.run.loader import Loader
 from uio_pipes.run.no_batches import nothing_out
 from uio_pipes.run.shared_memory import Ring, Writer
 from uio_pipes.run.workers import PackedMessage
-from uio_pipes.stages.utterances.map import Map
 
 READING = "reading audio"
 HEADERS = "reading headers"
@@ -45,12 +43,7 @@ def timed(graph: G, clock: Clock, within: str = "") -> G:
     for stage, site in graph._sites():
         name = within + site.name + (f" #{site.ordinal + 1}" if site.ordinal else "")
         stage = with_branches(stage, lambda key, graph: timed(graph, clock, f"{within}{key}: "))
-        deferred = stage.deferred() if isinstance(stage, (Op, Map)) else None
-        stages += (
-            [stage, Tap(partial(_TimingNode, label=name, clock=clock))]
-            if deferred is None
-            else [_TimedStage(deferred, name, clock)]
-        )
+        stages += [stage, Tap(partial(_timed_node, label=name, clock=clock))]
     return type(graph)(tuple(stages))
 
 
@@ -65,31 +58,45 @@ def headers_timed(clock: Clock) -> Iterator[None]:
         setattr(samples, "measure", measure)  # noqa: B010
 
 
-@dataclass(frozen=True)
-class _TimedStage(Wrapped):
-    label: str
-    clock: Clock
-
-    def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        return self.clock.time(self.label, self.inner.plan, plan, sample, draws)
-
-    def apply(self, sample: Sample, draws: Draws) -> None:
-        if "wav" in self.reads:
-            self.clock.time(READING, _read, sample)
-        self.clock.time(self.label, self.inner.apply, sample, draws)
+def _timed_node(source: Node, label: str, clock: Clock) -> Node:
+    """Time the stage that ``source`` runs: what it defers, where it only does that."""
+    if not isinstance(source, Deferred):
+        return _TimingNode(source, label, clock)
+    source.link = _TimedLink(source.link, label, clock)
+    return source
 
 
-def _read(sample: Sample) -> None:
-    """Read the audio's bytes before they are decoded; a file's go to the system's cache."""
-    wav = sample.fields.get("wav")
-    if isinstance(wav, Ref):
-        sample.fields["wav"] = wav.read()
-    elif isinstance(wav, str) and is_local(wav) is not None:
-        try:
-            with open_binary(wav) as file:
-                file.read()
-        except (DataError, OSError):
-            return  # the stage reports it
+class _TimedLink:
+    """A link in place of another one, which it times; reading its audio has a time of its own."""
+
+    def __init__(self, link: Link, label: str, clock: Clock) -> None:
+        self.link, self.label, self.clock = link, label, clock
+        self.name, self.of, self.reads, self.writes = link.name, link.of, link.reads, link.writes
+        self.takes_pcm = getattr(link, "takes_pcm", False)
+
+    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
+        return self.clock.time(self.label, self.link.plan, plan, sample)
+
+    def apply(self, sample: Sample) -> None:
+        audio = self.of or "wav"
+        if audio in self.reads and audio in sample.fields:
+            self.clock.time(READING, _read, sample.fields, audio)
+        self.clock.time(self.label, self.link.apply, sample)
+
+
+def _read(fields: dict[str, Any], name: str) -> None:
+    """Read the bytes of one or several recordings before they are decoded; a file's go to the system's cache."""
+    audio = fields[name]
+    fields[name] = [_fetched(one) for one in audio] if isinstance(audio, list) else _fetched(audio)
+
+
+def _fetched(audio: Any) -> Any:
+    if isinstance(audio, Ref):
+        return audio.read()
+    if isinstance(audio, str) and is_local(audio) is not None:
+        with contextlib.suppress(DataError, OSError), open_binary(audio) as file:  # the stage reports it
+            file.read()
+    return audio
 
 
 class _TimingNode(Node):

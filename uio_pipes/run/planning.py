@@ -25,9 +25,9 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Mode, Site
-from uio_pipes.core.ledger import Failures, Ledger, Tally
+from uio_pipes.core.ledger import MAKING, Failures, Ledger, Tally
 from uio_pipes.core.realize import Length, Measure, Pair, measure_of, names_of
-from uio_pipes.core.roles import Flow, Op, Wrapped
+from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
 from uio_pipes.core.stage import Node, Stage, Trait
@@ -282,10 +282,10 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
             frames = sum(heard) if plan is None else plan.length
             length = frames if size is None else size(sample)
         except DataError as error:
-            ledger.fail(error, "realize")
+            ledger.fail(error, MAKING)
         else:
             rate = 0 if plan is None else _rate(plan, sample)
-            if rate or _timed(plan):
+            if rate or (plan is not None and plan.samples > 0 and plan.sample_rate == TICKS):  # known in seconds
                 lane.rates[rate] += 1
             planned.append((length, frames, rate, sample))
     kept, odd = odd_rates([rate for _, _, rate, _ in planned]) if pads else (0, frozenset())
@@ -297,11 +297,6 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
     if isinstance(item, list):
         lane.longest.append(getattr(max(good, key=lambda one: one[1])[3], "key", "") if good else "")
     return [length if isinstance(length, tuple) else (length,) for length, *_ in good]
-
-
-def _timed(plan: Plan | None) -> bool:
-    """Return whether the length is only known in seconds."""
-    return plan is not None and plan.samples > 0 and plan.sample_rate == TICKS
 
 
 def _rate(plan: Plan, sample: Sample) -> int:
@@ -339,8 +334,14 @@ def _by_plan(graph: Graph, strict: bool, calls: bool = True) -> Graph:
 
 
 @dataclass(frozen=True)
-class _PlanOnly(Wrapped):
-    """A stage that only plans lengths: its own stage must not run."""
+class _PlanOnly(Op):
+    """A stage in place of another one, under its name, which only plans lengths: that one must not run."""
+
+    inner: Op
+
+    def __post_init__(self) -> None:
+        for name in ("name", "of", "reads", "writes", "plan"):
+            object.__setattr__(self, name, getattr(self.inner, name))
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         raise NotKnown(f"{self.name} has to run on {sample.key!r} before it is known what becomes of it")

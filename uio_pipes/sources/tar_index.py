@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal
@@ -20,10 +21,10 @@ from uio_pipes.core.roles import Source
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
 from uio_pipes.formats.lists.table import ItemTable, Parts
-from uio_pipes.formats.naming import Renames, finding, transcript
+from uio_pipes.formats.naming import LOOKED_AT, Renames, asked, check_asked, finding, transcript
 from uio_pipes.formats.tar.catalogue import Indexed, open_shards
 from uio_pipes.formats.tar.checks import against_manifest
-from uio_pipes.formats.tar.fields import as_fields, check_members
+from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
@@ -48,6 +49,8 @@ class TarIndex(Parts):
         super().__init__(map(len, shards))
         self.digest = blake2b("".join(shard.facts.digest for shard in shards).encode(), digest_size=16).hexdigest()
         self._files: dict[int, RandomFile] = {}
+        if names and self.shards:
+            check_asked(self._first(), asked(names), self.place(0))
 
     @property
     def failures(self) -> int:
@@ -73,26 +76,37 @@ class TarIndex(Parts):
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields as ``load_from_tar`` does. Raises: DataError if the shard is damaged there."""
         at, within = self.locate(number)
-        index = self.shards[at].index
+        index, url = self.shards[at].index, self.shards[at].url
         if within >= len(index):
             known = index.errors[within - len(index)]
             error = DataError(known.reason, known.message, url=known.url, member=known.member, offset=known.offset)
             error.key, error.item = known.key, number
             raise error
-        file, members = self._file(at), dict[str, Payload]()
-        for suffix, offset, size, crc in index.members(within):
-            members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
+        utterance = self._utterance(at, within)
+        members = utterance.fields
         info, audio = index.info(within), next((s for s in members if s in AUDIO_SUFFIXES), "")
         of_features = "npy" in members and (info is None or info.sample_rate == FRAME_RATE)
         if isinstance(payload := members.get("npy" if of_features else audio), Ref):
             payload.info = info
-        utterance, url = TarUtterance(index.key(within), index.start(within), members), self.shards[at].url
         text = transcript("from_tar_index", None, self._names, index.text or "txt")
         read = index.txt(within) if index.text == text else None
         fields = as_fields(utterance, url, read, self._names)
         if index.text and "txt" not in fields:
             raise finding("missing_text", f"the utterance has no {text}", url, utterance.key, utterance.offset)
         return fields
+
+    def _utterance(self, at: int, within: int) -> TarUtterance:
+        file, members, index = self._file(at), dict[str, Payload](), self.shards[at].index
+        for suffix, offset, size, crc in index.members(within):
+            members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
+        return TarUtterance(index.key(within), index.start(within), members)
+
+    def _first(self) -> Iterator[dict[str, Any]]:
+        """Yield what expressions may read of the first utterances."""
+        shard = self.shards[0]
+        with suppress(DataError):
+            for number in range(min(LOOKED_AT, len(shard.index))):
+                yield read_by(self._utterance(0, number), shard.url, self._names)
 
     def start(self, number: int) -> int:
         """Return the offset of an utterance in its shard."""

@@ -119,7 +119,9 @@ def test_a_table_saved_by_excel_as_unicode_text_needs_no_encoding() -> None:
 
 def test_a_row_in_another_encoding_costs_itself() -> None:
     rows = read("key\ttxt\na\tä\nb\tx\n".encode("latin-1"), TextForm())
-    with pytest.raises(DataError, match=r"a\.csv, line 2.*it is not utf-8") as caught:
+    with pytest.raises(
+        DataError, match=r"a\.csv, line 2.*it is not utf-8 .*name the encoding, as in uio.Tab"
+    ) as caught:
         rows.row(0)
     assert caught.value.reason == "bad_text"
     assert rows.row(1) == {"key": "b", "txt": "x"}

@@ -91,8 +91,9 @@ def libritts(c: Making, root: str = "LibriTTS") -> None:
             c.put(archive, f"{name}/{speaker}_{chapter}.book.tsv", [f"{key}9\tNo\tno\t1\t2\t30.5"])
 
 
-def mls(c: Making) -> None:
-    archive, root = "mls_polish_opus.tar.gz", "mls_polish_opus"
+def mls(c: Making, kind: str = "_opus", form: str = "OPUS") -> None:
+    root = f"mls_polish{kind}"
+    archive = f"{root}.tar.gz"
     c.put(archive, f"{root}/metainfo.txt", ["SPEAKER   |   GENDER   | PARTITION", " 6892     |  M         | train"])
     for at, part in enumerate(("train", "dev", "test")):
         texts, segments = [], []
@@ -102,9 +103,14 @@ def mls(c: Making) -> None:
                 said = c.say(part, key, "nie ma go żadna", str(speaker), "polish")
                 texts.append(f"{key}\tnie ma go żadna")
                 segments.append(f"{key}\thttp://archive.org/{book}.mp3\t401.76\t417.57")
-                c.put(archive, f"{root}/{part}/audio/{speaker}/{book}/{key}.opus", spoken(said, form="OPUS"))
+                c.put(archive, f"{root}/{part}/audio/{speaker}/{book}/{key}.{form.lower()}", spoken(said, form=form))
         c.put(archive, f"{root}/{part}/transcripts.txt", texts)
         c.put(archive, f"{root}/{part}/segments.txt", segments)
+        limited = f"{root}/train/limited_supervision"
+        for name, keys in (
+            {"9hr": texts[:2], "1hr/0": texts[2:3], "1hr/1": texts[3:]}.items() if part == "train" else ()
+        ):
+            c.put(archive, f"{limited}/{name}/handles.txt", [text.partition("\t")[0] for text in keys])
 
 
 def ljspeech(c: Making) -> None:
@@ -169,5 +175,6 @@ def kespeech(c: Making) -> None:
 CORPORA: dict[str, Build] = {
     "aishell1": aishell1, "aishell2": aishell2, "aishell3": aishell3, "librispeech": librispeech, "libritts": libritts,
     "libritts/r": lambda c: libritts(c, "LibriTTS_R"),
-    "mls": mls, "ljspeech": ljspeech, "spgispeech": spgispeech, "ksponspeech": ksponspeech, "kespeech": kespeech,
+    "mls": mls, "mls/flac": lambda c: mls(c, "", "FLAC"),
+    "ljspeech": ljspeech, "spgispeech": spgispeech, "ksponspeech": ksponspeech, "kespeech": kespeech,
 }  # fmt: skip

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora_small import BUILDS, made
-from corpora_small.making import tarred
+from corpora_small import BUILDS, columns, made
+from corpora_small.making import Making, tarred
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
@@ -114,6 +114,16 @@ def test_what_names_of_archives_do_not_tell_cannot_be_chosen(tmp_path: Path) -> 
     made("commonvoice/newer", tmp_path, downloaded=True)
     with pytest.raises(uio.ListError, match="names of files do not tell lang there: leave it out"):
         uio.from_corpus("commonvoice", tmp_path, lang="pl")
+
+
+def test_newer_names_of_archives_in_two_languages_are_read_together(tmp_path: Path) -> None:
+    making = Making(tmp_path, True)
+    for lang, name in (("pl", "polish-0254cce0"), ("de", "german-1254cce0")):
+        columns._language(making, lang, f"common-voice-scripted-speech-25-0-{name}.tar.gz")
+    making.finish()
+    assert keys(uio.from_corpus("commonvoice", tmp_path, part="dev")) == sorted(
+        said.key for said in making.said if said.part == "dev"
+    )
 
 
 def test_a_folder_may_have_characters_of_globs(tmp_path: Path) -> None:

@@ -3,14 +3,22 @@ speakers, languages and sounds that it was made of, counts what it leaves out, a
 
 from __future__ import annotations
 
+import shutil
+import tarfile
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 from corpora_small import BUILDS, ONE_FORM, Making, Said, made
 
 import uio_pipes as uio
+from uio_pipes.io.access import PLAIN
+from uio_pipes.sources.corpora.finding import find
+from uio_pipes.sources.corpora.source import CORPORA
 
 FORMS = [
     (name, downloaded)
@@ -57,7 +65,10 @@ def check(sample: Any, said: Said) -> None:
 
 
 def test_every_part_is_delivered_and_what_is_left_out_is_counted(small: tuple[str, Making]) -> None:
-    name, making = small
+    check_parts(*small)
+
+
+def check_parts(name: str, making: Making) -> None:
     for part in dict.fromkeys(said.part for said in making.said):
         loading = loader(name, making, part, lanes=1)
         samples = [sample for batch in loading for sample in batch]
@@ -109,3 +120,85 @@ def test_it_resumes_in_the_middle(small: tuple[str, Making], lanes: int) -> None
     again.load_state_dict(states[middle])
     assert [[sample["key"] for sample in batch] for batch in again] == keys[middle:]
     assert again.stats().skipped == loading.stats().skipped
+
+
+# Other places, to which a corpus that was made small is moved
+
+
+def into(folder: str, *names: str) -> Callable[[Path], None]:
+    def move(root: Path) -> None:
+        (root / folder).mkdir(parents=True)
+        for path in [root / name for name in names] if names else [p for p in root.iterdir() if p != root / folder]:
+            path.rename(root / folder / path.name)
+
+    return move
+
+
+def archived(*names: str) -> Callable[[Path], None]:
+    """Pack each folder into an archive: ``data_aishell.tgz`` of ``data_aishell``."""
+
+    def pack(root: Path) -> None:
+        for name in names:
+            folder = root / name.partition(".")[0]
+            with tarfile.open(root / name, "w:gz") as tar:
+                tar.add(folder, folder.name)
+            shutil.rmtree(folder)
+
+    return pack
+
+
+def upwards(folder: str) -> Callable[[Path], None]:
+    def move(root: Path) -> None:
+        for path in (root / folder).iterdir():
+            path.rename(root / path.name)
+        (root / folder).rmdir()
+
+    return move
+
+
+def in_small_letters(root: Path) -> None:
+    for path in sorted(root.rglob("*"), reverse=True):
+        path.rename(path.with_name(path.name.lower()))
+
+
+def of_one_microphone(root: Path) -> None:
+    for path in root.glob("wav48_silence_trimmed/*/*_mic1.flac"):
+        older = root / "wav48" / path.parent.name / path.name.replace("_mic1.flac", ".wav")
+        older.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(older, *soundfile.read(path))
+    shutil.rmtree(root / "wav48_silence_trimmed")
+
+
+@pytest.mark.parametrize(
+    ("name", "downloaded", "move", "form"),
+    [
+        ("aishell1", True, archived("data_aishell.tgz"), "as downloaded"),
+        ("vctk", False, into("VCTK-Corpus-0.92"), "extracted"),
+        ("vctk", False, of_one_microphone, "older, extracted"),
+        ("timit", False, upwards("data"), "extracted, in capitals"),
+        ("timit", False, in_small_letters, "extracted, in small letters"),
+        ("timit", False, into("TIMIT", "data/TRAIN", "data/TEST"), "extracted, in capitals"),
+        ("ami", False, upwards("ami_public_manual_1.6.2"), "extracted here"),
+        ("ksponspeech", False, into("KsponSpeech_eval", "eval_clean", "eval_other"), "extracted"),
+        ("covost2", True, archived("en.tar.gz", "sv-SE.tar.gz"), "as downloaded, audio as downloaded"),
+        ("covost2", False, into("cv-corpus-4-2019-12-10", "en", "sv-SE"), "extracted, audio extracted"),
+    ],
+)  # fmt: skip
+def test_other_places_are_found(
+    tmp_path: Path, name: str, downloaded: bool, move: Callable[[Path], None], form: str
+) -> None:
+    making = made(name, tmp_path, downloaded)
+    move(tmp_path)
+    assert find(CORPORA[name], str(tmp_path), {}, PLAIN).layout.form == form
+    check_parts(name, making)
+
+
+@pytest.mark.parametrize("downloaded", [False, True])
+def test_parts_for_limited_supervision(tmp_path: Path, downloaded: bool) -> None:
+    making = made("mls", tmp_path, downloaded)
+    train = [said for said in making.said if said.part == "train"]
+    for part, wanted in {"9_hours": train[:2], "1_hours": train[2:]}.items():
+        samples = [s for batch in loader("mls", making, part, lanes=1) for s in batch]
+        assert sorted(sample["key"] for sample in samples) == sorted(said.key for said in wanted)
+        for sample in samples:
+            check(sample, next(said for said in wanted if said.key == sample["key"]))

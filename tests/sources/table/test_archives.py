@@ -97,7 +97,7 @@ def test_the_error_names_row_archive_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(uio.DataError) as caught:
         list(uio.Loader(pipeline.batch(2), failures="raise"))
     said = str(caught.value)
-    assert "t.tsv, line 7, member 'k5': there is no member 'train/5/u5.wav' in" in said
+    assert "t.tsv, line 7, utterance 'k5': there is no member 'train/5/u5.wav' in" in said
     assert said.endswith("leave the row out [no_audio]")
     assert "a.tar.gz; fetch the archive again, say how members match rows (match=…)" in said
 
@@ -271,7 +271,10 @@ def test_rows_given_in_python_and_json_lines_name_members_too(tmp_path: Path) ->
 
 def test_members_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(zip_bytes(MEMBERS, [zipfile.ZIP_BZIP2, zipfile.ZIP_STORED]))
-    found, counts = read(write_table(tmp_path / "t.tsv", ROWS), archives="a.zip")
+    table = write_table(tmp_path / "t.tsv", ROWS)
+    with pytest.raises(uio.DataError, match=r"that can be read; a member is compressed by bzip2, .*: unpack the zip"):
+        list(uio.Loader(uio.from_table(table, fields=NAMES, archives="a.zip"), failures="raise", lanes=1))
+    found, counts = read(table, archives="a.zip")
     assert (len(found), counts) == (3, {"no_audio": 3})
 
 

@@ -196,6 +196,10 @@ def test_rows_are_kept_by_values_or_items_of_lists(tmp_path: Path) -> None:
     loader = uio.Loader(pipeline.batch(1))
     assert [batch[0]["key"] for batch in loader] == ["c1"]
     assert (loader.stats().skipped, loader.stats().failures) == ({"not_kept": 3, "dropped": 2}, 0)
+    silent = uio.from_table(
+        [*rows, {"wav": "clips/c0.wav", "txt": "<x> "}], root=tmp_path, drop={"txt | s/<.*?>// | strip": ""}
+    )
+    assert len(samples(silent)) == 6
 
 
 # Joined tables
@@ -225,7 +229,7 @@ def test_a_second_table_completes_the_rows(tmp_path: Path) -> None:
 def test_a_name_that_no_row_has_is_an_error_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(
         uio.ListError,
-        match=r"fields\['txt'\] asks for 'sentnce', which no row has; .*client_id, .*did you mean 'sentence'",
+        match=r"'sentnce', which none of the first 6 records has; the first one has client_id, .*mean 'sentence'",
     ):
         samples(uio.from_table(write(tmp_path), fields={**FIELDS, "txt": "sentnce"}))
     with pytest.raises(uio.ListError, match=r"keep asks for 'subset' in 'subset \| lower'"):
@@ -238,14 +242,12 @@ def test_a_list_that_has_the_rows_is_named(tmp_path: Path) -> None:
     corpus = {"dataset": "x", "audios": [{"aid": "r0", "path": "clips/c0.wav", "segments": segments}]}
     (tmp_path / "a.json").write_text(json.dumps(corpus))
     names = {"key": "sid", "wav": "path", "txt": "text"}
-    hint = (
-        r"the rows have dataset, audios; its list 'audios\.segments' has objects: uio\.Table\(…, expand=\"audios\.seg"
-    )
+    hint = r"it has dataset, audios; its list 'audios\.segments' has objects: uio\.Table\(…, expand=\"audios\.seg"
     with pytest.raises(uio.ListError, match=rf"fields\['key'\] asks for 'sid', .*{hint}ments\"\) makes rows of them"):
         samples(uio.from_table(tmp_path / "a.json", fields=names))
     with pytest.raises(uio.ListError, match=r"no row has wav or txt, .*its list 'audios' has objects: uio\.Table"):
         samples(uio.from_table(tmp_path / "a.json"))
-    with pytest.raises(uio.ListError, match=r"asks for 'sidd', .*; did you mean 'sid'\?"):
+    with pytest.raises(uio.ListError, match=r"asks for 'sidd', .*; did you mean 'sid', fields=\{\"wav\": \"sid\"\}\?"):
         samples(uio.from_table([{"sid": "s0", "words": segments}], fields={"wav": "sidd"}))
     write(tmp_path, 1)
     assert samples(uio.from_table(uio.Table(tmp_path / "a.json", expand="audios.segments"), fields=names))
@@ -279,6 +281,21 @@ def test_a_null_on_the_way_may_be_something_in_later_rows(tmp_path: Path) -> Non
 def test_without_fields_a_table_of_other_names_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(uio.ListError, match=r"no row has wav or txt, only client_id, path, .*say which is which"):
         samples(uio.from_table(write(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        ("pth = clip", r"train\.tsv: on asks for 'pth', .*client_id, path.*did you mean 'path'"),
+        ("path = klip", r"more\.tsv: on asks for 'klip', .* has clip, ms; did you mean 'clip'"),
+        ("sentence = clip", r"no row has a partner in .*more\.tsv, as 'sentence' is 'said \"0' and 'clip' there is 'c"),
+    ],
+)
+def test_a_join_that_joins_nothing_is_an_error(tmp_path: Path, on: str, told: str) -> None:
+    table, other = write(tmp_path), tmp_path / "more.tsv"
+    other.write_text("clip\tms\n" + "".join(f"c{n}.wav\t5\n" for n in range(5)))
+    with pytest.raises(uio.ListError, match=told):
+        samples(uio.from_table(uio.Table(table, join=uio.Table(other, on=on)), fields=FIELDS))
 
 
 def test_what_is_equal_in_joined_tables_is_part_of_what_a_state_fits(tmp_path: Path) -> None:

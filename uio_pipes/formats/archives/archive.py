@@ -27,6 +27,7 @@ _LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and o
 
 
 _SUFFIXES = (*ARCHIVES, ".zip")
+_METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd"}  # of zips, which are not read
 
 
 def is_zip(url: str) -> bool:
@@ -138,8 +139,12 @@ class Archive:
             if info.is_dir():
                 continue
             if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                how = "encrypted" if info.flag_bits & 1 else f"compressed by method {info.compress_type}"
-                message = f"a member is {how}, and only stored and deflated ones are read: pack it again"
+                how = (
+                    "encrypted"
+                    if info.flag_bits & 1
+                    else f"compressed by {_METHODS.get(info.compress_type, 'another method')}"
+                )
+                message = f"a member is {how}, and only stored and deflated ones are read: unpack the zip (7z x)"
                 self.damage.append(DataError("unsupported_member", message, url=self.url, member=info.filename))
                 continue
             packed = -1 if info.compress_type == zipfile.ZIP_STORED else info.compress_size

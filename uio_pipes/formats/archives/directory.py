@@ -9,7 +9,7 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
@@ -34,6 +34,7 @@ AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka"}
 Match = Callable[[str], str | None]
 CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])  # the rest of an archive is lost
 LOST = CUT | {"missing_file", "bad_zip"}  # one failure, with which all rows are lost that are not found
+_AT_ONCE = 1 << 20  # values that are looked for
 MOST_PLACES = 1 << 26  # members that a process knows the places of
 _BRACES = re.compile(r"\{[^{}|]*(,|\.\.)[^{}|]*\}")  # {a,b} and {0..7}, which are names
 
@@ -103,16 +104,20 @@ class MemberPlaces:
         """What is damaged in the archives."""
         return [error for archive in self.archives for error in archive.damage]
 
-    def leftover(self, values: Iterable[int]) -> Counter[str]:
+    def leftover(self, values: npt.NDArray[np.uint64]) -> Counter[str]:
         """Count audio that nothing asks for (``no_row``), and further members of the same value (``duplicate_member``).
 
         ``values``: hashes of all values that are asked for.
         """
         hashes, audio = self._columns["hash"], self._columns["is_audio"].astype(bool)
-        first = np.ones(len(hashes), bool)
+        first, wanted = np.ones(len(hashes), bool), np.zeros(len(hashes), bool)
         first[1:] = hashes[1:] != hashes[:-1]
-        wanted = np.isin(hashes, np.fromiter(values, np.uint64))
-        return Counter(no_row=int((first & audio & ~wanted).sum()), duplicate_member=int((~first & wanted).sum()))
+        for begin in range(0, len(values) if len(hashes) else 0, _AT_ONCE):
+            asked = values[begin : begin + _AT_ONCE]
+            at = np.minimum(np.searchsorted(hashes, asked), len(hashes) - 1)
+            wanted[at[hashes[at] == asked]] = True
+        more = np.diff(np.flatnonzero(first), append=len(hashes)) - 1  # members of the same value
+        return Counter(no_row=int((first & audio & ~wanted).sum()), duplicate_member=int(more[wanted[first]].sum()))
 
 
 _COLUMNS = ("hash", "number", "offset", "size", "crc", "packed", "is_audio")
@@ -182,24 +187,29 @@ class Archives:
         made = lambda: MemberPlaces([Archive(one, self._access) for one in urls], self.match)  # noqa: E731
         return _places.get((self.expression, self.digest, *urls), made, len)
 
-    def homes(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
-        """Return in which of ``urls`` the values with these hashes are, by number: in the first one whose index or
-        directory has it; else -1, in any of those that only reading shows, or if there is none such, 0.
+    def homes(self) -> Callable[[Sequence[str]], Any]:
+        """Return what tells in which of ``urls`` values are, by number: in the first one whose index or directory has
+        it; else -1, in any of those that only reading shows, or if there is none such, 0.
 
         Raises: ListError if an index is damaged or stale.
         """
         with ThreadPoolExecutor(AT_ONCE) as pool:
             listed = list(pool.map(self._hashes_in, self.urls))
         unknown = [number for number, found in enumerate(listed) if found is None]
-        homes = np.full(len(hashes), -1 if len(unknown) > 1 else (*unknown, 0)[0], np.int32)
+        other = -1 if len(unknown) > 1 else (*unknown, 0)[0]
         known = np.concatenate([np.frombuffer(found or b"", np.uint64) for found in listed])
-        if len(known):
-            numbers = np.repeat(np.arange(len(listed)), [len(found or ()) for found in listed])
-            order = np.argsort(known, kind="stable")
-            first = np.searchsorted(known, hashes, sorter=order)
-            at = order[np.minimum(first, len(known) - 1)]
-            homes = np.where(known[at] == hashes, numbers[at], homes).astype(np.int32)
-        return homes
+        if not len(known):
+            return lambda values: other
+        numbers = np.repeat(np.arange(len(listed), dtype=np.int32), [len(found or ()) for found in listed])
+        order = np.argsort(known, kind="stable")
+        known, numbers = known[order], numbers[order]
+
+        def homes_of(values: Sequence[str]) -> npt.NDArray[np.int32]:
+            hashes = np.fromiter(map(hash_of, values), np.uint64, len(values))
+            at = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+            return np.where(known[at] == hashes, numbers[at], other)
+
+        return homes_of
 
     def _hashes_in(self, url: str) -> array[int] | None:
         """Return the hashes of the values of an archive's members; None if only reading it shows these."""
@@ -226,6 +236,8 @@ class Archives:
         where = redact(urls[0]) if len(urls) == 1 else f"any of {counted(len(urls), 'archive')}"
         why = f", where there is damage ({damage[0].reason})" if damage else ""
         remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
+        if damage and damage[0].reason == "unsupported_member":
+            why, remedy = " that can be read", damage[0].message
         told = self._absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
         kind = LeftOut if told else DataError
         return kind(self._absent, f"there is no member {value!r} in {where}{why}; {remedy}")

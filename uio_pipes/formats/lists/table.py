@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from math import isfinite
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar, Protocol, TypeGuard
 
 from braceexpand import braceexpand
 
@@ -27,6 +27,7 @@ from uio_pipes.formats.naming import (
     TEXTLESS,
     FieldNames,
     Renames,
+    asked,
     check_asked,
     named_otherwise,
     pairs_of,
@@ -49,14 +50,21 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
     """
     fields = parse_object(text, place, names)
     key = str(fields.get("key", ""))
-    for reason, needed in _REQUIRED.items():
-        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed):
-            if reason != "missing_text" or needs_text:
-                asked = [dict(pairs_of(names)).get(n, n) for n in needed]
-                remedy = f"; {TEXTLESS}" if reason == "missing_text" else ""
-                lacks = f"the line has no {' or '.join(asked)}: {named_otherwise(needed[0], fields)}{remedy}"
-                raise DataError(reason, lacks, url=place, member=key)
-            fields.pop("txt", None)
+    lacking = {
+        reason: needed
+        for reason, needed in _REQUIRED.items()
+        if not any(isinstance(fields.get(n), str) and (fields[n] or n == "txt") for n in needed)
+    }
+    if "missing_text" in lacking and not needs_text:
+        del lacking["missing_text"]
+        fields.pop("txt", None)
+    if lacking:
+        asked = dict(pairs_of(names))
+        told = ", no ".join(" or ".join(asked.get(n, n) for n in needed) for needed in lacking.values())
+        remedy = f"; {TEXTLESS}" if "missing_text" in lacking else ""
+        first, *also = (needed[0] for needed in lacking.values())
+        message = f"the line has no {told}: {named_otherwise(first, fields, *also)}{remedy}"
+        raise DataError(next(iter(lacking)), message, url=place, member=key)
     check_segment(fields, place, key)
     for name in ("wav", "feat"):
         if isinstance(path := fields.get(name), str):
@@ -303,9 +311,7 @@ class JsonRecords:
 
     def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
         self.lines, self.access, self._names = ItemTable(entries, access), access, names
-        if names:
-            first = (self.lines[number] for number in range(min(LOOKED_AT, len(self.lines))))
-            check_asked(list(_objects(first)), names, self.place(0))
+        check_asked(first_objects(self.lines), asked(names), self.place(0))
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -359,11 +365,16 @@ class JsonRecords:
         raise NotImplementedError
 
 
-def _objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the sound ones of JSON lines."""
-    for text in lines:
+class _Numbered(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, number: int) -> str: ...
+
+
+def first_objects(lines: _Numbered) -> Iterator[dict[str, Any]]:
+    """Yield the objects of the first JSON lines that are sound."""
+    for number in range(min(LOOKED_AT, len(lines))):
         with suppress(ListError, DataError):
-            yield parse_object(text, "")
+            yield parse_object(lines[number], "")
 
 
 def key_of(line: dict[str, Any], place: str) -> str:

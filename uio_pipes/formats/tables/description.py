@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.checks import refuse, require, require_paths
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath, suffix_of
 from uio_pipes.formats.expressions import Expression, compiled
@@ -101,8 +101,8 @@ class Table:
         ok = self.separator is None or (self.separator != "" and "\n" not in self.separator)
         require(ok, _NAME, "separator must be what stands between values", self.separator, r'as in "\t"')
         single = len(self.escape) <= 1 and (len(self.separator or ",") == 1 or not (self.escape or self.quoted))
-        require(single, _NAME, "with quotes or an escape, these and the separator are one character each",
-                (self.separator, self.escape), "give one character")  # fmt: skip
+        sentence = "with quotes or an escape, these and the separator are one character each"
+        refuse(not single, _NAME, sentence, f"separator is {self.separator!r}, escape {self.escape!r}")
         try:
             codecs.lookup(self.encoding)
         except LookupError as error:

@@ -83,7 +83,9 @@ class RowIndex:
         self._mask = (1 << max(1, count.bit_length())) - 1
         hashes = np.fromiter(((hash(v) & _ALL if v is not None else _ALL) for v in values), np.uint64, count)
         hashes &= ~np.uint64(self._mask)
-        hashes |= np.arange(count, dtype=np.uint64)
+        for begin in range(0, count, _PIECE):  # in pieces: nothing as large is made beside them
+            piece = hashes[begin : begin + _PIECE]
+            piece |= np.arange(begin, begin + len(piece), dtype=np.uint64)
         hashes.sort()
         self._packed = hashes.data  # of which bisect makes numbers faster than numpy finds one
 
@@ -113,7 +115,7 @@ class JoinedRows:
     def __init__(self, rows: Rows, other: Rows, by: Expression, to: Expression) -> None:
         self.rows, self.other = rows, other
         self._by, self._to = by, to
-        self._index = RowIndex((_value(to, row) for row in other.scan()), len(other))
+        self._index = RowIndex((value_by(to, row) for row in other.scan()), len(other))
         self.files = [*rows.files, *other.files]
         self.digest = f"{rows.digest}+{other.digest} {by.text} = {to.text}"
 
@@ -136,16 +138,24 @@ class JoinedRows:
             except DataError as error:
                 yield error
 
+    def partners(self) -> Iterator[bool]:
+        """Yield whether each row has one in the other table."""
+        return (self._partner(row) is not None for row in self.rows.scan())
+
     def _joined(self, row: Row) -> Row:
-        value = _value(self._by, row)
+        other = self._partner(row)
+        return row if other is None else {**other, **row}
+
+    def _partner(self, row: Row | DataError) -> Row | None:
+        value = value_by(self._by, row)
         for number in () if value is None else self._index.find(value):
             other = self.other.row(number)
-            if _value(self._to, other) == value:
-                return {**other, **row}
-        return row
+            if value_by(self._to, other) == value:
+                return other
+        return None
 
 
-def _value(expression: Expression, row: Row | DataError) -> str | None:
+def value_by(expression: Expression, row: Row | DataError) -> str | None:
     """Return the value by which a row is found; None if there is none."""
     try:
         found = None if isinstance(row, DataError) else expression(row)
@@ -155,7 +165,7 @@ def _value(expression: Expression, row: Row | DataError) -> str | None:
 
 
 WHOLE = 16 << 20  # bytes: a longer JSON is read piece by piece
-_PIECE = 1 << 20  # bytes
+_PIECE = 1 << 20  # bytes, or rows, at a time
 NUMBER = "_number"  # after the list's name, the field with the number of an item in it, from 0
 
 

@@ -182,7 +182,9 @@ class _Part:
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
-                return DataError("bad_text", f"it is not {form.encoding} ({error.reason} at byte {error.start})")
+                return DataError(
+                    "bad_text", f"it is not {form.encoding} ({error.reason} at byte {error.start}): {_OTHER}"
+                )
             if text.endswith("\r"):
                 text = text[:-1]
             try:
@@ -287,6 +289,7 @@ class _Part:
             at, size = at + found.size, CHUNK
 
 
+_OTHER = 'name the encoding, as in uio.Table(…, encoding="cp949"), or correct the row'
 _KEPT = "surrogateescape"  # bytes that are no text stay what they are: they cost their row
 
 

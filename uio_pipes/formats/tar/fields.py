@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -116,9 +117,13 @@ class _Texts(Mapping[str, Any]):
             raise KeyError(name)
         if not within:
             return _decoded(self._utterance, suffix, self._url).strip()
+        return lookup(self.object(suffix), inner)
+
+    def object(self, suffix: str) -> dict[str, Any]:
+        """Return the JSON object in a member. Raises: DataError, KeyError."""
         if suffix not in self._objects:
             self._objects[suffix] = _object(self._utterance, suffix, self._url)
-        return lookup(self._objects[suffix], inner)
+        return self._objects[suffix]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._utterance.fields)
@@ -138,6 +143,18 @@ def _made(utterance: TarUtterance, url: str, names: list[tuple[str, str]]) -> di
         del found["txt"]
     if not found.keys().isdisjoint(["start", "end"]):
         check_segment(found, url, utterance.key)
+    return found
+
+
+def read_by(utterance: TarUtterance, url: str, names: Renames) -> dict[str, Any]:
+    """Return what expressions may read of an utterance: its key, its members by their suffixes, and, of the members
+    that ``names`` lead into, the fields as ``SUFFIX:NAME``. What cannot be read is left out."""
+    texts = _Texts(utterance, url)
+    found: dict[str, Any] = {"key": utterance.key, **dict.fromkeys(utterance.fields, "")}
+    for name in {name for _, made in _by_kind(pairs_of(names))[1] for name in compiled(made).names}:
+        suffix, within, _ = name.partition(":")
+        with suppress(DataError, KeyError):
+            found |= {f"{suffix}:{n}": v for n, v in texts.object(suffix).items()} if within else {name: texts[name]}
     return found
 
 

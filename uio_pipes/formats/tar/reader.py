@@ -7,11 +7,13 @@ is dropped with it. Reading goes on after it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.naming import TEXTLESS, finding
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.formats.naming import TEXTLESS, finding, usual_of
 from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import ByteSource
@@ -155,6 +157,7 @@ class TarReader:
             what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else self._text
             message = (
                 f"the utterance has no {what}, only {', '.join(group.fields)}: pack its members one after the other"
+                + _named_otherwise("wav" if lacks == "missing_audio" else "txt", group.fields)
                 + (f"; {TEXTLESS}" if lacks == "missing_text" else "")
             )
             raise self._bad(lacks, message, group)
@@ -203,6 +206,19 @@ class TarReader:
             self._touched = error.reason not in _INTACT
             self._position = (self._members.at, self._touched or self._members.damaged)
         return error
+
+
+def _named_otherwise(ours: str, members: Mapping[str, Payload]) -> str:
+    """Return the end of a message about a lacking field: the line that takes a member in its place, or what is in the
+    JSON of one; "" if none has a usual name."""
+    there = list(members)
+    if ours == "txt" and (payload := members.get("json")) is not None:
+        with suppress(DataError, ValueError):  # what is wrong with it is not the matter here
+            read = parse_json(payload if isinstance(payload, bytes) else payload.read())
+            there += [f"json:{name}" for name in read] if isinstance(read, dict) else []
+    found = {name.removeprefix("json:"): name for name in reversed(there)}  # a member of its own comes first
+    usual = usual_of(ours, found)
+    return f'; if {found[usual]} is meant, write fields={{"{ours}": "{found[usual]}"}}' if usual else ""
 
 
 def _ends_in_zeros(group: TarUtterance) -> bool:

@@ -81,6 +81,8 @@ TEXT, PAIRS, CONVERSATIONS = "lines of text", "text files side by side", "conver
 _CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
 _NAME = re.compile(r'"([^"\\]+)" ?:')
 _OF_NEMO = frozenset(["audio_filepath", "audio_filename", "audio_file"])
+_LIST = re.compile(r'"([^"\\]+)" ?: ?\[\s*\{')  # of objects
+_IN_LINES = frozenset(["supervisions", "messages", "conversations"])  # such lists in the lines of manifests
 _CORPUS = re.compile(r"[^/\\:]*\w[^:]*:(?!//)")
 GivenNames = Mapping[str, str] | None
 
@@ -108,6 +110,8 @@ def reads_records(path: str, fields: GivenNames = None) -> bool:
         lines = lines_of(head_of(path))
     except ListError:
         return False
+    if is_document(path, lines):
+        return True
     if not lines or not lines[0].startswith("{"):
         return bool(lines) and not names_folder(lines[0]) and not has_shards(lines)
     return kind_of(lines, fields) != RAW
@@ -149,6 +153,15 @@ def lines_of(head: bytes) -> list[str]:
     """Return the lines that are neither blank nor comments, without the blanks around them."""
     lines = map(str.strip, head.decode("utf-8-sig", "replace").splitlines())
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def is_document(path: str, lines: list[str]) -> bool:
+    """Return whether a file with these first lines is one JSON, not an object a line."""
+    if not is_named(path, (".json", ".json.gz")) or not lines:
+        return False
+    inner = _LIST.search(lines[0]) if len(lines) == 1 and lines[0][0] == "{" else None
+    of_rows = inner is not None and inner[1] not in _IN_LINES and (lines[0][-1] != "}" or not kind_of(lines, None))
+    return lines[0][0] == "[" or lines[0] == "{" or of_rows
 
 
 def is_line(text: str, fields: GivenNames) -> bool:

@@ -9,11 +9,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uio_pipes.base.errors import ListError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
+from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import USUAL
 from uio_pipes.formats.tables.description import TEXTS, Table
+from uio_pipes.formats.tables.rows import expanded
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.io.access import PLAIN
+from uio_pipes.sources.table.opening import open_rows
+from uio_pipes.sources.table.records import list_with
 
 _TABLES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
 _AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
@@ -72,15 +77,57 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
     return Table(path, None if named else "tsv", **more), found
 
 
+def rows_of(path: str, fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]]:
+    """Return how the rows of a file are read that names their columns by itself, and what seems to be which: of an
+    annotation, or of one JSON, where rows may be the items of a list in it.
+
+    ``fields``: what is said of the columns. Raises: ListError if they do not tell where the audio is.
+    """
+    row = next((row for row in open_rows((Table(path),), PLAIN).scan() if not isinstance(row, DataError)), {})
+    asked = [name for theirs in (fields or {}).values() for name in compiled(theirs).names if name not in row]
+    expand = max((list_with(row, name) for name in asked or [""]), key=len, default="") if "wav" not in row else ""
+    while not asked and expand and (deeper := list_with(next(expanded([row], expand.split("."))), "")):
+        expand = f"{expand}.{deeper}"
+    row = next(expanded([row], expand.split("."))) if expand else row
+    found = _guess(row, "") | {ours: theirs for ours, theirs in _TIMES if theirs in row} | dict(fields or {})
+    if "wav" not in found or (expand and not fields):
+        found = {"wav": f"DIR/{{{next(iter(row), 'recording')}}}.wav"} | found
+        said = ",".join(f"{ours}={theirs}" for ours, theirs in found.items())
+        where = f", in its list {expand}," if expand else ""
+        raise ListError(
+            f"{path} has rows{where} with the columns {_shown([*row])}: say which is which, as in --fields '{said}', "
+            "or by uio.from_table in Python" + (f' (uio.Table(…, expand="{expand}"))' if expand else "")
+        )
+    return Table(path, expand=expand or None), found
+
+
+_TIMES = [("speaker", "speaker"), ("end", "end_time"), ("end", "end"), ("start", "begin_time"), ("start", "start")]
+
+
 def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
     """Return the names, ours first, that a JSON object with the name of an audio file seems to have; "" without one."""
     try:
         read = json.loads(line)
     except (ValueError, RecursionError):
         return ""
-    audio = next((name for name, value in read.items() if isinstance(value, str) and _names_file(value)), "")
+    audio = next((name for name, value in read.items() if _is_file(value)), "")
     given = _guess(read, audio) | dict(fields or {})
     return ",".join(f"{ours}={theirs}" for ours, theirs in ({"key": audio} | given).items()) if audio else ""
+
+
+def names_of_object(line: str) -> dict[str, str]:
+    """Return our names of fields with those that a JSON object seems to have instead, as far as ours are not there."""
+    try:
+        read = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    audio = "wav" if "wav" in read else next((name for name, value in read.items() if _is_file(value)), "")
+    given = ({"key": audio} if audio else {}) | _guess(read, audio)
+    return {ours: given[ours] for ours in USUAL if ours in given and ours not in read}
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, str) and _names_file(value)
 
 
 def _iterable(items: str, fields: dict[str, str]) -> str:
@@ -89,7 +136,7 @@ def _iterable(items: str, fields: dict[str, str]) -> str:
 
 def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
     """Return our names of fields, with those in ``row`` that usually mean the same; ``audio``: that of the audio."""
-    audio = audio or next((name for name, value in row.items() if isinstance(value, str) and _names_file(value)), "")
+    audio = audio or next((name for name, value in row.items() if _is_file(value)), "")
     found = {ours: next((name for name in (ours, *USUAL[ours]) if name in row), "") for ours in ("key", "txt")}
     return {ours: theirs for ours, theirs in {**found, "wav": audio}.items() if theirs}
 

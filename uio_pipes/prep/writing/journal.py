@@ -24,7 +24,7 @@ from uio_pipes.base.errors import UioError
 from uio_pipes.base.processes import taken
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
 from uio_pipes.formats.tar.reader import UNREADABLE
-from uio_pipes.io.folders import Folder, write_to
+from uio_pipes.io.folders import Folder, entry_of, write_to
 from uio_pipes.prep.placement import Split
 
 NAME = "pack.journal"
@@ -136,7 +136,7 @@ class Journal:
 def write_shard_list(list_path: str, folder: Folder, shards: Iterable[Finished], tars: bool) -> None:
     """Write the list of complete shards, and before it the manifest; or, if these are no ``tars``, the data list of the
     folders of a TouchDataset."""
-    places = [(done, folder.join(done.shard)) for done in shards]
+    places = [(done, entry_of(folder.join(done.shard), list_path)) for done in shards]
     if tars:
         write_manifest(list_path, (done.entry(place) for done, place in places))
     word = "" if tars else " audio+metainfo"

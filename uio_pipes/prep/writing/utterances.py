@@ -4,6 +4,7 @@ them: their audio stays where it is, or is written beside them."""
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import Whole, is_local
 from uio_pipes.prep.writing.cutting import frames_of, to_int16, whole_file
 from uio_pipes.prep.writing.shards import Converted, Kept, RawPart, TarPart
-from uio_pipes.sources.lhotse.recording import Recorded
+from uio_pipes.sources.lhotse.recording import Recorded, rooted
 from uio_pipes.sources.lhotse.stored import StoredArray
 from uio_pipes.sources.lhotse.transforms import samples_in
 
@@ -97,7 +98,7 @@ def refer_to_file(sample: Sample) -> Converted | Referred | DataError:
         wav, fields = sample.fields.get("wav"), sample.fields
         if isinstance(wav, Recorded):
             own = all(source["type"] != _IN_SHAR for source in wav.manifest["sources"])
-            found = (dict(wav.manifest), wav.channels, wav.info) if own else None
+            found = (dict(rooted(wav.manifest, os.getcwd())), wav.channels, wav.info) if own else None
         elif isinstance(wav, (str, Whole, Nearby)):
             found = recording_of(wav, audio_info(wav, dict(fields)))
         else:
@@ -142,11 +143,13 @@ def recording_of(wav: str | Ref, info: AudioInfo | None) -> tuple[dict[str, Any]
 
 
 def _manifest(path: str, local: bool, info: AudioInfo) -> dict[str, Any]:
-    """Return the manifest of a recording, as Lhotse writes it."""
+    """Return the manifest of a recording, as Lhotse writes it; a local file by its absolute path, since Lhotse looks
+    for others in the working directory."""
     channels = list(range(info.channels))
+    kind, source = ("file", os.path.abspath(path)) if local else ("url", path)
     return {
         "id": path,
-        "sources": [{"type": "file" if local else "url", "channels": channels, "source": path}],
+        "sources": [{"type": kind, "channels": channels, "source": source}],
         "sampling_rate": info.sample_rate,
         "num_samples": info.samples,
         "duration": info.samples / info.sample_rate,

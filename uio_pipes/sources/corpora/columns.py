@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.sources.corpora.card import Corpus, Layout
 from uio_pipes.sources.table.source import from_table
@@ -52,14 +54,30 @@ COMMONVOICE = Corpus(
 )  # fmt: skip
 
 _SOURCE = "table | m/covost_v2\\.([^_]+)_/"
-_COVOST = {
+_COVOST: dict[str, Any] = {
     "root": "",
     "keep": {"sentence": ".+", "split": "{part}"},
     "fields": {
-        "key": "path | stem", "wav": f"{{{_SOURCE}}}/clips/{{path}}", "txt": "sentence",
-        "translation": "translation | strip", "speaker": "client_id", "lang": _SOURCE,
+        "key": "path | stem", "txt": "sentence", "translation": "translation | strip", "speaker": "client_id",
+        "lang": _SOURCE,
     },
 }  # fmt: skip
+_CV4 = "cv-corpus-4-2019-12-10"
+
+
+def _covost(form: str, translations: str | None, audio: str) -> Layout:
+    """Return the layout with Common Voice in the folder, or the archive, ``audio``."""
+    own = audio.replace("{source}", f"{{{_SOURCE}}}")  # that of a row
+    there, on = f"{audio}/validated.tsv", "path"
+    texts, wav, archives = Table(there, on=on), f"{own}/clips/{{path}}", dict[str, str]()
+    if audio.endswith(".gz"):
+        there, wav, archives = audio, "path", {"archives": own, "match": "path | name"}
+        texts = Table("validated.ts[v]", "tsv", within=audio, on=on)
+    table = Table("covost_v2.{source}_{target}.tsv", escape="\\", within=translations, join=texts)
+    fields = {**_COVOST["fields"], "wav": wav}
+    return Layout(form, from_table, {"table": table, **_COVOST, **archives, "fields": fields}, there=there)
+
+
 COVOST2 = Corpus(
     "covost2",
     title="CoVoST 2: translations of Common Voice 4, from 21 languages into English and from English into 15",
@@ -70,24 +88,31 @@ COVOST2 = Corpus(
     train=("train",),
     options={"source": (), "target": ()},
     layouts=tuple(
-        Layout(form, from_table, {
-            "table": Table(
-                "covost_v2.{source}_{target}.tsv", escape="\\", within=archive,
-                join=Table("{source}/validated.tsv", on="path"),
-            ),
-            **_COVOST,
-        })
+        _covost(f"{form}, audio {how}", archive, audio)
         for form, archive in (("extracted", None), ("as downloaded", "covost_v2.{source}_{target}.tsv.tar.gz"))
+        for how, audio in (
+            ("extracted", "{source}"), ("extracted", f"{_CV4}/{{source}}"), ("as downloaded", "{source}.tar.gz"),
+            ("as downloaded", f"{_CV4}-{{source}}.tar.gz"),
+        )
     ),
     notes="`txt` is what is said, `translation` its translation. Sentences that are no longer validated count as "
     "`not_kept`, as those of other parts do.",
 )  # fmt: skip
 
 _VCTK_FIELDS = {"key": "path | stem", "txt": "text | strip", "speaker": "path | stem | m/^[^_]+/", "lang": "'en'"}
-_SAID = Layout("extracted", from_table, {
-    "table": Table("txt/*/*.txt", format="whole"), "archives": "wav48_silence_trimmed/*/*_{mic}.flac",
-    "match": "path | stem", "fields": {"wav": "{path | stem}_{mic}"},
-}, there="wav48_silence_trimmed")  # fmt: skip
+_VCTK_ROOTS = ("", "VCTK-Corpus-0.92/", "VCTK-Corpus/")
+
+
+def _vctk(form: str, root: str, audio: str, wav: str) -> Layout:
+    return Layout(form, from_table, {
+        "table": Table(f"{root}txt/*/*.txt", format="whole"), "archives": f"{root}{audio}", "match": "path | stem",
+        "fields": {"wav": wav},
+    }, there=root + audio.partition("/")[0])  # fmt: skip
+
+
+_SAID = [
+    _vctk("extracted", root, "wav48_silence_trimmed/*/*_{mic}.flac", "{path | stem}_{mic}") for root in _VCTK_ROOTS
+]
 VCTK = Corpus(
     "vctk",
     title="VCTK: English at 48 kHz, 110 speakers, for speech synthesis",
@@ -98,11 +123,9 @@ VCTK = Corpus(
     options={"mic": ("mic1", "mic2")},
     fields=_VCTK_FIELDS,
     layouts=(
-        _SAID,
-        _SAID.downloaded("VCTK-Corpus-0.92.zip", "{path | stem}_{mic}", "path | m/([^\\/]*_{mic})\\.flac$/"),
-        Layout("older, extracted", from_table, {
-            **_SAID.arguments, "archives": "wav48/*/*.wav", "fields": {"wav": "path | stem"},
-        }, there="wav48"),
+        *_SAID,
+        _SAID[0].downloaded("VCTK-Corpus-0.92.zip", "{path | stem}_{mic}", "path | m/([^\\/]*_{mic})\\.flac$/"),
+        *(_vctk("older, extracted", root, "wav48/*/*.wav", "path | stem") for root in _VCTK_ROOTS),
     ),
     notes="p315 has no texts (`no_row`), p280 no second microphone, and some utterances no audio (`no_audio`).",
 )  # fmt: skip

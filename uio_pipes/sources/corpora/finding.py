@@ -176,6 +176,9 @@ def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wante
     """Yield what is there of a part, for all values of options that are wanted."""
     given = {name: (wanted.get(name) or list(known)[:1]) if known else () for name, known in corpus.options.items()}
     fixed = {name: values for name, values in given.items() if values}
+    of_parts = {name for one in corpus.parts for name in chosen(corpus, one)}
+    if (of_parts & {*PLACEHOLDER.findall(" ".join(layout.places))}) - chosen(corpus, part).keys():
+        return  # a layout of other parts
     for values in product(*fixed.values()):
         named = zip(fixed, values, strict=True)
         choice = {**chosen(corpus, part), **{name: option(corpus, name, value) for name, value in named}}

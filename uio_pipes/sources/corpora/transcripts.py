@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.sources.corpora.card import Corpus, Layout
 from uio_pipes.sources.parquet.source import from_parquet
@@ -10,11 +12,15 @@ from uio_pipes.sources.table.source import from_table
 THREE = {"train": "train", "dev": "dev", "test": "test"}
 
 _TRANSCRIPT = Table("data_aishell/transcript/aishell_transcript_v0.8.txt", separator=" ", header=("key", "words"))
+_OF_SPEAKERS = Layout("as downloaded, extracted once", from_table, {
+    "table": _TRANSCRIPT, "archives": "data_aishell/wav/*.tar.gz", "absent": "not_kept",
+    "match": "path | m/(?:^|\\/){part}\\/.*?([^\\/]*)\\.wav$/",
+}, there="data_aishell/wav/S*.tar.gz")  # fmt: skip
 AISHELL1 = Corpus(
     "aishell1",
     title="AISHELL-1: Mandarin, read",
     hours="178",
-    download="data_aishell.tgz from https://www.openslr.org/33 and extract it; the archives of speakers may stay",
+    download="data_aishell.tgz from https://www.openslr.org/33; it and the archives of speakers in it may stay",
     parts=THREE,
     train=("train",),
     fields={"key": "key", "wav": "key", "txt": "words | s/ //", "speaker": "key | m/(S\\d+)W/"},
@@ -23,10 +29,8 @@ AISHELL1 = Corpus(
             "table": _TRANSCRIPT, "archives": "data_aishell/wav/{part}/*/*.wav", "match": "path | stem",
             "absent": "not_kept",
         }, there="data_aishell/wav/{part}"),
-        Layout("as downloaded", from_table, {
-            "table": _TRANSCRIPT, "archives": "data_aishell/wav/*.tar.gz", "absent": "not_kept",
-            "match": "path | m/(?:^|\\/){part}\\/.*?([^\\/]*)\\.wav$/",
-        }, there="data_aishell/wav/S*.tar.gz"),
+        _OF_SPEAKERS,
+        _OF_SPEAKERS.downloaded("data_aishell.tgz", "key", _OF_SPEAKERS.arguments["match"]),
     ),
     notes="One transcript is of all parts: lines without audio in a part are counted as `not_kept`, audio without a "
     "line as `no_row`. Blanks between words are removed; full-width letters stay (`normalize_text` makes them narrow).",
@@ -110,14 +114,24 @@ LIBRITTS = Corpus(
     notes="Files of macOS (`._*`) never count. One recording is known to be damaged (1092_134562_000013_000004).",
 )  # fmt: skip
 
-_MLS = [
-    Layout("extracted", from_table, {
-        "table": Table(f"mls_{{lang}}{kind}/{{part}}/transcripts.txt", separator="\t", header=("key", "txt")),
-        "fields": {"wav": f"audio/{{key | m/^(\\d+)_/}}/{{key | m/_(\\d+)_/}}/{{key}}.{suffix}"},
-    })
-    for kind, suffix in (("_opus", "opus"), ("", "flac"))
-]  # fmt: skip
-_OF_PART = "path | m/\\/{part}\\/audio\\/.*?([^\\/]*)\\.\\w+$/"
+
+def _mls(kind: str, suffix: str) -> tuple[Layout, Layout]:
+    """Return the layouts of a form of the audio: of the three parts, and of those for limited supervision."""
+    root, audio = f"mls_{{lang}}{kind}", f"audio/{{key | m/^(\\d+)_/}}/{{key | m/_(\\d+)_/}}/{{key}}.{suffix}"
+    texts = Table(f"{root}/{{own}}/transcripts.txt", separator="\t", header=("key", "txt"))
+    limited = Table(
+        f"{root}/train/limited_supervision/{{hours}}/handles.txt", separator="\t", header=("key",),
+        join=replace(texts, paths=f"{root}/train/transcripts.txt", on="key"),
+    )  # fmt: skip
+    audio_of_train = f"{{table | m/(mls_[a-z]+(?:_opus)?)\\//}}/train/{audio}"
+    return (
+        Layout("extracted", from_table, {"table": texts, "fields": {"wav": audio}}),
+        Layout("extracted", from_table, {"table": limited, "root": "", "fields": {"wav": audio_of_train}}),
+    )
+
+
+_MLS = [(f"mls_{{lang}}{kind}.tar.gz", *_mls(kind, suffix)) for kind, suffix in (("_opus", "opus"), ("", "flac"))]
+_OF_PART = "path | m/\\/{own}\\/audio\\/.*?([^\\/]*)\\.\\w+$/"
 _OF_LANG = "{table | m/^[^\\/]+/}.tar.gz"  # of the folder of the table, which lies in it with its audio
 _MLS_LANG = "table | m/mls_([a-z]+?)(?:_opus)?(?:\\/|\\.tar)/"
 MLS = Corpus(
@@ -126,14 +140,20 @@ MLS = Corpus(
     hours="50,000 (English 44,659)",
     download="mls_LANG_opus.tar.gz or mls_LANG.tar.gz from https://www.openslr.org/94, or "
     "facebook/multilingual_librispeech from https://huggingface.co/datasets",
-    parts=THREE,
+    parts={
+        **{part: {"part": part, "own": part} for part in THREE},
+        "9_hours": {"part": "9_hours", "hours": "9hr"}, "1_hours": {"part": "1_hours", "hours": "1hr/*"},
+    },
     train=("train",),
     options={"lang": ()},
     fields={"key": "key", "txt": "txt", "speaker": "key | m/^\\d+/", "lang": _MLS_LANG},
     layouts=(
-        *_MLS,
-        _MLS[0].downloaded("mls_{lang}_opus.tar.gz", "key", _OF_PART, archives=_OF_LANG),
-        _MLS[1].downloaded("mls_{lang}.tar.gz", "key", _OF_PART, archives=_OF_LANG),
+        *(layout for _, *several in _MLS for layout in several),
+        *(
+            layout.downloaded(archive, "key", match, archives=_OF_LANG)
+            for archive, whole, limited in _MLS
+            for layout, match in ((whole, _OF_PART), (limited, _OF_PART.replace("{own}", "train")))
+        ),
         Layout("Parquet, from Hugging Face", from_parquet, {
             "paths": "{lang}/{part}-*.parquet",
             "fields": {
@@ -142,6 +162,7 @@ MLS = Corpus(
             },
         }),
     ),
+    notes="`9_hours` and `1_hours` are the parts of train for limited supervision.",
 )  # fmt: skip
 
 _METADATA = Layout("extracted", from_table, {

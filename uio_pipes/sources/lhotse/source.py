@@ -4,7 +4,8 @@ that are made of cuts."""
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -16,7 +17,16 @@ from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, added, verbatim
 from uio_pipes.formats.lists.table import LATEST, JsonRecords, parse_object
-from uio_pipes.formats.naming import FieldNames, check_text, has_expressions, names_of, renamed
+from uio_pipes.formats.naming import (
+    LOOKED_AT,
+    FieldNames,
+    asked,
+    check_asked,
+    check_text,
+    has_expressions,
+    names_of,
+    renamed,
+)
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, rooted, window_of
@@ -158,6 +168,9 @@ def _record(fields: dict[str, Any], cut: Cut) -> Mapping[str, Any]:
 _CUTS = 'cuts have {"id", "start", "duration", "recording", "supervisions", "type"} a line'
 
 
+_UNREADABLE = (AttributeError, KeyError, TypeError, ValueError, OverflowError)  # of what cuts are made of
+
+
 class CutTable(JsonRecords):
     """Cuts with references to their audio, features and arrays. Nothing but the manifest is opened.
 
@@ -175,6 +188,7 @@ class CutTable(JsonRecords):
         super().__init__(entries, access)
         self._wanted, self._pipes, self._root = WantedFields(pairs), allow_pipes, root
         _refuse_others(self.lines[0], self.place(0))
+        check_asked(self._first(), asked(self._wanted.names), self.place(0))
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields of a cut. Raises: DataError."""
@@ -186,9 +200,16 @@ class CutTable(JsonRecords):
             raise self._at(number, cut, "bad_line", f"not a JSON object: {line[:80]!r}") from error
         except DataError as error:
             raise self._at(number, cut, error.reason, error.message) from error
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        except _UNREADABLE as error:
             message = f"the cut cannot be read ({type(error).__name__}: {error}): write it again"
             raise self._at(number, cut, "bad_cut", message) from error
+
+    def _first(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what names may mean in the first cuts that can be read."""
+        for number in range(min(LOOKED_AT, len(self.lines))):
+            with suppress(ListError, DataError, *_UNREADABLE):
+                cut = parse_object(self.lines[number], "")
+                yield _record(self._fields(cut), cut)
 
     def _at(self, number: int, cut: dict[str, Any], reason: str, message: str) -> DataError:
         return DataError(reason, message, url=self.place(number), member=str(cut.get("id", "")))

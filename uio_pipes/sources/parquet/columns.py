@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.formats.expressions import TABLE, compiled
-from uio_pipes.formats.naming import named_otherwise, no_column
+from uio_pipes.formats.naming import asked, check_asked, named_otherwise, no_column
 
 USUAL = {"wav": "audio", "txt": "text", "key": "id"}  # Hugging Face's names for ours
 _KEPT = ("wav", "feat", "txt", "key", "duration", "start", "end", "sample_rate")  # columns= is about all others
@@ -46,8 +46,9 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     given, made = by_kind(fields, names)
     for own, theirs in given.items():
         _column_read(theirs, names, own, url)
-    asked = ((own, name) for own, theirs in made.items() for name in compiled(theirs).names)
-    read = [_column_read(name, names, own, url) for own, name in asked if name != TABLE or name in names]
+    names_read = ((own, name) for own, theirs in made.items() for name in compiled(theirs).names)
+    read = [_column_read(name, names, own, url) for own, name in names_read if name != TABLE or name in names]
+    check_asked([{TABLE: url, **_within(schema)}], asked(made), url)
     for name in wanted or ():
         if name not in names:
             raise ListError(f"{url} has no column {name!r}, only {', '.join(names)}: correct columns=")
@@ -85,6 +86,13 @@ def _column_read(name: str, names: list[str], own: str, url: str) -> str:
     if column not in names:
         raise ListError(f"{url} has {no_column(own, column, names)}")
     return column
+
+
+def _within(fields: Any) -> dict[str, Any]:
+    """Return what a row of these fields has, those of structs as objects, and anything else as a null."""
+    import pyarrow as pa
+
+    return {one.name: _within(one.type) if pa.types.is_struct(one.type) else None for one in fields}
 
 
 def _with_usual(given: dict[str, str], names: list[str], made: Collection[str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
@@ -12,15 +13,16 @@ from weakref import WeakValueDictionary
 from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import AnyPath
+from uio_pipes.core.capabilities import KnowsFields
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Source, SourceNode
 from uio_pipes.core.sample import Origin
 from uio_pipes.core.stage import NO_IDENTITY, Node, names, verbatim
-from uio_pipes.formats.naming import names_of
+from uio_pipes.formats.naming import named_otherwise, names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.parquet.columns import PAYLOADS
-from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, check_here, fields_in
+from uio_pipes.sources.parquet.columns import PAYLOADS, ParquetColumn
+from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, columns_here, fields_in
 from uio_pipes.stages.reading.loading import Loading
 
 
@@ -43,7 +45,7 @@ class ParquetRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ListParquet(Source):
+class ListParquet(KnowsFields, Source):
     """Rows of Parquet files. ``shuffle``: row groups, and the rows in each, in another order in each epoch."""
 
     name: ClassVar[str] = "list_parquet"
@@ -57,6 +59,17 @@ class ListParquet(Source):
     def table(self) -> ParquetTable:
         """Read the footers. Raises: ListError naming the file."""
         return ParquetTable(self.paths, self.access, self.fields or {}, self.columns)
+
+    @cached_property
+    def _columns_here(self) -> list[ParquetColumn]:
+        return columns_here(self.paths, self.access, self.fields or {}, self.columns)
+
+    def lacking(self, name: str) -> str:
+        there, made = self._columns_here, self.fields or {}
+        if not there or name in made or name in (column.field for column in there):
+            return ""
+        also = {"wav", "txt"} - {name, *made, *(column.field for column in there)}
+        return f"the files have no such column: {named_otherwise(name, [c.name for c in there], *also)}"
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return _ParquetNode(self, lane, site)
@@ -182,6 +195,6 @@ def from_parquet(
     ok = not isinstance(columns, str) and all(isinstance(name, str) for name in kept or ())
     require(ok, _STAGE, "columns must be names of columns", columns, 'as in ["speaker_id"]')
     access = Access.of(_STAGE, storage_options, cache, cache_size)
-    check_here(given, access, fields or {}, kept)
+    columns_here(given, access, fields or {}, kept)
     stage = ListParquet(given, shuffle, kept, access, fields)
     return Pipeline((stage,)).sharding_filter()._then(LoadFromParquet())

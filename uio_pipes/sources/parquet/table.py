@@ -262,20 +262,31 @@ class _Files(ItemTable):
     form: ClassVar[type[Lines]] = _Names
 
 
-def check_here(
+def columns_here(
     entries: tuple[str, ...], access: Access, names: Mapping[str, str], wanted: tuple[str, ...] | None
-) -> None:
-    """Look at the columns of the first file, if the files are on this machine; what cannot be read shows in the run.
+) -> list[ParquetColumn]:
+    """Return the columns to read of the first file, if the files are on this machine.
 
     Raises: ListError if it has no such columns.
     """
+    first = _first_here(entries, access)
+    return [] if first is None else columns_of(first.form.schema, first.name, names, wanted)
+
+
+def columns_named(entries: tuple[str, ...], access: Access) -> list[str]:
+    """Return the names of all columns of the first file, if the files are on this machine."""
+    first = _first_here(entries, access)
+    return [] if first is None else list(first.form.schema.names)
+
+
+def _first_here(entries: tuple[str, ...], access: Access) -> ParquetFile | None:
+    """Return the first of the files, if they are on this machine; None, too, if it cannot be read: the run says so."""
     if not all(map(is_local, entries)):
-        return
+        return None
     try:
-        first = ParquetFile(_Files(entries, access)[0], access)
+        return ParquetFile(_Files(entries, access)[0], access)
     except (DataError, ListError, IndexError):
-        return
-    columns_of(first.form.schema, first.name, names, wanted)
+        return None
 
 
 class ParquetTable(Parts):

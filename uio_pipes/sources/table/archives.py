@@ -168,29 +168,31 @@ class _Passing:
 
 class _Index:
     """``rows``: by the members that they name; ``urls``: the archives; ``homes``: that of each row by its number, -1
-    for any that only reading shows. Rows whose audio is in none, or that name none, count as of the first archive."""
+    for any that only reading shows. Rows whose audio is in none, or that name none, count as of the first archive.
+
+    Beside these, 12 bytes a row, it takes as good as nothing while it is made."""
 
     def __init__(self, names: NamesInRows, count: int) -> None:
         self._numbers = {url: number for number, url in enumerate(names.archives.urls)}
-        self._several = len(self._numbers) > 1
-        self._homes, self._hashes = array("i"), array("Q")  # hashes of members that may be in any archive
+        self.homes = np.zeros(count, np.int32)
         self.rows = RowIndex(self._members(names), count)
         self.urls = list(self._numbers)
-        self.homes = np.frombuffer(self._homes, np.int32).copy()
-        if len(self._hashes):
-            self.homes[self.homes < 0] = names.archives.homes(np.frombuffer(self._hashes, np.uint64))
-        del self._homes, self._hashes
 
     def _members(self, names: NamesInRows) -> Iterator[str | None]:
-        for archive, member in names.all():
-            if archive is not None:
-                self._homes.append(self._numbers.setdefault(archive, len(self._numbers)))
-            elif member is None or not self._several:
-                self._homes.append(0)
-            else:
-                self._homes.append(-1)
-                self._hashes.append(hash_of(member))
-            yield member
+        found, begin = names.all(), 0
+        homes_of = names.archives.homes() if len(self._numbers) > 1 else None
+        while some := list(islice(found, _AT_ONCE)):
+            for number, (archive, _) in enumerate(some, begin):
+                if archive is not None:
+                    self.homes[number] = self._numbers.setdefault(archive, len(self._numbers))
+            if homes_of is not None:
+                anywhere = [n for n, (archive, member) in enumerate(some) if archive is None and member is not None]
+                self.homes[begin + np.array(anywhere, np.int64)] = homes_of([str(some[n][1]) for n in anywhere])
+            yield from (member for _, member in some)
+            begin += len(some)
+
+
+_AT_ONCE = 1 << 14  # rows
 
 
 class ArchiveTable:

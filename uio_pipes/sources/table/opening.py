@@ -6,11 +6,14 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from uio_pipes.base.urls import AnyPath
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.urls import AnyPath, redact
+from uio_pipes.formats.expressions import Expression
 from uio_pipes.formats.lists.lines import Content
 from uio_pipes.formats.lists.table import expand
+from uio_pipes.formats.naming import Asked, check_asked
 from uio_pipes.formats.tables.description import TEXTS, Table
-from uio_pipes.formats.tables.rows import ChainedRows, JoinedRows, Rows
+from uio_pipes.formats.tables.rows import ChainedRows, JoinedRows, Rows, value_by
 from uio_pipes.formats.tables.spool import Spooling, spooled
 from uio_pipes.formats.tables.text import WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
@@ -32,8 +35,23 @@ def _table(table: Table, access: Access) -> Rows:
     names = [name for path in _paths(table.paths) for name in ([path] if within else expand(path, access))]
     rows = _chained([_read(table, form, tuple(some), within, access) for form, some in groupby(names, table.format_of)])
     for other in _tables(table.join):
-        rows = JoinedRows(rows, _table(other, access), *other.sides())
+        rows = _joined(rows, _table(other, access), *other.sides())
     return rows
+
+
+def _joined(rows: Rows, other: Rows, by: Expression, to: Expression) -> Rows:
+    """Return rows completed by those of another table. Raises: ListError if there is no such column, or no partner."""
+    for one, side in ((rows, by), (other, to)):
+        check_asked((r for r in one.scan() if not isinstance(r, DataError)), [Asked("on", side)], redact(one.file(0)))
+    joined = JoinedRows(rows, other, by, to)
+    if not any(joined.partners()):
+        first = [next((value for row in one.scan() if (value := value_by(side, row))), None)
+                 for one, side in ((rows, by), (other, to))]  # fmt: skip
+        raise ListError(
+            f"{redact(rows.file(0))}: no row has a partner in {redact(other.file(0))}, as {by.text!r} is {first[0]!r} "
+            f"and {to.text!r} there is {first[1]!r}: correct on=, or leave join= out"
+        )
+    return joined
 
 
 def _read(table: Table, form: str, names: tuple[str, ...], within: tuple[str, ...], access: Access) -> Rows:

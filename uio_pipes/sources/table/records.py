@@ -10,17 +10,15 @@ from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.audio.forms import with_form
 from uio_pipes.audio.length import DeclaredSeconds
-from uio_pipes.base.checks import is_number, nearest
+from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import name_of, redact, suffix_of
 from uio_pipes.formats.archives.directory import AUDIO
-from uio_pipes.formats.expressions import TABLE, Expression, compiled, lookup
+from uio_pipes.formats.expressions import TABLE, Expression, compiled
 from uio_pipes.formats.lists.table import as_seconds, check_segment, numbers_as_text
-from uio_pipes.formats.naming import FieldNames
+from uio_pipes.formats.naming import LOOKED_AT, Asked, FieldNames, check_asked, lacks, shown
 from uio_pipes.formats.tables.rows import Row, Rows
 
-LOOKED_AT = 100  # rows at the beginning: what all of them lack, the table does not have
-SEVERAL = 12  # names in a message
 OURS = frozenset(["wav", "txt", "feat"])  # without any of them a row is no utterance
 
 
@@ -80,7 +78,7 @@ class TableRecords:
         self._names = None if names is None else [(ours, compiled(text)) for ours, text in names]
         self._keep, self._drop = wishes(keep, "not_kept"), wishes(drop, "dropped")
         self.digest = f"{rows.digest}{audio.digest}"
-        self._of_table = any(TABLE in expression.names for _, expression in self._asked())
+        self._of_table = any(TABLE in each.expression.names for each in self._asked())
         self._check_names()
 
     def __len__(self) -> int:
@@ -113,11 +111,11 @@ class TableRecords:
             member = str(fields.get("key", ""))
             raise type(error)(error.reason, error.message, url=self.place(number), member=member) from error
 
-    def _asked(self) -> Iterator[tuple[str, Expression]]:
-        """Yield all expressions, each with the words of the argument that asks for it."""
-        yield from ((f"fields[{ours!r}]", expression) for ours, expression in self._names or ())
-        yield from (("keep", wish.expression) for wish in self._keep)
-        yield from (("drop", wish.expression) for wish in self._drop)
+    def _asked(self) -> Iterator[Asked]:
+        """Yield all expressions."""
+        yield from (Asked(f"fields[{ours!r}]", expression, ours) for ours, expression in self._names or ())
+        yield from (Asked("keep", wish.expression) for wish in self._keep)
+        yield from (Asked("drop", wish.expression) for wish in self._drop)
 
     def _row(self, row: Row, number: int) -> Row:
         return {TABLE: self.rows.file(number), **row} if self._of_table else row
@@ -171,27 +169,19 @@ class TableRecords:
         if self._names is None and not any(OURS & row.keys() for row in rows):
             remedy = 'say which is which: fields={"wav": "clips/{path}", "txt": …}'
             remedy = f"{remedy}{_hint_of_lists(rows[0], ['']) or _hint_of_header(rows[0])}"
-            raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {_shown(rows[0])}; {remedy}")
-        for what, expression in self._asked():
-            missing = [name for name in expression.names if all(_lacks(row, name) for row in rows)]
-            if missing and all(_value(expression, row) is None for row in rows):
-                raise ListError(self._message(what, expression, missing[0], rows[0]))
+            raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {shown(rows[0])}; {remedy}")
+        check_asked(rows, self._asked(), redact(self.rows.file(0)), self._hint)
 
-    def _message(self, what: str, expression: Expression, name: str, row: Row) -> str:
-        near = nearest(name, row)
-        asked = f"{what} asks for {name!r}" + ("" if expression.plain else f" in {expression.text!r}")
-        names = (name for _, each in self._asked() for name in each.names if _lacks(row, name))
-        hint = _hint_of_lists(row, names) or _hint_of_header(row) or (f"; did you mean {near!r}?" if near else "")
-        return f"{redact(self.rows.file(0))}: {asked}, which no row has; the rows have {_shown(row)}{hint}"
-
-
-def _shown(row: Row) -> str:
-    return ", ".join(islice(row, SEVERAL)) + (", …" if len(row) > SEVERAL else "")
+    def _hint(self, row: Row, name: str) -> str:
+        """Return what the rows have, and what else to write, where they are in lists, or otherwise separated."""
+        names = (name for each in self._asked() for name in each.expression.names if lacks(row, name))
+        hint = _hint_of_lists(row, names) or _hint_of_header(row)
+        return hint and f"{shown(row)}{hint}"
 
 
 def _hint_of_lists(row: Row, names: Iterable[str]) -> str:
     """Return what to do if the rows that have these names are in a list within the row, or in one within that."""
-    path = max((_list_with(row, name) for name in names), key=len, default="")
+    path = max((list_with(row, name) for name in names), key=len, default="")
     return f'; its list {path!r} has objects: uio.Table(…, expand="{path}") makes rows of them' if path else ""
 
 
@@ -205,41 +195,15 @@ def _hint_of_header(row: Row) -> str:
     return ""
 
 
-def _list_with(row: Row, name: str) -> str:
+def list_with(row: Row, name: str) -> str:
     """Return what leads to a list of objects that have a name, or any if it is ""; "" if there is none such."""
     for own, value in row.items():
         if isinstance(value, list) and value and isinstance(value[0], Mapping):
             if not name or name in value[0]:
                 return own
-            if deeper := _list_with(value[0], name):
+            if deeper := list_with(value[0], name):
                 return f"{own}.{deeper}"
     return ""
-
-
-def _value(expression: Expression, row: Row) -> Any:
-    try:
-        return expression(row)
-    except DataError:
-        return ""
-
-
-def _lacks(row: Row, name: str) -> bool:
-    """Return whether a row has nothing of that name; where a null is on the way, it might have it."""
-    if name in row or lookup(row, name) is not None:
-        return False
-    value: Any = row
-    for part in name.split("."):
-        if value is None:
-            return False
-        if isinstance(value, Mapping):
-            if part not in value:
-                return True
-            value = value[part]
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return True
-    return False
 
 
 def _key(wav: str, start: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
-from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.checks import refuse, require, require_paths
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.items import File, Record
@@ -208,13 +208,8 @@ def _archives(
     known = set(compiled(match).names) <= {"path"}
     require(known, _NAME, "match may ask for the path of a member only", match, "as in 'path | stem'")
     if given is None:
-        require(
-            match == "path" and not stream,
-            _NAME,
-            "match and stream say how archives are read",
-            match,
-            "name them: archives=",
-        )
+        sentence = "match and stream say how archives are read, and none is given"
+        refuse(match != "path" or stream, _NAME, sentence, "name them by archives=")
         return (), False
     names = require_paths(_NAME, "archives must be paths, or several in a list", given)
     for name in filter(is_template, names):
@@ -264,7 +259,7 @@ def _wishes(name: str, given: object) -> FieldNames:
     if given is None:
         return ()
     pairs = tuple(given.items()) if isinstance(given, Mapping) else ()
-    ok = bool(pairs) and all(isinstance(text, str) and text for pair in pairs for text in pair)
+    ok = bool(pairs) and all(isinstance(one, str) for pair in pairs for one in pair) and all(text for text, _ in pairs)
     require(ok, _NAME, f"{name} must be expressions with regular expressions", given, 'as in {"subset": "L|XL"}')
     for text, pattern in pairs:
         compiled(text)

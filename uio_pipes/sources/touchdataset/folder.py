@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import inside, is_named, redact
 from uio_pipes.formats.expressions import lookup
 from uio_pipes.formats.lists.table import ItemTable, as_seconds, check_segment, expand, numbers_as_text
-from uio_pipes.formats.naming import TEXTLESS, Renames, renamed
+from uio_pipes.formats.naming import LOOKED_AT, TEXTLESS, Renames, renamed
 from uio_pipes.formats.touchdataset import DTYPES, IndexedFile, StoredRecord
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import AudioInfo, RandomFile, Ref
@@ -246,6 +247,7 @@ class IndexedFolder:
     def __init__(
         self, entry: FolderEntry, access: Access, texts: tuple[str, ...] = DEFAULT, names: Renames = None
     ) -> None:
+        self.names = entry.names
         self.path, self._texts, self._names = entry.folder.rstrip("/"), texts, names
         opened = {name: IndexedFile(inside(self.path, name), access) for name in entry.names}
         self.files = list(opened.values())
@@ -269,6 +271,13 @@ class IndexedFolder:
 
     def __len__(self) -> int:
         return len(self.files[0])
+
+    def first(self) -> Iterator[dict[str, Any]]:
+        """Yield what names may mean in the first utterances, as far as it can be read."""
+        for number in range(min(LOOKED_AT, len(self))):
+            with suppress(DataError, ValueError):
+                data = b"{}" if self.metainfo is None else self.metainfo.read(number)
+                yield {"key": "", **dict.fromkeys(self.names, ""), **parse_json(data)}
 
     def fields(self, number: int, fetch: Fetch | None = None) -> dict[str, Any]:
         """Return the metadata of utterance ``number``, its tokens as ``label``, and its audio as ``wav`` and other

@@ -20,7 +20,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
 from uio_pipes.formats.lists.table import Parts
-from uio_pipes.formats.naming import Renames, names_of
+from uio_pipes.formats.naming import Renames, asked, check_asked, names_of
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import is_local
@@ -52,6 +52,7 @@ class IndexedTable(Parts):
         super().__init__(map(len, self._folders))
         if not len(self):
             raise ListError(f"nothing in {', '.join(entries[:3])}: the folders have no utterance")
+        check_asked(self._folders[0].first() if names else (), asked(names), self.place(0))
         self._texts = Lru(_TEXTS)
         parts = [tuple(file.digest for file in folder.files) for folder in self._folders]
         self.digest = blake2b(repr(parts).encode(), digest_size=16).hexdigest()

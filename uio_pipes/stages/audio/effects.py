@@ -16,7 +16,7 @@ from uio_pipes.audio.recording import in_floats
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.roles import OfStream, Op
+from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, within
 from uio_pipes.dsp.effects import (
@@ -65,9 +65,6 @@ class TorchaudioPerturbation(Perturbation):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         functional(self.name)
         return super().build(source, lane, site)
-
-    def deferred(self) -> Op | None:
-        return self  # though it has a ``build`` of its own
 
 
 @dataclass(frozen=True)

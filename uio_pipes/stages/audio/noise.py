@@ -15,7 +15,7 @@ import torch
 
 from uio_pipes.audio.length import audio_info, segment_samples
 from uio_pipes.audio.recording import decoded, in_floats
-from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws, Lru
 from uio_pipes.core.lane import Lane, Site
@@ -341,13 +341,12 @@ class Reverberate(ClipStage):
     room_size: Sequence[float] = added(_ROOM, metadata=within(1, 100, "m"))
 
     def __post_init__(self) -> None:
-        rule = "give either impulse_responses, recorded ones, or rt60, for computed rooms"
         given = (self.impulse_responses, self.rt60)
-        require(given.count(None) == 1, self.name, rule, given, "try rt60=(0.1, 0.8)")
+        sentence = "give either impulse_responses, for recorded rooms, or rt60, for computed ones"
+        refuse(given.count(None) != 1, self.name, sentence, "as in rt60=(0.1, 0.8)")
         super().__post_init__()
-        rule = "room_size is that of computed rooms, but impulse_responses are recorded"
-        fits = self.rt60 is not None or self.room_size == _ROOM
-        require(fits, self.name, rule, self.room_size, "leave one of them out")
+        sentence = "room_size, of computed rooms, cannot be combined with impulse_responses, which are recorded"
+        refuse(self.rt60 is None and self.room_size != _ROOM, self.name, sentence, "leave one of them out")
 
     def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, choice = draws.uniform() < self.probability, clips.choose(draws)

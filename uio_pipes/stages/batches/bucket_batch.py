@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.checks import in_words, is_whole, refuse, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import Kind, listed, whole
 from uio_pipes.core.lane import Lane, Site
@@ -126,10 +126,11 @@ class BucketBatch(BudgetStage):
         require(self.max_wait >= 1, self.name, "max_wait must be 1 or more", self.max_wait, "see the docstring")
         self._check_pairs()
         sizes = self.bucket_batch_sizes
-        one = (sizes is None) != (self.budget is None)
-        given = (sizes, self.max_frames, self.max_samples, self.max_tokens, self.max_cost)
-        rule = "give either bucket_batch_sizes or max_frames or max_samples or max_tokens or max_cost"
-        require(one, self.name, rule, given, "choose one")
+        both = sizes is not None and self.budget is not None
+        refuse(both, self.name, "bucket_batch_sizes cannot be combined with a budget", "leave one of them out")
+        budgets = "max_frames, max_samples, max_tokens or max_cost"
+        neither = sizes is None and self.budget is None
+        refuse(neither, self.name, "it needs a bound of its batches", f"give {budgets}, or bucket_batch_sizes")
         self._check_window()
         if sizes is not None:
             self._check_sizes(sizes)
@@ -153,30 +154,32 @@ class BucketBatch(BudgetStage):
 
     def _check_window(self) -> None:
         if self.window is None:
-            require(not self.sync, self.name, "sync needs a window to choose from", self.window, "give window=1_500")
+            refuse(self.sync, self.name, "sync needs a window to choose from", "give window=1_500")
             return
         require(self.window >= 1, self.name, "window must be 1 or more", self.window, "1,500 is usual")
         given = [n for n in ("bucket_boundaries", "bucket_batch_sizes") if getattr(self, n) is not None]
         given += ["drop_last"] * self.drop_last + ["min_batch_size"] * (self.min_batch_size > 1)
         given += ["num_buckets"] * self.in_pairs
-        require(not given, self.name, "a window has no buckets", given, "leave out these, or the window")
+        sentence = f"{in_words(given)} cannot be combined with window, which has no buckets"
+        refuse(given, self.name, sentence, "leave out one side")
 
     def _check_pairs(self) -> None:
-        together = (self.max_cost is None) == (self.cost is None) and (self.cost is None or callable(self.cost))
-        rule = "max_cost and cost go together, a number and a function of two lengths"
-        require(together, self.name, rule, (self.max_cost, self.cost), "give both")
-        rule, remedy = "cost is of two lengths, with pairs of boundaries", "of one, length and quadratic are"
-        require(self.cost is None or self.in_pairs, self.name, rule, self.bucket_boundaries, remedy)
-        rule, remedy = "cost counts what utterances cost", "leave quadratic out"
-        require(self.cost is None or self.quadratic is None, self.name, rule, self.quadratic, remedy)
-        ok = self.max_samples is None or not self.in_pairs
-        require(ok, self.name, "max_samples is for one length", self.max_samples, "give max_frames or max_cost")
+        ok = self.cost is None or callable(self.cost)
+        require(ok, self.name, "cost must be a function of two lengths", self.cost, "see the docstring")
+        alone = (self.max_cost is None) != (self.cost is None)
+        refuse(alone, self.name, "max_cost and cost, a function of two lengths, need each other", "give both")
+        sentence = "cost is a function of two lengths, so that buckets must be pairs"
+        refuse(self.cost is not None and not self.in_pairs, self.name, sentence, "as in num_buckets=(10, 3)")
+        both = self.cost is not None and self.quadratic is not None
+        refuse(both, self.name, "quadratic cannot be combined with cost", "leave quadratic out")
+        sentence = "max_samples cannot be combined with pairs of lengths"
+        refuse(self.max_samples is not None and self.in_pairs, self.name, sentence, "give max_frames or max_cost")
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         bounds: Any = self.bucket_boundaries
         least = self.min_batch_size
-        ok = bounds is not None or not self.in_pairs
-        require(ok, self.name, "sizes of buckets by two lengths need bucket_boundaries", bounds, "or give a budget")
+        sentence = "bucket_batch_sizes of pairs of lengths need bucket_boundaries"
+        refuse(bounds is None and self.in_pairs, self.name, sentence, "give these, or a budget")
         count: Any = self.num_buckets if bounds is None else count_of(bounds, self.in_pairs)
         rule = f"bucket_batch_sizes must be {count} numbers above {least - 1}"
         remedy = "one more than boundaries (one for each pair), none below min_batch_size"

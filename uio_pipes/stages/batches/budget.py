@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any, ClassVar
 
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.base.checks import is_number, require
+from uio_pipes.base.checks import in_words, is_number, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import MakesBatches
@@ -49,11 +49,11 @@ class Budget:
         for argument, value in {**bounds, "quadratic": quadratic, "min_batch_size": min_batch_size}.items():
             ok = value is None or value >= 1
             require(ok, stage, f"{argument} must be 1 or more", value, f"see help(pipeline.{stage})")
-        given, names = [unit for unit, value in most.items() if value is not None], " or ".join(bounds)
-        rule = f"give only one of {names}"
-        require(len(given) <= 1, stage, rule, tuple(most.values()), "samples are for waveforms, tokens for texts")
-        ok = bool(given) or quadratic is None
-        require(ok, stage, "quadratic needs a budget to count in", quadratic, f"give {names} too")
+        given = [unit for unit, value in most.items() if value is not None]
+        sentence = f"{in_words(f'max_{unit}' for unit in given)} cannot be combined"
+        refuse(len(given) > 1, stage, sentence, "give one: samples are for waveforms, tokens for texts")
+        alone = quadratic is not None and not given
+        refuse(alone, stage, "quadratic needs a budget to count in", f"give {in_words(bounds, 'or')}, too")
         if not given:
             return None
         bound = most[given[0]]
@@ -158,7 +158,8 @@ class BudgetStage(MakesBatches, Flow):
         super().__post_init__()
         check_measure(self.name, self.length, self.in_pairs)
         both = self.max_samples is not None and self.length is not None
-        require(not both, self.name, "max_samples counts samples, not a length", self.length, "give max_frames")
+        sentence = "max_samples, which counts samples, cannot be combined with length"
+        refuse(both, self.name, sentence, "give max_frames")
 
     @property
     def in_pairs(self) -> bool:

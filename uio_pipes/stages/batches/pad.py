@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.containers import Pcm16
-from uio_pipes.base.checks import check_names, is_whole, require
+from uio_pipes.base.checks import check_names, is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane, Site
@@ -109,11 +109,11 @@ class Pad(Flow):
         require(ok, self.name, "collate must be a function of a list of utterances", self.collate, "give a function")
         require(self.order in ORDERS, self.name, f"order must be one of {ORDERS}", self.order, "see help")
         check_outputs(self.name, self.value, self.names, self.lengths)
-        padded = self.layout == PADDED or not (self.mask or self.transpose)
-        require(padded, self.name, 'mask and transpose are of layout="padded"', self.layout, "leave them out")
+        sentence = f"mask and transpose cannot be combined with layout={self.layout!r}, which has no padding"
+        refuse(self.layout != PADDED and (self.mask or self.transpose), self.name, sentence, "leave them out")
         others = [f.name for f in fields(self) if f.name not in _OF_COLLATE and getattr(self, f.name) != f.default]
-        rule = f"collate makes the whole batch, so that {', '.join(others)} would do nothing"
-        require(self.collate is None or not others, self.name, rule, self.collate, "leave these out")
+        sentence = f"collate makes the whole batch, so that {', '.join(others)} would do nothing"
+        refuse(self.collate is not None and others, self.name, sentence, "leave out one side")
 
     @property
     def outputs(self) -> Outputs:

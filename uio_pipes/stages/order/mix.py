@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, get_args
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import FollowsSteps, HasBranches, Warns
 from uio_pipes.core.graph import Graph, plural
@@ -154,11 +154,9 @@ class Mix(FollowsSteps, _Several):
         )
 
     def check_next(self, stage: Stage) -> None:
-        ok = not self.versions.changes or Trait.DEALS not in stage.traits
-        remedy = "put .sharding_filter() into each of its sources"
-        require(
-            ok, self.name, "weights that follow the step are for sources that are dealt to lanes", stage.name, remedy
-        )
+        sentence = "weights that follow the step need sources that are dealt to lanes already"
+        late = self.versions.changes and Trait.DEALS in stage.traits
+        refuse(late, self.name, sentence, f"put .sharding_filter() into each of them, not {stage.name} after the mix")
 
     def chooser(self, lane: Lane, site: Site) -> Weighted:
         return Weighted(self.setting(lane, site), lane.key(site))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.checks import require
@@ -12,16 +14,18 @@ from uio_pipes.base.errors import DAMAGED, DataError, StateError
 from uio_pipes.base.json_text import FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.base.urls import redact
 from uio_pipes.core.buffer import check_stamp, reopening, taken
+from uio_pipes.core.capabilities import FileList, LooksAhead
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import Node, Stage, Trait, names
-from uio_pipes.formats.naming import transcript
+from uio_pipes.formats.naming import asked, check_asked, transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Checks, against_manifest, listed_in, miscounted
-from uio_pipes.formats.tar.fields import as_fields, check_members, member_of, payloads_under, text_of
+from uio_pipes.formats.tar.fields import as_fields, check_members, member_of, payloads_under, read_by, text_of
 from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance, suspects, unchecked
+from uio_pipes.io.access import Access
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
 from uio_pipes.stages.reading.open_files import Far, Interleaved, NextFiles, OpenFiles, begin
@@ -41,7 +45,7 @@ _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 
 
 @dataclass(frozen=True)
-class LoadFromTar(Flow):
+class LoadFromTar(LooksAhead, Flow):
     """Read the utterances of tar shards: consecutive members with one key are an utterance.
 
     Shards may be .tar, .tar.gz, .tar.zst, .tar.bz2 or .tar.xz. An utterance has the fields ``key``, ``txt``,
@@ -96,6 +100,18 @@ class LoadFromTar(Flow):
         several = any(isinstance(stage, OpenFiles) and stage.interleave > 1 for stage in before[:-1])
         rule = "open_files(interleave=…) must stand directly before load_from_tar"
         require(not several, self.name, rule, before[-1].name if before else "", "put nothing between them")
+
+    def look(self, listed: list[FileList]) -> None:
+        shards = [(each.lines()[0], each.access) for each in listed] if self.fields else []
+        records = chain.from_iterable(self._first(*shard) for shard in shards)
+        check_asked(records, asked(self.fields), redact(shards[0][0]) if shards else "")
+
+    def _first(self, url: str, access: Access) -> Iterator[dict[str, Any]]:
+        """Yield what expressions may read of the utterances of a shard, as far as it can be read."""
+        with suppress(DataError, StopIteration), closing(open_source(url, access)) as source:
+            reader = TarReader(url, source, self.grouping, text="", payloads=payloads_under(self.fields))
+            while True:
+                yield read_by(reader.next(), url, self.fields)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         count = getattr(source, "at_once", 1)

@@ -6,20 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.json_text import Kind, whole
-from uio_pipes.core.capabilities import Connects, FileList, ReadsFiles, Upstream
+from uio_pipes.core.capabilities import Connects, FileList, LooksAhead, ReadsFiles, Upstream
 from uio_pipes.core.items import Item, Loaded, Record, Upcoming
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Origin, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
-from uio_pipes.formats.lists.table import ItemTable, parse
-from uio_pipes.formats.naming import names_of, transcript
+from uio_pipes.formats.lists.table import ItemTable, first_objects, parse
+from uio_pipes.formats.naming import asked, check_asked, names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import Whole, is_local, open_file
 
@@ -159,7 +160,7 @@ class _LoadingNode(Node):
 
 
 @dataclass(frozen=True)
-class LoadFromRaw(Loading):
+class LoadFromRaw(LooksAhead, Loading):
     """Read the utterances of a raw list: one JSON object per line, ``{"key": …, "wav": path or URL, "txt": …}``.
 
     A line may also have ``start`` and ``end`` (seconds: the utterance is that segment of the recording),
@@ -194,6 +195,11 @@ class LoadFromRaw(Loading):
         """Our names of fields, with those in the lines."""
         theirs = transcript(self.name, self.text, self.fields)
         return {**(self.fields or {}), **({} if theirs == "txt" else {"txt": theirs})}
+
+    def look(self, listed: list[FileList]) -> None:
+        tables = [each.lines() for each in listed] if self._names else []
+        records = chain.from_iterable(map(first_objects, tables))
+        check_asked(records, asked(self._names), tables[0].place(0) if tables else "")
 
     def loader(self, lane: Lane) -> Callable[[Item], dict[str, Any]]:
         return partial(self.load, needs_text=lane.needs_text)

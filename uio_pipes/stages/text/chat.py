@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import ChecksNext
@@ -125,8 +125,8 @@ class Chat(ChecksNext, Op):
         require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)
         rule, remedy = "loss must name roles of the template", f"it has {', '.join(template)}"
         require(set(self.loss) <= set(template), self.name, rule, self.loss, remedy)
-        rule = "placeholder is of Jinja templates; a plain one makes nothing of a recording"
-        require(self.placeholder is None, self.name, rule, self.placeholder, "name the token by audio_token=")
+        sentence = "placeholder cannot be combined with a plain template, which makes no text of a recording"
+        refuse(self.placeholder is not None, self.name, sentence, "name the token by audio_token=")
         return PlainTemplate(template, self.loss)
 
     @cached_property

@@ -29,7 +29,7 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.digests import Digest
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.roles import Flow, Op, Wrapped
+from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
 from uio_pipes.formats.stored_fields import dumps, loads
@@ -185,7 +185,7 @@ class _Kept:
         self.version = node.version
         self.stages = stages_of(inner)
         self.mark = Digest().add(__version__, self.fields, self.here, *self.stages).made()
-        self.salts = [getattr(link, "salt", 0) for link in inner.links]
+        self.salts = [getattr(_untimed(link), "salt", 0) for link in inner.links]
         about = "\n".join(stage.describe(stable=True) if isinstance(stage, Stage) else stage for stage in self.stages)
         args = os.fspath(stage.folder), self.mark.hex(), as_bytes(stage.size), about, not stage.read_only
         self.shelf = self.lane.shared(("cache", *args), lambda: shelf(*args))
@@ -290,15 +290,18 @@ class _Kept:
 def stages_of(chain: Chain) -> list[Any]:
     """Return the stages whose links are in a chain, with what else they read; the names of links without a stage."""
     found: list[Any] = []
-    for link in chain.links:
-        stage = getattr(link, "stage", None)
-        while isinstance(stage, Wrapped):
-            stage = stage.inner
+    for link in map(_untimed, chain.links):
         if isinstance(link, _Kept):
             found += link.stages
         else:
+            stage = getattr(link, "stage", None)
             found += [link.name] if stage is None else [stage, *map(str, stage.content())]
     return found
+
+
+def _untimed(link: Any) -> Any:
+    """Return the link that another one only times, as ``uio bench`` does."""
+    return _untimed(link.link) if hasattr(link, "link") else link
 
 
 def _numbers(key: bytes) -> Key:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.chain import Chain
@@ -265,7 +265,7 @@ def _check(fields: dict[str, Any], first: dict[str, Any], names: frozenset[str])
 def check_bounds(stage: str, max_seconds: float | None, max_frames: int | None, remedy: str) -> None:
     """Raises: PipelineError unless exactly one of these is given, and above 0."""
     given = (max_seconds, max_frames)
-    require(given.count(None) == 1, stage, "exactly one of max_seconds and max_frames must be given", given, remedy)
+    refuse(given.count(None) != 1, stage, "give either max_seconds or max_frames", remedy)
     for name, value in zip(("max_seconds", "max_frames"), given, strict=True):
         require(value is None or value > 0, stage, f"{name} must be above 0", value, remedy)
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
-from uio_pipes.base.checks import is_number, require, require_range
+from uio_pipes.base.checks import in_words, is_number, refuse, require, require_range
 from uio_pipes.base.errors import NOTES, DataError, ListError, UioError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import Connects, FollowsSteps, Upstream
@@ -98,18 +98,19 @@ class Filter(FollowsSteps, Flow):
             ok = a is None or b is None or a <= b
             require(ok, self.name, f"{low} must not be above {high}", (a, b), "nothing would be left")
         check_measure(self.name, self.length)
-        bounds = (self.min_length, self.max_length)
-        ok = (self.length is None) == (bounds == (None, None))
-        require(ok, self.name, "length goes with min_length or max_length", self.length, 'as in length="tokens"')
+        bounded, remedy = (self.min_length, self.max_length) != (None, None), 'as in length="tokens", max_length=200'
+        refuse(self.length is not None and not bounded, self.name, "length needs min_length or max_length", remedy)
+        refuse(self.length is None and bounded, self.name, "min_length and max_length need length", remedy)
         self._check_share()
 
     def _check_share(self) -> None:
         if self.share is None:
-            require(not self.salt, self.name, "salt goes with share", self.salt, "as in share=0.1")
+            refuse(self.salt, self.name, "salt needs share", "as in share=0.1")
             return
         _ = self._hashes  # checks it
         given = [f.name for f in fields(self) if f.name not in ("share", "salt") and getattr(self, f.name) != f.default]
-        require(not given, self.name, "share chooses by itself", given, "put a filter of its own for the share")
+        remedy = "put another .filter(…) beside it"
+        refuse(given, self.name, f"share cannot be combined with {in_words(given)}", remedy)
 
     @cached_property
     def _hashes(self) -> tuple[int, int]:

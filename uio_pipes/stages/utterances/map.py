@@ -61,12 +61,9 @@ class Map(Flow):
         return "when the batch is made" if self.length else "runs here; audio that it touches is decoded here"
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        deferred = self.deferred()
-        return MapNode(source, lane, self, site) if deferred is None else Deferred(source, StageLink(deferred, site))
-
-    def deferred(self) -> Op | None:
-        """Return the part that runs when a batch is made, if there is no other part."""
-        return None if self.length is None else _DeferredMap(self.function, self.length)
+        if self.length is None:
+            return MapNode(source, lane, self, site)
+        return Deferred(source, StageLink(_DeferredMap(self.function, self.length), site))
 
 
 class MapNode(Node):

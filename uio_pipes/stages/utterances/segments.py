@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from uio_pipes.audio.length import audio_info, check_no_features, segment_samples
 from uio_pipes.audio.recording import Timed, of_channels
-from uio_pipes.base.checks import check_names, is_number, require
+from uio_pipes.base.checks import check_names, is_number, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import Connects, Upstream
@@ -103,10 +103,10 @@ class Segments(Connects, Flow):
         cut = self.cut_seconds
         if self.of == "recording":
             require(cut is not None, self.name, "of the recording, cut_seconds must be given", cut, "try (5, 20)")
-            rule = 'merge_seconds and random_first are for segments, not for of="recording"'
-            require(self.merge_seconds is None and not self.random_first, self.name, rule, self.merge_seconds, "leave")
-        rule = "random_first is about joining: merge_seconds must be given"
-        require(not self.random_first or self.merge_seconds is not None, self.name, rule, None, "try 20")
+            sentence = 'merge_seconds and random_first cannot be combined with of="recording"'
+            refuse(self.merge_seconds is not None or self.random_first, self.name, sentence, "leave them out")
+        alone = self.random_first and self.merge_seconds is None
+        refuse(alone, self.name, "random_first needs merge_seconds", "try merge_seconds=20")
         pair = cut is None or (isinstance(cut, (tuple, list)) and len(cut) == 2 and all(map(is_number, cut)))
         ok = cut is None or (pair and 0.001 <= cut[0] <= cut[1])
         require(ok, self.name, "cut_seconds must be (minimum, maximum) in seconds, above 0", cut, "try (5, 20)")

@@ -1,0 +1,171 @@
+"""What ``uio start`` is given: a folder by the files in it, fields by the names that they usually have elsewhere."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import is_named
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.formats.lists.lines import ARCHIVES
+from uio_pipes.formats.naming import usual_of
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.io.access import PLAIN
+from uio_pipes.io.files import write_lines
+from uio_pipes.io.folders import entry_of
+from uio_pipes.io.local import Ref
+from uio_pipes.io.opening import is_local
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.prep.reading.data_list import JSONL, RAW, GivenNames, head_of, kind_of, lines_of
+from uio_pipes.prep.reading.foreign import names_of_object
+from uio_pipes.prep.recognize import Recognized, recognize
+from uio_pipes.run.lane_runner import items_of
+from uio_pipes.run.planning import LENIENT
+from uio_pipes.sources.corpora.card import Corpus
+from uio_pipes.sources.corpora.finding import find
+from uio_pipes.sources.corpora.source import CORPORA
+from uio_pipes.sources.parquet.table import SUFFIXES, columns_named
+
+LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl")
+TABLES = ("metadata.jsonl", "metadata.csv", "metadata.tsv")  # of datasets' folders of audio
+TEXTS = (".txt", ".lab")  # beside audio files
+_LOOKED_AT = 4  # utterances
+_OF_HUB = re.compile(r"(?:hf://datasets/)?([\w.-]+/[\w-][\w.-]*)/?")
+
+
+def find_data(data: str, listed: Path, allow_pipes: bool = False, fields: GivenNames = None) -> Recognized:
+    """Return what :func:`recognize` does, also of a folder of shards, Parquet or audio files, and with the names that
+    fields seem to have there. Of a folder of audio files the raw list ``listed`` is written.
+
+    Raises: ListError for anything else, saying what to do.
+    """
+    _refuse_names(data)
+    path = _within(data, listed, allow_pipes) if os.path.isdir(data) else data
+    guessed = {} if fields else _names_in_file(path)
+    known = recognize(path, allow_pipes, fields or guessed or None)
+    if "txt" not in {**(fields or {}), **guessed} and (text := _text_of(known.pipeline)):
+        guessed["txt"] = text
+        known = recognize(path, allow_pipes, {**(fields or {}), **guessed})
+    told = "".join(f", {theirs} taken as {ours}" for ours, theirs in guessed.items())
+    return replace(known, kind=known.kind + told)
+
+
+def _refuse_names(data: str) -> None:
+    """Raises: ListError if it is the name of a corpus or a data set, which is not here."""
+    if os.path.exists(data):
+        return
+    if data in CORPORA:
+        raise ListError(
+            f"{data} is a published corpus: name its folder, too, as in uio start {data}:FOLDER (uio corpora {data} "
+            "says what to download)"
+        )
+    named = _OF_HUB.fullmatch(data)
+    if named and not os.path.exists(data.partition("/")[0]) and "." not in os.path.basename(named[1]):
+        raise ListError(
+            f"there is no {data} here. A data set of the Hugging Face Hub is named by its Parquet files, as in "
+            f"uio start 'hf://datasets/{named[1]}/data/train-*.parquet' (pip install huggingface_hub); they are listed "
+            f"at https://huggingface.co/datasets/{named[1]}/tree/main"
+        )
+
+
+def _within(folder: str, listed: Path, allow_pipes: bool) -> str:
+    """Return what is to be read of a folder: itself, a list in it, or a glob of its files. Raises: ListError."""
+    try:
+        recognize(folder, allow_pipes)
+    except ListError as error:
+        return _files_in(folder, listed, error)
+    return folder
+
+
+def _files_in(folder: str, listed: Path, error: ListError) -> str:
+    """Return the list in a folder, a glob of its files, or the corpus that it is. Raises: ListError, or ``error``."""
+    names = sorted(os.listdir(folder))
+    inside = glob.escape(folder.rstrip("/") or "/")
+    if listing := next((name for name in LISTS if name in names), None):
+        return os.path.join(folder, listing)
+    if shards := [name for name in names if name.endswith(ARCHIVES)]:
+        suffix = next(suffix for suffix in sorted(ARCHIVES, key=len) if shards[0].endswith(suffix))
+        return f"{inside}/*{suffix}"
+    if parquet := [str(path) for suffix in SUFFIXES for path in Path(folder).rglob(f"*{suffix}")]:
+        train = "train" if any(os.path.basename(path).startswith("train") for path in parquet) else ""
+        return f"{inside}/**/{train}*{os.path.splitext(parquet[0])[1]}"
+    if parts := [name for name in names if os.path.exists(os.path.join(folder, name, "wav.scp"))]:
+        part = "train" if "train" in parts else parts[0]
+        one = os.path.join(folder, part)
+        raise ListError(f"{folder} has folders of Kaldi's ({', '.join(parts)}): name one, as in uio start {one}")
+    if len(corpora := [name for name, card in CORPORA.items() if _has(folder, card)]) == 1:
+        return f"{corpora[0]}:{folder}"
+    if table := next((name for name in TABLES if name in names), None):
+        return os.path.join(folder, table)
+    if lines := [json.dumps(line, ensure_ascii=False) for line in _audio_files(folder, listed)]:
+        if listed.exists():
+            raise ListError(f"{listed} is there already, where the list of the audio files is written: remove it")
+        write_lines(listed, lines)
+        return str(listed)
+    raise error
+
+
+def _has(folder: str, card: Corpus) -> bool:
+    try:
+        return bool(find(card, folder, {}, PLAIN))
+    except (ListError, PipelineError):
+        return False
+
+
+def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a raw list of all audio files below a folder, each with the text beside it, if any."""
+    root = Path(folder)
+    place = entry_of(folder, str(listed))
+    for path in sorted(root.rglob("*")):
+        if path.suffix[1:].lower() in AUDIO_SUFFIXES:
+            name = path.relative_to(root)
+            texts = (path.with_suffix(suffix) for suffix in TEXTS)
+            said = next((text.read_text("utf-8", "replace").strip() for text in texts if text.is_file()), None)
+            line = {"key": str(name.with_suffix("")), "wav": os.path.join(place, name)}
+            yield line if said is None else {**line, "txt": said}
+
+
+def _names_in_file(path: str) -> dict[str, str]:
+    """Return our names of fields with those that they seem to have in Parquet files or in lines of JSON."""
+    if is_named(path, SUFFIXES):
+        there = columns_named((path,), PLAIN)
+        lacking = [ours for ours, usual in (("wav", "audio"), ("txt", "text")) if not {ours, usual, "feat"} & {*there}]
+        return {ours: theirs for ours in lacking if (theirs := usual_of(ours, there))}
+    local = is_local(path)
+    if local is None or not os.path.isfile(local) or is_named(path, ARCHIVES):
+        return {}
+    lines = lines_of(head_of(path))
+    if not lines or not lines[0].startswith("{") or kind_of(lines, None) not in ("", JSONL, RAW):
+        return {}
+    return names_of_object(lines[0])
+
+
+def _text_of(pipeline: Pipeline) -> str:
+    """Return what seems to be the text of the first utterances if they have none: a field, or one of their JSON."""
+    there: dict[str, str] = {}
+    for sample in islice(items_of(pipeline.build(Lane(Ledger(LENIENT)))), _LOOKED_AT):
+        if "txt" in sample.fields or "messages" in sample.fields:
+            return ""
+        fields = sample.fields.items()
+        there |= {name: name for name, value in fields if isinstance(value, (str, bytes, Ref)) and name != "wav"}
+        for name in _names_of_json(sample.fields.get("json")):
+            there.setdefault(name, f"json:{name}")
+    return there.get(usual_of("txt", there) or "", "")
+
+
+def _names_of_json(member: Any) -> Mapping[str, Any]:
+    try:
+        read = parse_json(member if isinstance(member, bytes) else member.read()) if member is not None else None
+    except ValueError:
+        return {}
+    return read if isinstance(read, dict) else {}
