@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _AS_SHOWN = (str, int, float, bool, complex, type(None), np.generic, torch.dtype, torch.device, range, ModuleType)
 _PASSING = frozenset(["head", "_file", "_job", "_begun", "_first", "_frames"])  # they only speed up reading
-Version = Callable[[str], Any]  # of the file at a path or URL
+FileVersion = Callable[[str], Any]  # of the file at a path or URL
 
 
 class Digest:
     """A hash of all that is added to it. ``version``: gives that of a file. Methods raise DataError as reading does."""
 
-    def __init__(self, version: Version = identity) -> None:
+    def __init__(self, version: FileVersion = identity) -> None:
         self._parts, self._version = list[str](), version
         self._seen: dict[int, Any] = {}
 

@@ -13,7 +13,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
-from uio_pipes.io.cache import Cache
+from uio_pipes.io.cache import FileCache
 from uio_pipes.io.local import LocalFile, RandomFile, Ref, open_regular
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
@@ -68,8 +68,8 @@ class CachedFile:
         self._tried = False
 
     @property
-    def cache(self) -> Cache:
-        return Cache(self.remote.access.cache or "", self.remote.access.cache_size)
+    def cache(self) -> FileCache:
+        return FileCache(self.remote.access.cache or "", self.remote.access.cache_size)
 
     @property
     def size(self) -> int:

@@ -32,14 +32,14 @@ from uio_pipes.io.folders import Folder
 from uio_pipes.io.opening import is_local, open_file
 
 logger = logging.getLogger("uio_pipes")
-DATA, INDEX, ABOUT = ".data", ".index", "about.json"
+DATA, INDEX, ABOUT = ".data", ".index", "stages.txt"
 LARGEST = 1 << 30  # bytes of a data file
 UPLOADED = 1 << 28  # the same where files are uploaded
 _ROW, ROW_BYTES = 8, 64  # numbers of 64 bits: two of the key, offset, size, CRC32, two of the plan, and their sum
 _ODD = np.array([0x9E3779B97F4A7C15 * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF | 1 for i in range(_ROW - 1)], np.uint64)
-Rows = npt.NDArray[np.uint64]
-Key = tuple[int, int]
-Lengths = tuple[int, int, int]  # three numbers kept with a record: below 2^64, below 2^32, below 2^32
+IndexRows = npt.NDArray[np.uint64]
+RecordKey = tuple[int, int]
+PlanNumbers = tuple[int, int, int]  # three numbers kept with a record: below 2^64, below 2^32, below 2^32
 
 
 class Entry(NamedTuple):
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
     offset: int
     size: int
     crc: int
-    lengths: Lengths
+    lengths: PlanNumbers
 
 
 class _File:
@@ -65,7 +65,7 @@ class _File:
         self.path = str(self.places[0])
         self.data, self.index = (path.open("xb", buffering=0) for path in self.places)
 
-    def add(self, key: Key, data: bytes, lengths: Lengths) -> Entry:
+    def add(self, key: RecordKey, data: bytes, lengths: PlanNumbers) -> Entry:
         """Append a record. Raises: OSError."""
         entry = Entry(self.path, self.size, len(data), fast_zlib.crc32(data), lengths)
         _write(self.data, data)
@@ -110,7 +110,7 @@ class Shelf:
         self._read: dict[str, int] = {}  # rows of each index that are known
         self._paths: list[str] = []
         self._rows, self._file_of = np.empty((0, _ROW), np.uint64), np.empty(0, np.int32)
-        self._own: dict[Key, tuple[_File, Entry]] = {}  # since the last time
+        self._own: dict[RecordKey, tuple[_File, Entry]] = {}  # since the last time
         self._file: _File | None = None
         self._room = 0  # bytes that may be written before the cache is measured again
 
@@ -130,15 +130,15 @@ class Shelf:
             self._rows, self._file_of = rows[order], np.concatenate([self._file_of, numbers])[order]
             self._own = {key: own for key, own in self._own.items() if own[0] is self._file and own[0].scratch}
 
-    def _news(self) -> Iterator[tuple[str, Rows]]:
+    def _news(self) -> Iterator[tuple[str, IndexRows]]:
         """Yield the names of files with new rows, and these."""
         for name, size in sorted(self.folder.sizes().items()):
-            known, there = self._read.get(name, 0), size // (ROW_BYTES)
+            known, there = self._read.get(name, 0), size // ROW_BYTES
             if name.endswith(INDEX) and there > known:
                 self._read[name] = there
                 yield name.removesuffix(INDEX), rows_of(self.folder.read([name])[0], known, there)
 
-    def find(self, key: Key) -> Iterator[Entry]:
+    def find(self, key: RecordKey) -> Iterator[Entry]:
         """Yield where records of this key are, the newest first: mostly one or none."""
         if (own := self._own.get(key)) is not None:
             yield own[1]._replace(path=own[0].path)
@@ -149,7 +149,7 @@ class Shelf:
             if row[1] == key[1]:
                 yield entry_of(row, self._paths[self._file_of[at]])
 
-    def add(self, key: Key, data: bytes, lengths: Lengths) -> None:
+    def add(self, key: RecordKey, data: bytes, lengths: PlanNumbers) -> None:
         """Keep a record, unless the cache is full, cannot be written, or is only read."""
         with self._lock:
             if not self.writes:
@@ -198,10 +198,10 @@ class Shelf:
         logger.warning("the cache %s %s: nothing more is kept", redact(self.cache.url), why)
 
 
-def rows_of(index: bytes, first: int = 0, last: int | None = None) -> Rows:
+def rows_of(index: bytes, first: int = 0, last: int | None = None) -> IndexRows:
     """Return the sound ones of the rows ``first`` to ``last`` of an index."""
-    rows: Rows = np.frombuffer(index, np.uint64, len(index) // 8 // _ROW * _ROW).reshape(-1, _ROW)[first:last]
-    return cast(Rows, rows[_sums(rows) == rows[:, -1]])
+    rows: IndexRows = np.frombuffer(index, np.uint64, len(index) // 8 // _ROW * _ROW).reshape(-1, _ROW)[first:last]
+    return cast(IndexRows, rows[_sums(rows) == rows[:, -1]])
 
 
 def entry_of(row: list[int], path: str) -> Entry:
@@ -209,7 +209,7 @@ def entry_of(row: list[int], path: str) -> Entry:
     return Entry(path, row[2], row[3], row[4], (row[5], row[6] >> 32, row[6] & 0xFFFFFFFF))
 
 
-def _sums(rows: Rows) -> npt.NDArray[np.uint64]:
+def _sums(rows: IndexRows) -> npt.NDArray[np.uint64]:
     total: npt.NDArray[np.uint64] = (rows[:, :-1] * _ODD).sum(axis=1, dtype=np.uint64) + _ODD[0]
     return total
 

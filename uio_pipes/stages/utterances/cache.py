@@ -12,6 +12,7 @@ key that has the utterance's seed, and so its epoch.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -22,7 +23,6 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 
-from uio_pipes import __version__
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import check_names, require
 from uio_pipes.base.errors import DataError, PipelineError
@@ -35,7 +35,7 @@ from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
 from uio_pipes.formats.stored_fields import dumps, loads
 from uio_pipes.io.access import as_bytes
 from uio_pipes.io.files import identity
-from uio_pipes.io.shelf import Entry, Key, Lengths, read_record, shelf
+from uio_pipes.io.shelf import Entry, PlanNumbers, RecordKey, read_record, shelf
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.map import Map, MapNode
 
@@ -113,7 +113,7 @@ class _CacheNode(Node):
         self.place = site.within(lane.source).removeprefix("/")
 
     def start(self) -> None:
-        self.covered: dict[tuple[Chain, int], tuple[Chain, _Kept | None]] = {}
+        self.covered: dict[tuple[Chain, int], tuple[Chain, _CachedLink | None]] = {}
         self.version = lru_cache(1 << 12)(identity)
 
     def next(self) -> Sample:
@@ -138,7 +138,7 @@ class _CacheNode(Node):
                 self.lane.ledger.fine(Map.name)
                 return sample
 
-    def _cover(self, chain: Chain, done: int) -> tuple[Chain, _Kept | None]:
+    def _cover(self, chain: Chain, done: int) -> tuple[Chain, _CachedLink | None]:
         """Return the chain in which one link stands for those that it covers, and that link; None if none is."""
         to_come = [i for i in range(len(chain.links)) if not done >> i & 1]
         bits = 0
@@ -149,11 +149,11 @@ class _CacheNode(Node):
         if not inner:
             return chain, None
         others = [chain.links[i] for i in to_come if not bits >> i & 1]
-        kept = _Kept(Chain(tuple(inner)), self)
+        kept = _CachedLink(Chain(tuple(inner)), self)
         self._check(kept, others)
         return Chain((kept, *others)), kept
 
-    def _check(self, kept: _Kept, others: Sequence[Link]) -> None:
+    def _check(self, kept: _CachedLink, others: Sequence[Link]) -> None:
         """Raises: PipelineError if a link cannot be covered, or another one needs what is not kept."""
         if of := next((link.of for link in kept.inner.links if link.of), ""):
             raise PipelineError(f"cache: what is made of the stream {of!r} cannot be kept: put .cache(…) before that")
@@ -169,7 +169,7 @@ class _CacheNode(Node):
         return "*" in touched or not touched.isdisjoint(wanted)
 
 
-class _Kept:
+class _CachedLink:
     """The link that finds in the cache what the links of ``inner`` make, or runs them and keeps it."""
 
     name = Cache.name
@@ -184,7 +184,9 @@ class _Kept:
         self.measured = None if self.made.isdisjoint(["*", *MEASURED]) else self._measured
         self.version = node.version
         self.stages = stages_of(inner)
-        self.mark = Digest().add(__version__, self.fields, self.here, *self.stages).made()
+        self.mark = (
+            Digest().add(vars(sys.modules["uio_pipes"])["__version__"], self.fields, self.here, *self.stages).made()
+        )
         self.salts = [getattr(_untimed(link), "salt", 0) for link in inner.links]
         about = "\n".join(stage.describe(stable=True) if isinstance(stage, Stage) else stage for stage in self.stages)
         args = os.fspath(stage.folder), self.mark.hex(), as_bytes(stage.size), about, not stage.read_only
@@ -291,7 +293,7 @@ def stages_of(chain: Chain) -> list[Any]:
     """Return the stages whose links are in a chain, with what else they read; the names of links without a stage."""
     found: list[Any] = []
     for link in map(_untimed, chain.links):
-        if isinstance(link, _Kept):
+        if isinstance(link, _CachedLink):
             found += link.stages
         else:
             stage = getattr(link, "stage", None)
@@ -304,17 +306,17 @@ def _untimed(link: Any) -> Any:
     return _untimed(link.link) if hasattr(link, "link") else link
 
 
-def _numbers(key: bytes) -> Key:
+def _numbers(key: bytes) -> RecordKey:
     return int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
 
 
-def _lengths(plan: Plan | None) -> Lengths:
+def _lengths(plan: Plan | None) -> PlanNumbers:
     return (
         (0, 0, 0) if plan is None else (plan.samples, plan.sample_rate, 0 if plan.frames is None else plan.frames + 1)
     )
 
 
-def _plan(lengths: Lengths) -> Plan | None:
+def _plan(lengths: PlanNumbers) -> Plan | None:
     samples, rate, frames = lengths
     return None if not rate else Plan(samples, rate, frames - 1 if frames else None)
 
