@@ -24,7 +24,7 @@ from uio_pipes.core.stage import IDENTITY
 from uio_pipes.io.command import Piped
 from uio_pipes.io.files import identity
 from uio_pipes.io.local import LocalFile, Ref
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.opening import Coming, is_local
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,7 +67,7 @@ class Digest:
         if isinstance(value, _AS_SHOWN):
             self._text(kind, value)
             return
-        if type(value) is Ref:
+        if type(value) in (Ref, Coming):
             self.file(value.file, value.offset, value.size, value.crc, value.info)
             return
         self._text(kind)

@@ -22,6 +22,7 @@ from uio_pipes.base.hashing import Draws, LateDraws, mix64
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
 from uio_pipes.io.local import Ref, TextRef
+from uio_pipes.io.opening import is_far
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -320,6 +321,12 @@ class Sample(MutableMapping[str, Any]):
     def bare(self) -> Sample:
         """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""
         return Sample(self.fields, self.origin, self._run_key, NOTHING, self._place)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether something of it is in a remote file, but what the first link makes of it is known without that."""
+        found = self.chain.found if not self.done & 1 else None
+        return found is not None and any(map(is_far, self.fields.values())) and found(self)
 
     def settle(self, plan: Plan | None) -> None:
         """Take the length that the first link makes as ``plan``, unless a length is known."""

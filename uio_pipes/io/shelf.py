@@ -109,7 +109,7 @@ class Shelf:
         self._lock = threading.Lock()
         self._read: dict[str, int] = {}  # rows of each index that are known
         self._paths: list[str] = []
-        self._rows, self._file_of = np.empty((0, _ROW), np.uint64), np.empty(0, np.int32)
+        self._known = np.empty((0, _ROW), np.uint64), np.empty(0, np.int32)  # rows by their keys, and their files
         self._own: dict[RecordKey, tuple[_File, Entry]] = {}  # since the last time
         self._file: _File | None = None
         self._room = 0  # bytes that may be written before the cache is measured again
@@ -124,10 +124,10 @@ class Shelf:
                 return
             first, counts = len(self._paths), [len(rows) for _, rows in new]
             self._paths += [self.folder.join(name + DATA) for name, _ in new]
-            rows = np.concatenate([self._rows, *(rows for _, rows in new)])
+            rows = np.concatenate([self._known[0], *(rows for _, rows in new)])
             numbers = np.repeat(np.arange(first, len(self._paths), dtype=np.int32), counts)
             order = np.argsort(rows[:, 0], kind="stable")
-            self._rows, self._file_of = rows[order], np.concatenate([self._file_of, numbers])[order]
+            self._known = rows[order], np.concatenate([self._known[1], numbers])[order]
             self._own = {key: own for key, own in self._own.items() if own[0] is self._file and own[0].scratch}
 
     def _news(self) -> Iterator[tuple[str, IndexRows]]:
@@ -142,12 +142,12 @@ class Shelf:
         """Yield where records of this key are, the newest first: mostly one or none."""
         if (own := self._own.get(key)) is not None:
             yield own[1]._replace(path=own[0].path)
-        rows = self._rows
+        rows, file_of = self._known
         at = int(np.searchsorted(rows[:, 0], np.uint64(key[0]), "right"))
         while at and (row := rows[at - 1].tolist())[0] == key[0]:
             at -= 1
             if row[1] == key[1]:
-                yield entry_of(row, self._paths[self._file_of[at]])
+                yield entry_of(row, self._paths[file_of[at]])
 
     def add(self, key: RecordKey, data: bytes, lengths: PlanNumbers) -> None:
         """Keep a record, unless the cache is full, cannot be written, or is only read."""

@@ -207,6 +207,10 @@ class _CachedLink:
             sample.done |= 1 << sample.chain.links.index(self)
         return plan
 
+    def found(self, sample: Sample) -> bool:
+        """Return whether there is a record."""
+        return any(True for _ in self._entries(sample, self._key(sample)))
+
     def apply(self, sample: Sample) -> None:
         key = self._key(sample)
         self._put(sample, *(self._found(sample, key) or self._computed(sample, key, *self._within(sample))))
