@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -25,15 +24,15 @@ def show(folder: CacheFolder, as_json: Json = False) -> None:
     from uio_pipes.io.folders import Folder
     from uio_pipes.io.shelf import ABOUT, ROW_BYTES
 
-    cache, sizes, records = Folder(folder), Counter[str](), Counter[str]()
-    newest, sums = dict[str, str](), Counter[str]()
+    cache, by_mark = Folder(folder), dict[str, dict[str, dict[str, int]]]()
     for (mark, name), files in _written(folder).items():
-        records[mark] += files.get("index", 0) // ROW_BYTES
-        sums[mark] += 1
-        sizes[mark] += sum(files.values())
-        newest[mark] = max(newest.get(mark, ""), name[:15])
-    about = {mark: cache.read([f"{mark}/{ABOUT}"])[0].decode() for mark in sizes if cache.exists(f"{mark}/{ABOUT}")}
-    found = [(mark, records[mark], sizes[mark], sums[mark], newest[mark], about.get(mark, "")) for mark in sizes]
+        by_mark.setdefault(mark, {})[name] = files
+    found = []
+    for mark, written in by_mark.items():
+        records = sum(files.get("index", 0) for files in written.values()) // ROW_BYTES
+        size = sum(sum(files.values()) for files in written.values())
+        stages = cache.read([f"{mark}/{ABOUT}"])[0].decode() if cache.exists(f"{mark}/{ABOUT}") else ""
+        found.append((mark, records, size, len(written), max(written)[:15], stages))
     if as_json:
         names = ("fingerprint", "records", "bytes", "files", "newest", "stages")
         print_json([dict(zip(names, one, strict=True)) for one in found])
@@ -102,19 +101,14 @@ def _written(folder: str) -> dict[tuple[str, str], dict[str, int]]:
     from uio_pipes.io.folders import Folder
 
     found: dict[tuple[str, str], dict[str, int]] = {}
-    for mark, name, kind, size in _names(Folder(folder).sizes()):
-        found.setdefault((mark, name), {})[kind] = size
-    if not found:
-        raise typer.BadParameter(f"{folder} holds nothing that .cache has kept")
-    return found
-
-
-def _names(sizes: dict[str, int]) -> Iterator[tuple[str, str, str, int]]:
-    for path, size in sizes.items():
+    for path, size in Folder(folder).sizes().items():
         mark, _, rest = path.rpartition("/")
         name, _, kind = rest.rpartition(".")
         if kind in ("data", "index") and "/" not in mark:
-            yield mark, name, kind, size
+            found.setdefault((mark, name), {})[kind] = size
+    if not found:
+        raise typer.BadParameter(f"{folder} holds nothing that .cache has kept")
+    return found
 
 
 def _size(text: str) -> int:
