@@ -20,6 +20,7 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -96,12 +97,26 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
 
 def begin(measure: Callable[..., dict[str, Any]], parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Return the arguments. In a child process, measure, print the result as JSON and exit instead."""
+    sys.excepthook = _told
     arguments = parser.parse_args()
     if arguments.child is not None:
         one_thread()
         print("\n" + json.dumps(measure(**json.loads(arguments.child))))
         sys.exit()
     return arguments
+
+
+def _told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Say in one line what is not installed; show any other error as usual."""
+    if isinstance(error, ImportError):
+        print(_lacking(error), file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _lacking(error: ImportError) -> str:
+    """Return what is not installed; an error in a worker of torch's has it in its last line."""
+    return f"{str(error).strip().splitlines()[-1].rstrip('.')}: {INSTALL}"
 
 
 def older(jobs: Mapping[str, Mapping[str, object]], commit: str | None) -> dict[str, dict[str, object]]:
@@ -141,9 +156,9 @@ def child(module: str, commit: str | None = None, packages: str = "", **what: ob
         command, cwd=commit and _folder_of(commit), env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]
-        if last.startswith("ModuleNotFoundError"):
-            return {"error": f"{last.partition(': ')[2]}: {INSTALL}"}
+        last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:300]
+        if last.endswith(INSTALL):
+            return {"error": last}
         print(done.stderr[-4000:], file=sys.stderr)
         return {"error": last}
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -154,8 +169,8 @@ def _here(module: str, what: dict[str, Any]) -> dict[str, Any]:
     one_thread()
     try:
         result: dict[str, Any] = json.loads(json.dumps(import_module(module).measure(**what)))
-    except ModuleNotFoundError as error:
-        return {"error": f"{error}: {INSTALL}"}
+    except ImportError as error:
+        return {"error": _lacking(error)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
     return result
@@ -244,8 +259,9 @@ class Report:
         return {name: runs for name, runs in results.items() if "error" not in runs[-1]}
 
     def target(self, claim: str, holds: bool, found: str) -> None:
-        """Add a line: is the target met? Nothing fails if it is not."""
-        self.text(f"- {'PASS' if holds else 'FAIL'}: {claim}; measured: {found}")
+        """Add a line: is the target met? Nothing fails if it is not, or if a peer is missing with which to compare."""
+        missing = re.search(r"\b(nan|inf)\b|–", found)
+        self.text(f"- {'PASS' if holds else 'NOT MEASURED' if missing else 'FAIL'}: {claim}; measured: {found}")
 
     def write(self) -> None:
         """Write the markdown, with facts of the machine and the command. A quick run writes nothing."""

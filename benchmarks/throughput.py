@@ -179,8 +179,8 @@ def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], ri
     _show_work(report, title, found, checks if task.what["features"] else {}, right)
     for field, clock in zip(FIELDS, ("wall time", "CPU time"), strict=True):
         peers = {peer: median(runs, field) for peer, runs in found.items() if peer in PEERS and peer != OWN}
-        fastest = max(peers, key=lambda peer: peers[peer])
-        times = mine[field] / peers[fastest]
+        fastest = max(peers, key=lambda peer: peers[peer], default="no peer")
+        times = mine[field] / peers.get(fastest, float("nan"))
         claim = f"{title}: {task.target} × the best peer, {clock}"
         report.target(claim, times >= task.target, f"{times:.2f}× {fastest}")
         for limit in LIMIT.keys() & found.keys():

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import archive_files
@@ -27,6 +28,13 @@ from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
 
 import uio_pipes as uio
+from uio_pipes.io import retry
+
+# All pools of a process are served by one process, which imports what the first of them names; others need torch, too.
+forkserver.set_forkserver_preload = lambda names: forkserver._forkserver.set_forkserver_preload(
+    [*names, "uio_pipes.prep.convert"]
+)
+retry.FIRST = 0.01  # seconds: the servers of tests fail on purpose, and are well when they are asked again
 
 # Timing decides no test, on a busy machine neither.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -68,7 +76,6 @@ SLOW = frozenset(
         "recipes",
         "sweeps",
         "test_auto_workers",
-        "test_clean_end",
         "test_docs",
         "test_fit_budget",
         "test_lost_workers",
@@ -80,7 +87,6 @@ SLOW = frozenset(
         "test_ray_workers",
         "test_site",
         "test_stretches",
-        "test_topology",
         "test_tour",
     ]
 )

@@ -77,7 +77,7 @@ def test_the_script_of_get_started_survives_a_kill(example: Path, tmp_path: Path
 
     def printed(code: str, status: int = 0) -> list[str]:
         (folder / "train.py").write_text(code)
-        done = subprocess.run([sys.executable, "train.py"], cwd=folder, capture_output=True, text=True)
+        done = FORKS.run(["train.py"], folder, dict(os.environ))
         assert done.returncode == status, done.stderr
         return done.stdout.splitlines()
 

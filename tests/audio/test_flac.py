@@ -1,14 +1,17 @@
 """Whole FLAC files by dr_flac: the very samples of libsndfile, which also speaks for damaged ones."""
 
 import io
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 import torch
 
+from uio_pipes.audio import containers
 from uio_pipes.audio import decode as decoding
-from uio_pipes.audio.decode import decode, decode_flac
+from uio_pipes.audio.decode import decode, decode_file, decode_flac
 from uio_pipes.base.errors import DataError
 
 pytest.importorskip("miniaudio")
@@ -41,6 +44,30 @@ def test_samples_are_those_of_libsndfile_bit_by_bit(
         assert found == rate
         assert waveform.is_contiguous()
         assert torch.equal(waveform, theirs)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_S8", "PCM_16", "PCM_24"])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_samples_of_16_bits_stay_as_they_are_where_they_may(subtype: str, channels: int) -> None:
+    data = _file(subtype, channels)
+    with containers.decoding(None, as_stored=True):
+        found: Any = decode(data, channels - 1)[0]
+        both: Any = decode(data, None)[0]
+    whole, _ = decode(data, channels - 1)
+    stored = subtype != "PCM_24"
+    assert (isinstance(found, containers.Pcm16), isinstance(both, containers.Pcm16)) == (
+        stored,
+        stored and channels == 1,
+    )
+    assert np.array_equal(np.asarray(found, np.float32) / (1 << 15 if stored else 1), whole)
+
+
+def test_a_file_is_decoded_as_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.flac"
+    path.write_bytes(_file("PCM_16", 1))
+    whole, _ = decode(path.read_bytes(), 0)
+    monkeypatch.setattr(decoding, "_by_library", None)
+    assert torch.equal(decode_file(path, 0)[0], whole)
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.9])

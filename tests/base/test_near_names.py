@@ -1,12 +1,10 @@
 """Names that there are not: what is meant, and in whose words."""
 
-import os
-import subprocess
-import sys
 import traceback
 from pathlib import Path
 
 import pytest
+from command import forked
 
 import uio_pipes as uio
 from uio_pipes.base.checks import nearest
@@ -28,8 +26,7 @@ def test_a_name_that_begins_alike_comes_first(name: str, meant: str | None) -> N
 
 
 def test_python_adds_no_guess_of_its_own() -> None:
-    command = [sys.executable, "-c", "import uio_pipes as uio\nuio.from_shards"]
-    done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=60)
+    done = forked("-c", "import uio_pipes as uio\nuio.from_shards")
     assert done.stderr.rstrip().endswith("has no attribute 'from_shards'. Did you mean 'from_shard_list'?")
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from command import FORKS
 
+from benchmarks import common
+
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(
     path.stem
@@ -54,6 +56,16 @@ def test_a_measurement_has_a_process_of_its_own(temporary: Path) -> None:
         """,
         temporary,
     )
+
+
+def test_what_is_not_installed_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ImportError("Caught ImportError in DataLoader worker process 0.\nTrace …\nImportError: x is required.\n")
+    common._told(ImportError, error, None)
+    assert capsys.readouterr().err == f"ImportError: x is required: {common.INSTALL}\n"
+    report = common.Report("none", "None")
+    report.target("2 × a peer", False, "nan×")
+    report.target("2 × a peer", False, "1.50×")
+    assert [line[:7] for line in report.lines if line.startswith("- ")] == ["- NOT M", "- FAIL:"]
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a git checkout")

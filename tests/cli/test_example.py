@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from command import start, uio
+from command import programs, start, uio
 
 import uio_pipes as uio_pipes
 from uio_pipes.prep.example import CONTENT
@@ -26,10 +26,7 @@ LISTS = {
 
 def tones(folder: Path, *options: str) -> str:
     """Make it where espeak-ng is not installed; returns what was said."""
-    command = [sys.executable, "-c", TONES, "example", str(folder), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return programs("-c", TONES, "example", folder, *options)
 
 
 @pytest.fixture(scope="module")

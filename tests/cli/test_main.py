@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import touchdataset
-from command import uio
+from command import programs, uio
 
 import uio_pipes
 import uio_pipes as package
@@ -73,19 +73,35 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+EACH = """
+import json, os, sys
+import fsspec, numpy, uio_pipes.cli.main, typer.rich_utils  # what each would import by itself
+
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(f"said.{number}", os.O_WRONLY | os.O_CREAT), 2)
+        sys.argv[1:], code = arguments.split(), None
+        try: uio_pipes.cli.main.main()
+        except SystemExit as end: code = end.code
+        heavy = sorted({"torch", "torchaudio", "torchdata"} & set(sys.modules))
+        print(json.dumps([code, heavy]), file=sys.stderr, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def said(texts: Path) -> dict[str, str]:
+    """What each command says, and then its exit status and what it has imported. They are forks of one process."""
+    command = [sys.executable, "-c", EACH, json.dumps(list(WITHOUT_TORCH.values()))]
+    subprocess.run(command, cwd=texts, check=True, stdout=subprocess.DEVNULL)
+    return {name: (texts / f"said.{number}").read_text() for number, name in enumerate(WITHOUT_TORCH)}
+
+
 @pytest.mark.parametrize("name", list(WITHOUT_TORCH))
-def test_what_reads_texts_and_states_starts_without_torch(name: str, texts: Path) -> None:
-    code = (
-        "import sys\n"
-        "from uio_pipes.cli.main import main\n"
-        "try: main()\n"
-        "except SystemExit as end: code = end.code\n"
-        "print([code, sorted({'torch', 'torchaudio', 'torchdata'} & set(sys.modules))], file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *WITHOUT_TORCH[name].split()], cwd=texts, capture_output=True, text=True
-    )
-    assert json.loads(done.stderr.splitlines()[-1]) == [2 if "wrong" in name else 0, []], done.stderr
+def test_what_reads_texts_and_states_starts_without_torch(name: str, said: dict[str, str]) -> None:
+    assert json.loads(said[name].splitlines()[-1]) == [2 if "wrong" in name else 0, []], said[name]
 
 
 def test_version() -> None:
@@ -103,15 +119,22 @@ def test_a_mistyped_command_suggests_the_nearest() -> None:
     assert done.stderr == "error: No such command 'pakc'. Did you mean 'pack'? (all options: uio --help)\n"
 
 
+HELP = """
+import sys
+from uio_pipes.cli.main import app
+for name in sys.argv[1:]:
+    app([name, "--help"], prog_name="uio", standalone_mode=False)
+"""
+
+
 def test_every_command_has_help() -> None:
     listed = uio("--help").stdout
     names = [line.split()[1] for line in listed.partition("Begin")[2].splitlines() if line.startswith("│ ")
              and line[2] != " "]  # fmt: skip
     assert {"start", "pack", "cmvn", "dict", "spm", "state"} <= set(names)
     assert "seen" not in names, "it is the older name of `steps --key`"
-    for name in names:
-        done = uio(name, "--help")
-        assert (done.returncode, f"uio {name}" in done.stdout) == (0, True), done.stderr
+    told = programs("-c", HELP, *names)
+    assert all(f"Usage: uio {name} " in told for name in names), told
 
 
 def test_an_error_of_the_program_names_the_switch_for_its_trace() -> None:

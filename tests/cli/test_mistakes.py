@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import UIO, digests, uio, write_list
+from command import UIO, digests, forked, uio, write_list
 
 from uio_pipes.base.urls import printable
 from uio_pipes.io.folders import meant
@@ -275,18 +275,30 @@ def test_simulate_refuses_a_wrong_end_before_it_begins(raw: Path) -> None:
     assert (done.returncode, done.stderr.count("\n"), "'repeat'" in done.stderr) == (2, 1, True), done.stderr
 
 
+LIMITED = """
+import resource
+from uio_pipes.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
+main()
+"""
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     [
         (["pack", "--jobs", "1"], "shards_000000000.tar"),
         (["pack", "--jobs", "2", "--per-shard", "7"], "shards_00000000"),
         (["convert"], "data-00000"),
-        (["convert", "--to", "raw"], "wav-00000"),
+        (["convert", "--to", "raw", "--jobs", "1"], "wav-00000"),
     ],
 )
 def test_a_full_disk_is_named(raw: Path, tmp_path: Path, command: list[str], name: str) -> None:
-    limited = ["bash", "-c", 'ulimit -f 16; exec "$@"', "-", UIO, command[0], raw, tmp_path / "out", *command[1:]]
-    done = subprocess.run(limited, capture_output=True, text=True, timeout=120, check=False)
+    limited = [command[0], raw, tmp_path / "out", *command[1:]]
+    if command[-1] == "1":
+        done = forked("-c", LIMITED, *limited)
+    else:  # helper processes have the limits of the process that started first
+        bash = ["bash", "-c", 'ulimit -f 16; exec "$@"', "-", UIO, *limited]
+        done = subprocess.run(bash, capture_output=True, text=True, timeout=120, check=False)
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, f"{tmp_path}/out/{name}" in last, "File too large" in last) == (2, True, True), done.stderr
 

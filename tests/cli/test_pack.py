@@ -308,6 +308,7 @@ def test_to_indexed_and_again(raw_list: Path, tmp_path: Path) -> None:
     assert before == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.bin")}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 def test_ray_writes_the_same_bytes(raw_list: Path, packed: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")

@@ -21,11 +21,8 @@ RATE = 16_000
 
 
 def uio(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end. With ``env`` it is a new process: libraries read the environment when they are imported."""
-    command, given = [UIO, *map(str, arguments)], {**os.environ, **env}
-    if env:
-        return subprocess.run(command, cwd=cwd, env=given, capture_output=True, text=True, timeout=120)
-    return FORKS.run(command, cwd or Path.cwd(), given)
+    """Run it to its end, with ``env`` in its environment."""
+    return FORKS.run([UIO, *map(str, arguments)], cwd or Path.cwd(), {**os.environ, **env})
 
 
 def ranks(world: int, script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -35,10 +32,7 @@ def ranks(world: int, script: str, *arguments: object) -> subprocess.CompletedPr
 
 
 def forked(*command: object) -> subprocess.CompletedProcess[str]:
-    """Run ``python command`` to its end; it and the programs that it starts are forks.
-
-    fsspec has read the environment before that, and takes nothing from there.
-    """
+    """Run ``python command`` to its end; it and the programs that it starts are forks."""
     python = str(FORKS.stand_ins() / "python")
     env = environment(OMP_NUM_THREADS="1", PYTHON_EXEC=python, FORKS_PYTHON=python)
     return FORKS.run([*map(str, command)], Path.cwd(), env)

@@ -29,19 +29,13 @@ from typing import NoReturn
 
 import call
 import huge_pages
+from fsspec.config import conf, set_conf_env
 
-HEAVY = [  # the first optimizer of a process imports torch._dynamo
-    "torch._dynamo",
-    *(
-        "numpy.random",
-        "soundfile",
-        "rich.progress",
-        "torch",
-        "torchdata.nodes",
-        "torch.utils.data",
-        "torch.distributed.run",
-    ),
-    "uio_pipes.api",
+HEAVY = [  # torch._dynamo: the first optimizer imports it; typer._adapters: the first option with a value, and pydantic
+    *("torch._dynamo", "torch", "torchdata.nodes", "torch.utils.data", "torch.distributed.run"),
+    *("numpy.random", "soundfile", "rich.progress", "rich.table", "typer._adapters"),
+    *("uio_pipes.api", "uio_pipes.cli.main", "uio_pipes.reports.inspect"),
+    *(f"uio_pipes.prep.{name}" for name in ("cmvn", "convert", "pack", "verify")),
 ]
 FREE = 200  # file descriptors from here on are nobody's
 
@@ -115,7 +109,8 @@ def _read(descriptor: int) -> str:
 def serve(listener: socket.socket) -> None:
     """Answer requests until stdin ends."""
     for name in HEAVY:
-        import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # another release of typer
+            import_module(name)
     gc.freeze()  # what is here is not looked through again by every fork
     huge_pages.collapse()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who answer end by themselves
@@ -164,6 +159,7 @@ def _answer(connection: socket.socket) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    set_conf_env(conf)  # which fsspec did from another environment, when it was imported
     tempfile.tempdir = None  # it follows the environment
     sys.executable = env.get("FORKS_PYTHON", sys.executable)
     _fork_pool_server()

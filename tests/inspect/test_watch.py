@@ -4,11 +4,11 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import FORKS
 from contract import digest, keys_of
 from corpus import Corpus
 from processes import environment
@@ -129,7 +129,7 @@ print("after")
 @pytest.mark.parametrize("end", ["whole", "raise"])
 def test_on_a_terminal_one_line_is_kept_up_to_date(many_shards: Corpus, end: str) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", LOOP, str(many_shards.list), end]
+    command = [FORKS.stand_ins() / "python", "-c", LOOP, str(many_shards.list), end]
     env = environment(Path(__file__).parent, TERM="xterm", COLUMNS="120")
     with subprocess.Popen(command, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as run:
         os.close(theirs)

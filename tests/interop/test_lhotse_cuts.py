@@ -207,9 +207,15 @@ def test_a_custom_recording_may_be_the_audio(tmp_path: Path) -> None:
         uio.from_lhotse_cuts(path, fields={"wav": 3})  # type: ignore[dict-item]
 
 
-def test_a_name_in_fields_that_no_cut_has_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path / "cuts.jsonl", [stored(a_cut(tmp_path), tmp_path)])
-    graph = uio.from_lhotse_cuts(path, fields={"wav": "targett"})
+def test_a_name_in_fields_that_a_cut_lacks_is_named(tmp_path: Path) -> None:
+    cut, other = stored(a_cut(tmp_path), tmp_path), a_cut(tmp_path, 1)
+    none = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut]), fields={"wav": "targett"})
+    with pytest.raises(
+        uio.ListError, match=r"asks for 'targett', which the first record lacks; .*did you mean 'target'"
+    ):
+        list(uio.Loader(none))
+    other.targett = other.recording
+    graph = uio.from_lhotse_cuts(written(tmp_path / "two.jsonl", [cut, other]), fields={"wav": "targett"})
     with pytest.raises(uio.DataError, match=r"no targett, which `fields` names; it has .*target.*recording") as caught:
         list(uio.Loader(graph, failures="raise"))
     assert (caught.value.reason, caught.value.member) == ("missing_audio", "r0")

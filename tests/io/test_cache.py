@@ -15,7 +15,7 @@ from fault_server import FaultServer, serving
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.io import cache as cache_io
-from uio_pipes.io import readahead, retry
+from uio_pipes.io import readahead
 from uio_pipes.io.access import Access
 from uio_pipes.io.cache import FileCache
 from uio_pipes.io.local import Ref
@@ -28,7 +28,6 @@ DATA = [random.Random(i).randbytes(1_000_000 + i) for i in range(5)]
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(cache_io, "_off", set())
     monkeypatch.setattr(cache_io, "_verified", {})
 

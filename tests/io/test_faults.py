@@ -20,12 +20,11 @@ from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 
 DATA = random.Random(1).randbytes(3_000_001)
-TRANSIENT = ["500", "502", "503", "504", "429", "503 1", "429 date", "reset 0", "reset 70000", "short 70000"]
+TRANSIENT = ["500", "502", "503", "504", "429", "503 0", "reset 0", "reset 70000", "short 70000"]
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 4)
     monkeypatch.setattr(connections, "STALL", 0.4)
 
@@ -54,9 +53,9 @@ def test_a_broken_body_is_taken_up_at_the_byte_that_it_broke_at(server: FaultSer
     assert server.offsets("a") == [10, 70_010, 70_011, 170_011]
 
 
-@pytest.mark.parametrize("form", ["1", "date"])
-def test_the_server_says_when_to_come_back(server: FaultServer, form: str) -> None:
-    url = server.add("a", DATA, f"429 {form}")
+@pytest.mark.parametrize("fault", ["503 1", "429 date"])
+def test_the_server_says_when_to_come_back(server: FaultServer, fault: str) -> None:
+    url = server.add("a", DATA, fault)
     RemoteFile(url).read(0, 10)
     first, second = (when for _, _, when in server.asked)
     assert second - first >= 0.9  # dates are whole seconds
@@ -138,11 +137,11 @@ def test_a_changed_object_is_noticed_and_its_return_too(server: FaultServer, cha
 
 
 def test_a_trickle_is_a_stall(server: FaultServer) -> None:
-    url = server.add("a", b"?" * 400_000, "trickle 70000")
+    url = server.add("a", b"?" * 400_000, "trickle 7000")
     assert RemoteFile(url).read(10, 300_000) == b"?" * 300_000
     first, second = server.offsets("a")
     assert first == 10
-    assert 70_010 < second < 71_000
+    assert 7_010 < second < 8_000
 
 
 def test_redirects_are_followed_without_the_credentials(server: FaultServer) -> None:

@@ -22,7 +22,6 @@ DATA = random.Random(1).randbytes(200_000)
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 3)
     monkeypatch.setattr(connections, "STALL", 0.4)
     monkeypatch.setattr(readahead, "BEGIN", 60_000)

@@ -23,7 +23,6 @@ LIMIT = {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=5)}}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 3)
 
 

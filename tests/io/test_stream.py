@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.io import compression, retry, stream
+from uio_pipes.io import compression, stream
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import stamp
 from uio_pipes.io.stream import ByteSource, LocalBytes, RemoteBytes, StreamBytes, open_source
@@ -36,11 +36,6 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "bz2": bz2.compress,
     "xz": lzma.compress,
 }
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
 
 
 def read_all(source: ByteSource, step: int = 5000) -> bytes:

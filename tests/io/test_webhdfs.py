@@ -29,7 +29,6 @@ DATA = random.Random(7).randbytes(300_000)
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 4)
     monkeypatch.setattr(webhdfs, "SILENCE", 0.5)
     for size, name in ((10_000, "BEGIN"), (30_000, "LARGEST"), (10_000, "SMALLEST")):

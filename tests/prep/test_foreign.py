@@ -112,6 +112,9 @@ def test_rows_that_name_their_columns_are_no_text(
     (line,) = re.findall(r"--fields '(.*?)'", str(caught.value))
     fields = dict(pair.split("=", 1) for pair in line.split(",")) | {"wav": wav, "key": key}
     assert fields.items() >= {"txt": "text", "start": "start" if form == "stm" else "begin_time"}.items()
+    if form == "json":  # whole recordings
+        whole = recognize(str(path), fields={"wav": "path"})
+        assert [s["key"] for s in uio.Loader(whole.pipeline)] == [str(i) for i in range(COUNT)]
     found = recognize(str(path), fields=fields)
     assert [(s["key"], s["txt"], s["end"]) for s in uio.Loader(found.pipeline)] == [
         (str(i), f"t{i}", 0.002) for i in range(COUNT)

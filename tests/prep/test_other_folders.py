@@ -72,6 +72,20 @@ def test_audio_that_is_written_for_cuts(project: Path, monkeypatch: pytest.Monke
     assert keys(uio.from_lhotse_cuts(project / "project" / again.data_list)) == KEYS
 
 
+@pytest.mark.parametrize("inside", ["", "data/"])
+def test_cuts_are_beside_their_recordings_or_in_the_working_directory(
+    inside: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = convert("data/raw.list", "out", to="cuts", list_path="data/cuts.jsonl")
+    cuts = Path("data/cuts.jsonl")
+    cuts.write_text(cuts.read_text().replace(f'"source": "{Path.cwd()}/data/', f'"source": "{inside}'))
+    again = convert(done.data_list, "again", to="cuts")
+    if not inside:
+        monkeypatch.chdir("/")
+    for path in (done.data_list, again.data_list):
+        assert keys(uio.from_lhotse_cuts(project / "project" / path)) == KEYS
+
+
 def test_another_project_with_files_of_the_same_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its working directory does not count, and a project that was moved is read where it is now."""
     pack("data/raw.list", "data/shards", "data/shards.list", PackSettings(size=2))

@@ -201,3 +201,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "third.list").write_text("mine")
     done = command.uio("start", wavs(tmp_path), "--out", "third.py", "--table", "third.txt", cwd=tmp_path)
     assert "third.list is there already" in done.stderr
+    (tmp_path / "fourth.list").write_text(json.dumps({"key": "a", "wav": "wavs/0.wav", "txt": "t"}))
+    done = command.uio("start", "fourth.list", "--out", "fourth.py", "--table", "fourth.txt", cwd=tmp_path)
+    assert "audio files in" not in done.stderr, "a list of one's own, which is not written"

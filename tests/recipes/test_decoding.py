@@ -21,7 +21,6 @@ pytest.importorskip("jiwer")
 import torch
 from command import programs
 from corpus import raw_list, shards
-from processes import launch
 
 import uio_pipes as uio
 from recipes.common import decoding
@@ -365,7 +364,7 @@ def test_a_key_decoded_twice_and_one_unknown(tmp_path: Path) -> None:
 
 
 def test_killed_anywhere_on_any_ranks_the_files_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
-    out = launch([__file__, str(tmp_path), str(random.randrange(10**6))], timeout=200)
+    out = programs(__file__, tmp_path, random.randrange(10**6))
     print(out)
     assert "as undisturbed" in out
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from processes import launch
+from command import programs
 
 pytest.importorskip("tensorboard")
 SCRIPT = Path(__file__).with_name("rank_processes.py")
@@ -32,7 +32,7 @@ def test_same_weights_bit_by_bit_whatever_killed_it(tmp_path: Path, world: int, 
     settings = tmp_path / "config.yaml"
     settings.write_text(settings.read_text().replace("model: {", f"model: {{encoder: {encoder}, "))
     seed = random.randrange(1_000_000)
-    out = launch([str(SCRIPT), str(tmp_path), str(world), str(seed)], timeout=200)
+    out = programs(SCRIPT, tmp_path, world, seed)
     print(f"seed {seed}\n{out}")  # shown if it fails
     assert out.count("attempt") >= 2
     assert "epoch 0, before its validation; the same command" in (tmp_path / "killed" / "rank0.log").read_text()

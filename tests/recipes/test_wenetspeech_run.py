@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import programs
 from invoked import invoked
-from processes import launch
 
 pytest.importorskip("espeakng_loader")
 pytest.importorskip("ijson")
@@ -73,7 +73,7 @@ def test_trains_from_s3_decodes_and_scores(folder: Path, tmp_path: Path) -> None
     options = ["--out", tmp_path / "run", "--config", folder / "tiny.yaml", "--stage", 4, "--stop-stage", 5]
     options += ["--from", "s3", "--group", "10:250", "--group", "250:1200", "--train-group", "10:250"]
     options += ["--nproc", 1, "--mode", "ctc_greedy_search", "--average", 1]
-    out = launch(["-m", "recipes.wenetspeech.run", *map(str, options)], timeout=240)
+    out = programs("-m", "recipes.wenetspeech.run", *options)
     assert "s3://wenetspeech/train/shards/10_250/*.tar" in out
     assert "CER %" in out
     assert {"test_net", "exp_shard"} <= set(out[out.index("Summary") :].split())

@@ -86,8 +86,8 @@ def test_stopped_anywhere_and_on_other_ranks_the_stream_is_the_same(legs: Any) -
     state: dict[str, str] | None = None
     made: dict[tuple[int, int], list[str]] = {}  # by step and rank
     for world, count, more in [*legs, (1, 10**6, frozenset())]:
-        if stood == [len(batches) for batches in lanes]:
-            break
+        if all(out.issuperset(batch) for of, at in zip(lanes, stood, strict=True) for batch in of[at:]):
+            break  # nothing is due in this epoch
         states = []
         for rank in range(world):
             place: dict[str, Any] = {"rank": rank, "world_size": world, "uneven": "join"}

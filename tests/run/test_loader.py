@@ -433,7 +433,9 @@ def test_another_list_is_refused(tmp_path: Path, change: Callable[[list[Any]], l
     loaded(uio.from_raw_list(path), state)
     raw_list(tmp_path / "x.list", change(items))
     message = refused(uio.from_raw_list(path), state)
-    assert re_order(message, "list changed", "[5, ", "then", f"[{len(change(items))}, ", "now", 'on_change="restart"')
+    count = len(change(items))
+    told = [f"5 items then, {count} now"] if count != 5 else ["[5, ", "then", "[5, ", "now"]
+    assert re_order(message, "list changed", *told, 'on_change="restart"')
 
 
 def test_a_moved_list_of_equal_content_is_accepted(tmp_path: Path) -> None:

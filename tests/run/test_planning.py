@@ -11,6 +11,8 @@ from corpus import Corpus
 from helpers_bad import code_points
 
 import uio_pipes as uio
+from uio_pipes.core.roles import SourceNode
+from uio_pipes.core.stage import Node
 from uio_pipes.reports.simulate import simulate
 from uio_pipes.run.planning import plan_lanes
 
@@ -72,6 +74,13 @@ def test_len_opens_no_audio(timed: Path, monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "far.list").write_text("\n".join(map(json.dumps, lines)))
     near, far = (uio.Loader(by_frames(uio.from_raw_list(p)), lanes=2) for p in (timed, tmp_path / "far.list"))
     assert len(near) == len(far) == sum(1 for _ in near)
+
+
+def test_a_plan_takes_no_states(timed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[Node]()
+    monkeypatch.setattr(SourceNode, "get_state", lambda node: asked.append(node) or {})
+    (plan,) = plan_lanes(by_frames(uio.from_raw_list(timed)), 1, 0, 0)
+    assert (sum(plan.counts) > 0, asked) == (True, [])
 
 
 def test_len_in_the_middle_of_an_epoch_disturbs_nothing(timed: Path) -> None:

@@ -26,10 +26,10 @@ def test_undisturbed_epoch_is_in_order_of_k_and_lane(many_shards: Corpus, topolo
 
 
 JOURNEYS = [
-    [(1, 0), (4, 4)],
-    [(4, 4), (1, 0)],
-    [(2, 2), (3, 1), (1, 3)],
-    [(1, 2), (4, 0), (2, 1), (1, 0)],
+    pytest.param([(1, 0), (4, 4)], marks=pytest.mark.slow),
+    pytest.param([(4, 4), (1, 0)], marks=pytest.mark.slow),
+    pytest.param([(2, 2), (3, 1), (1, 3)], marks=pytest.mark.slow),
+    pytest.param([(1, 2), (4, 0), (2, 1), (1, 0)], marks=pytest.mark.slow),
     [(8, 0), (3, 0), (5, 0), (1, 1), (2, 0)],
 ]
 
@@ -52,6 +52,7 @@ def test_every_leg_of_a_journey_delivers_what_is_due(
     assert keys == Counter(many_shards.keys)
 
 
+@pytest.mark.slow
 def test_random_journeys_with_kills(many_shards: Corpus) -> None:
     """As many as the graphs; ``journeys.py`` makes any number."""
     assert different(many_shards.list, len(GRAPHS), seed=1) == []

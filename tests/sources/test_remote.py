@@ -36,7 +36,6 @@ SECRET = "s3cr3t-Word"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 4)
     monkeypatch.setattr(connections, "STALL", 0.4)
     monkeypatch.setattr(readahead, "BEGIN", 10_000)  # many blocks of small shards

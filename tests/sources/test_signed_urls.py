@@ -28,7 +28,6 @@ QUERY += f"/{SECRET}.a?{SECRET}#access_token={SECRET}"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
-    monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "ATTEMPTS", 2)
     with serving() as made:
         yield made

@@ -51,8 +51,8 @@ _lock = threading.Lock()
 _MOST = 1 << 26  # samples in all channels; longer files are left to libsndfile, which can seek
 
 
-def decode_flac(data: bytes, samples: int, channels: int) -> npt.NDArray[np.float32] | None:
-    """Decode ``data`` to (samples, channels) float32, the numbers in its header.
+def decode_flac(data: bytes, samples: int, channels: int, stored: bool = False) -> npt.NDArray[Any] | None:
+    """Decode ``data`` to (samples, channels), the numbers in its header: float32, or ``stored`` 16-bit samples.
 
     None without miniaudio, and if anything else comes out: then libsndfile decodes it, or says what is wrong.
     (dr_flac leaves out frames whose CRC is wrong, so a damaged file comes out shorter.)
@@ -61,12 +61,12 @@ def decode_flac(data: bytes, samples: int, channels: int) -> npt.NDArray[np.floa
     if library is None or not 0 < samples * channels <= _MOST:
         return None
     try:
-        decoded = library.flac_read_f32(data)
+        decoded = library.flac_read_s16(data) if stored else library.flac_read_f32(data)
     except library.DecodeError:
         return None
     if decoded.nchannels != channels or decoded.num_frames != samples:
         return None
-    return np.frombuffer(decoded.samples, np.float32).reshape(samples, channels)
+    return np.frombuffer(decoded.samples, np.int16 if stored else np.float32).reshape(samples, channels)
 
 
 @cache
@@ -191,6 +191,8 @@ def decode_file(
             return _pcm16(wav, channel, start, end, read)
         if form in CODED:
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
+        if form == "flac" and start is None and end is None and (found := _flac(read(0, size), channel)):
+            return found
         check_length(head, size)
         ogg = _Ogg(read, size) if form == "ogg" else None
         if form == "mp3" and start is None and end is None:
@@ -305,12 +307,17 @@ def samples_of(audio: soundfile.SoundFile, first: int, count: int, dtype: str = 
 
 
 def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
-    if (info := _flac_info(data)) is not None:
-        check_longest(info.samples, info.sample_rate)
-    samples = None if info is None else decode_flac(data, info.samples, info.channels)
-    if info is None or samples is None:
+    if (info := _flac_info(data)) is None:
+        return None
+    check_longest(info.samples, info.sample_rate)
+    one = channel is not None or info.channels == 1
+    stored = one and stays_as_stored() and (_U64_BIG(data, 18)[0] >> 36 & 31) < 16  # bits of a sample, less one
+    if (samples := decode_flac(data, info.samples, info.channels, stored)) is None:
         return None
     check_channel(channel, info.channels)
+    if stored:
+        pcm: Any = samples.T[channel or 0 : (channel or 0) + 1].view(Pcm16)
+        return pcm, info.sample_rate
     return _picked(samples, channel), info.sample_rate
 
 

@@ -116,9 +116,10 @@ def planned_by_duration(fields: dict[str, Any]) -> Plan | None:
 
     Raises: DataError ``bad_duration``.
     """
-    duration, start, end = fields.get("duration"), fields.get("start"), fields.get("end")
+    duration = fields.get("duration")
     if duration is None:
         return None
+    start, end = fields.get("start"), fields.get("end")
     if start is None and end is None:
         return Plan(_ticks(duration), TICKS)
     known = isinstance(duration, (int, float))  # of the segment, or of the recording that it is cut from
@@ -148,6 +149,8 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
 
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
     """Read the header; None if only decoding shows the length. ``fields`` takes the bytes of remote files and pipes."""
+    if isinstance(wav, Ref) and wav.info is not None:
+        return wav.info
     if isinstance(wav, Nearby):
         wav = wav.local
     if isinstance(wav, str):
@@ -162,7 +165,7 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
     if isinstance(wav, Channels) and wav.info is None and not isinstance(wav.stored, Piped):
         info = audio_info(wav.stored, {})
         wav.info = None if info is None else info._replace(channels=len(wav.channels))
-    if isinstance(wav, Recording) or (isinstance(wav, Ref) and wav.info is not None):
+    if isinstance(wav, Recording):
         return wav.info
     if isinstance(wav, Piped):
         wav = fields["wav"] = wav.read()

@@ -12,6 +12,10 @@
 
 from __future__ import annotations
 
+import sysconfig
+from pathlib import Path
+from traceback import walk_tb
+
 from uio_pipes.base.urls import redact
 
 SCREEN = 2_000  # characters of the longest message
@@ -108,3 +112,18 @@ class LeftOut(DataError):
 
 def _rebuild(reason: str, message: str, url: str, member: str, offset: int | None) -> DataError:
     return DataError(reason, message, url=url, member=member, offset=offset)
+
+
+_ELSEWHERE = (
+    str(Path(__file__).parents[1]),
+    *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
+    "<",
+)
+
+
+def raised_in(error: Exception) -> str:
+    """Return in which function of the user's an error was raised, as `` in name @ file:line``; "" if in none."""
+    for frame, line in walk_tb(error.__traceback__):
+        if not (code := frame.f_code).co_filename.startswith(_ELSEWHERE):
+            return f" in {code.co_name} @ {code.co_filename}:{line}"
+    return ""

@@ -12,7 +12,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -62,19 +62,27 @@ class Draws:
         return np.random.Generator(np.random.Philox(key=self.seed))
 
 
+class Seeded(Protocol):
+    """Something with a seed, which takes time to make."""
+
+    @property
+    def seed(self) -> int: ...
+
+
 class LateDraws(Draws):
-    """Draws whose seed is made when the first one is: most stages draw nothing to plan."""
+    """Draws whose seed is made of that of ``source`` and ``salt`` when the first one is: most stages draw nothing to
+    plan."""
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_made", "_salt", "_source")
 
-    def __init__(self, make: Callable[[], int]) -> None:
-        self._make, self.count = make, 0
+    def __init__(self, source: Seeded, salt: int) -> None:
+        self._source, self._salt, self.count = source, salt, 0
         self._made: int | None = None
 
     @property
     def seed(self) -> int:  # type: ignore[override]
         if self._made is None:
-            self._made = self._make()
+            self._made = mix64(self._source.seed ^ self._salt)
         return self._made
 
 

@@ -86,7 +86,7 @@ def start(
     if json:
         print_json({"script": str(out), "table": str(tokens) if made.tokens else None, "tokens": len(made.tokens)})
         return
-    if known.path == str(out.with_suffix(".list")):
+    if Path(data).is_dir() and known.path == str(out.with_suffix(".list")):
         say(f"{known.path}: the audio files in {data}")
     none = "not written, no texts were found (--fields txt=NAME if there are some)"
     say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else none}")

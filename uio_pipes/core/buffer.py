@@ -40,7 +40,7 @@ class Buffer(Node):
 
     def __init__(self, source: Node, lane: Lane, name: str, length: Length | Pair | None = None) -> None:
         super().__init__(source)
-        self.lane, self.name = lane, name
+        self.lane, self.name, self.saved = lane, name, lane.mode.saved
         self.measured = None if length is None else measure_of(length)
 
     def order(self) -> Iterable[int]:
@@ -69,7 +69,7 @@ class Buffer(Node):
 
     def pull(self) -> tuple[int, Any]:
         """Return the arrival number of the next sample, and the sample."""
-        if self.arrived % MARK_EVERY == 0 or not self._marks:
+        if self.saved and (self.arrived % MARK_EVERY == 0 or not self._marks):
             self._mark()
         if self.exhausted:
             raise StopIteration
@@ -84,11 +84,13 @@ class Buffer(Node):
 
     def hold(self, number: int, item: Any) -> None:
         self.held[number] = item
-        self._hashes[number] = found = _identity(item)
-        self.check ^= found
+        if self.saved:
+            self._hashes[number] = found = _identity(item)
+            self.check ^= found
 
     def release(self, number: int) -> Any:
-        self.check ^= self._hashes.pop(number)
+        if self.saved:
+            self.check ^= self._hashes.pop(number)
         return self.held.pop(number)
 
     def length(self, item: Sample) -> Any:
@@ -131,6 +133,8 @@ class Buffer(Node):
             self._marks.popleft()
 
     def get_state(self) -> dict[str, Any]:
+        if not self.saved:
+            return {}
         if not self.held:
             self._mark()
         self._forget()

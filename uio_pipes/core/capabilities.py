@@ -112,8 +112,7 @@ class FollowsSteps(ChecksNext):
         return lane.settings.follow(site.within(lane.source), self.versions, lane.pass_)
 
     def check_next(self, stage: Stage) -> None:
-        sentence = f"{self.name} follows the step, and {stage.name} comes after it, so that it would change at other "
-        sentence += "steps in each lane"
+        sentence = f"what follows the step must come after {stage.name}: lanes would change at different steps"
         dealt = self.versions and Trait.DEALS in stage.traits
         refuse(dealt, self.name, sentence, f"put {stage.name} before {self.name}")
 

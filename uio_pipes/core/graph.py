@@ -249,9 +249,11 @@ def _remedy(kind: str, stage: Stage) -> str:
     if kind == "batch":
         return f"move {stage.name} before the stage that makes batches"
     if kind == "item":
-        return "put .open_files().load_from_tar() (shards) or .load_from_raw() (JSON lines) before it"
+        if stage.takes == ("file",):
+            return f"put .open_files() before {stage.name}"
+        return f"put .open_files().load_from_tar() (shards) or .load_from_raw() (JSON lines) before {stage.name}"
     if kind == "file":
-        return "put .load_from_tar() before it"
+        return f"put .load_from_tar() before {stage.name}"
     if kind == "record":
-        return "put .load_records() before it"
-    return f"put it elsewhere: {stage.name} takes {' or '.join(map(plural, stage.takes))}"
+        return f"put .load_records() before {stage.name}"
+    return f"leave {stage.name} out, or put it where {' or '.join(map(plural, stage.takes))} come out"

@@ -122,9 +122,11 @@ class Site(NamedTuple):
 
 @dataclass
 class Mode:
-    """How a lane runs now. While it is ``skimming``, batches are passed over and not made."""
+    """How a lane runs now. While it is ``skimming``, batches are passed over and not made; ``saved`` is False where
+    nobody asks for its state."""
 
     skimming: bool = False
+    saved: bool = True
 
 
 class RowOrigin(NamedTuple):

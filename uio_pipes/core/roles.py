@@ -134,13 +134,14 @@ def _textless(stages: Sequence[Stage]) -> Stage | None:
 class StageLink:
     """The link of a :class:`Op` stage at its place in a graph."""
 
-    __slots__ = ("name", "names", "of", "reads", "salt", "stage", "takes_pcm", "writes")
+    __slots__ = ("changes_length", "name", "names", "of", "reads", "salt", "stage", "takes_pcm", "writes")
 
     def __init__(self, stage: Op, site: Site) -> None:
         self.stage, self.of = stage, stage.of
         self.name = site.name
         self.salt = site.salt
         self.takes_pcm = Trait.TAKES_PCM in stage.traits
+        self.changes_length = getattr(stage.plan, "__func__", None) is not Op.plan
         self.reads, self.writes = stage.reads, stage.writes
         self.names: StreamNames = {}
         if self.of:
@@ -151,7 +152,7 @@ class StageLink:
             )
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
-        return self.stage.plan(plan, sample, sample.draws(self.salt))
+        return self.stage.plan(plan, sample, sample.draws(self.salt)) if self.changes_length else plan
 
     def apply(self, sample: Sample) -> None:
         if not self.of:
@@ -270,8 +271,7 @@ class SourceNode(Node):
             raise StopIteration
         number = int(self.order[self.position])
         self.position += 1
-        origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
-        return self.stage.item(self.table, number, origin)
+        return self.stage.item(self.table, number, Origin(number, 0, (), self.lane.pass_, self.lane.source))
 
     def skip(self, n: int) -> None:
         if self.position + n > len(self.order):

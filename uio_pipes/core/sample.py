@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.length import Plan, measure, settled, sum_of
-from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
-from uio_pipes.base.hashing import Draws, LateDraws, mix64
+from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError, raised_in
+from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
 from uio_pipes.io.local import Ref, TextRef
@@ -271,7 +271,7 @@ class Sample(MutableMapping[str, Any]):
 
     def draws(self, salt: int) -> Draws:
         """Return this sample's generator for the stage with ``salt``."""
-        return LateDraws(lambda: mix64(self.seed ^ salt))
+        return LateDraws(self, salt)
 
     @property
     def seed(self) -> int:
@@ -309,7 +309,7 @@ class Sample(MutableMapping[str, Any]):
             return self._named(DataError(reason, message, url=url, member=member, offset=offset))
         if isinstance(error, UioError):
             return error
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {error}{raised_in(error)}"
         if isinstance(error, KeyError) and error.args[0] in _MAKERS:
             text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
         return self._named(DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset))

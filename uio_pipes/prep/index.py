@@ -14,6 +14,7 @@ from uio_pipes.base.processes import as_done
 from uio_pipes.base.urls import counted
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.table import ItemTable, expand, found_by
+from uio_pipes.formats.tar.catalogue import keep_catalogue
 from uio_pipes.formats.tar.checks import against_manifest, open_sidecar, sidecar_path
 from uio_pipes.formats.tar.index import ShardIndex, dumps
 from uio_pipes.formats.tar.reader import Grouping
@@ -280,7 +281,8 @@ def index_lists(
     """Index every shard of the lists, and write checksums for every TouchDataset.
 
     ``manifests``: write a manifest for local lists of shards without one ("missing"), for "all" or for none (None), but
-    never for a list with a shard that is damaged or cannot be read.
+    never for a list with a shard that is damaged or cannot be read. Of many shards, the catalogue is written, too: as
+    for ``from_tar_index`` of the same paths.
 
     Raises: ListError if a list cannot be used, or an index cannot be written.
     """
@@ -302,6 +304,8 @@ def index_lists(
     if table is not None:
         report.problems += listed_twice(entries)
         _manifests(report, table, done, manifests, access)
+        if all(shard.indexed for shard in done.values()):
+            keep_catalogue([url for url, _ in entries], access or PLAIN, into)
     return report
 
 

@@ -69,7 +69,7 @@ _LOOKED_AT = 4  # utterances of a shard
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
 ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
-ANNOTATIONS = (".stm", ".TextGrid", ".textgrid")
+ANNOTATIONS = (".stm", ".TextGrid", ".textgrid", ".segments.xml")
 TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
 SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
 
@@ -152,7 +152,7 @@ def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -
     if not (lines := lines_of(head)):
         raise ListError(f"{path} is empty: a list has a path or a JSON object a line")
     if is_named(path, ANNOTATIONS) or is_document(path, lines):
-        return _rows(path, *rows_of(path, fields))
+        return _rows(path, *rows_of(path, "\n".join(lines), fields))
     return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
 
 

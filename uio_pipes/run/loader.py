@@ -40,7 +40,7 @@ class Loader(Steered):
         pipeline: the pipeline to run.
         seed: a whole number that all random choices depend on. Default: 0.
         num_workers: worker processes of each rank; 0 runs the graph in this process. "auto" begins with one and adds
-            others, up to one more than CPU cores, as long as the trainer waits and they help; each rank by itself.
+            others, up to as many as CPU cores, as long as the trainer waits and they help; each rank by itself.
             ``uio.RayWorkers(count)`` runs as many on a Ray cluster. Batches and states are those of any other number
             with the same lanes. Default: 0.
         lanes: number of ordered streams that an epoch is dealt to, at least ``world_size``. A fixed number, such as

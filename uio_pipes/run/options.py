@@ -300,7 +300,12 @@ def _differences(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any
             if old == new:
                 continue
             old, new = first_difference(old, new)
-        out.append(f"{name} changed since the state was saved: {old!r} then, {new!r} now. {REMEDY}")
+        then = (
+            f"{old[0]} items then, {new[0]} now"
+            if name == "list" and old[0] != new[0]
+            else f"{old!r} then, {new!r} now"
+        )
+        out.append(f"{name} changed since the state was saved: {then}. {REMEDY}")
     return out
 
 

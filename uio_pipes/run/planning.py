@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -262,7 +263,7 @@ def _lane(
     ranks: int = 1,
     before: int = 0,
 ) -> Lane:
-    mode, settings = Mode(skimming=True), Settings({"before": before}, index, lanes, ranks)
+    mode, settings = Mode(skimming=True, saved=False), Settings({"before": before}, index, lanes, ranks)
     return Lane(Ledger(LENIENT), index, lanes, seed, epoch, pass_, tables=tables, mode=mode, settings=settings)
 
 
@@ -276,10 +277,9 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
     planned: list[tuple[Any, int, int, Any]] = []
     for sample in item if isinstance(item, list) else [item]:
         try:
-            plan = sample.planned() if isinstance(sample, Sample) else None
-            of = sample.chain.streams if isinstance(sample, Sample) else ()
-            heard = [one.length for one in map(sample.stream, of) if one is not None]  # fails as when it is made
-            frames = sum(heard) if plan is None else plan.length
+            plan, of = (sample.planned(), sample.chain.streams) if isinstance(sample, Sample) else (None, ())
+            heard = [sample.stream(one) for one in of] if of else []  # fails as when it is made
+            frames = sum(one.length for one in heard if one is not None) if plan is None else plan.length
             length = frames if size is None else size(sample)
         except DataError as error:
             ledger.fail(error, MAKING)
@@ -292,10 +292,10 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
     for i in sorted(odd):
         like = next(sample.key for _, _, rate, sample in planned if rate == kept)
         ledger.handle(planned[i][3].failure(mixed_rates(planned[i][2], kept, like), pads), pads)
-    good = [one for i, one in enumerate(planned) if i not in odd]
-    lane.frames_of.extend(frames for _, frames, _, _ in good)
+    good = [one for i, one in enumerate(planned) if i not in odd] if odd else planned
+    lane.frames_of.extend([frames for _, frames, _, _ in good])
     if isinstance(item, list):
-        lane.longest.append(getattr(max(good, key=lambda one: one[1])[3], "key", "") if good else "")
+        lane.longest.append(getattr(max(good, key=itemgetter(1))[3], "key", "") if good else "")
     return [length if isinstance(length, tuple) else (length,) for length, *_ in good]
 
 

@@ -85,7 +85,8 @@ def from_raw_list(
 
     Raises:
         PipelineError: an argument breaks a rule.
-        ListError: when the pipeline runs, if a list is missing, empty or no raw list.
+        ListError: when the pipeline runs, if a list is missing, empty or no raw list, or none of its first 100 lines
+            has what ``fields`` asks for.
     """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
     return listed.sharding_filter().load_from_raw(fields=fields, text=text)
@@ -128,7 +129,8 @@ def from_shard_list(
 
     Raises:
         PipelineError: an argument breaks a rule.
-        ListError: when the pipeline runs, if a list is missing, empty or not a list.
+        ListError: when the pipeline runs, if a list is missing, empty or not a list, or none of the first 100
+            utterances of its first shard has what ``fields`` asks for.
     """
     listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
     files = listed.sharding_filter().open_files(interleave=interleave)

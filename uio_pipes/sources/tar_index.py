@@ -243,7 +243,8 @@ def from_tar_index(
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
-        ListError: when the pipeline runs, if a shard has no index, or one of other bytes, or is compressed.
+        ListError: when the pipeline runs, if a shard has no index, or one of other bytes, or is compressed, or none of
+            the first 100 utterances has what ``fields`` asks for.
     """
     stage = ListTarIndex(
         _names(paths), shuffle, verify, indexes, Access.of("from_tar_index", storage_options, cache, cache_size), fields

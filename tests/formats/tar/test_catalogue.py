@@ -41,10 +41,18 @@ def epoch(path: Path, **options: Any) -> list[str]:
     return [digest(sample) for sample in run(uio.from_tar_index(path, shuffle=True), **options)[0]]
 
 
+def test_after_indexing_the_first_start_opens_no_index(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = opened(monkeypatch)
+    monkeypatch.chdir("/")
+    assert len(TarIndex(open_indexes((str(listed),)))) > 0
+    assert not names
+
+
 def test_the_second_start_reads_an_index_when_its_shard_is_reached(
-    listed: Path, monkeypatch: pytest.MonkeyPatch
+    listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = opened(monkeypatch)
+    shutil.rmtree(tmp_path / "cache")
     whole, fresh = epoch(listed, lanes=1), TarIndex(open_indexes((str(listed),)))
     state = uio.Loader(uio.from_tar_index(listed, shuffle=True), seed=3).state_dict()
     assert len(names) == len(set(names)) == len(fresh.shards)
@@ -94,6 +102,7 @@ def test_an_index_that_differs_when_it_is_reached_is_counted(
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(listed: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "cache")
     (tmp_path / "cache").write_text("a file")
     assert epoch(listed) == epoch(listed)
     assert not Path(sidecar_path(str(listed))).exists()

@@ -1,9 +1,9 @@
 """The indexes of a long list of shards, and what an epoch asks of all of them before it begins, kept in one file.
 
-Of a list of 1,000 shards and more, the first process of a machine that opens all indexes writes the file, while others
-wait for it. From then on an index is read when its shard is reached. Each index must still have the size and time that
-it had, and when it is read the content: otherwise the file is made anew. It lies in the folder of ``cache=``, or else
-in ``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``).
+Of a list of 1,000 shards and more, ``uio index`` writes the file, or else the first process of a machine that opens all
+indexes, while others wait for it. From then on an index is read when its shard is reached. Each index must still have
+the size and time that it had, and when it is read the content: otherwise the file is made anew. It lies in the folder
+of ``cache=``, or else in ``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``).
 """
 
 from __future__ import annotations
@@ -127,6 +127,12 @@ def open_shards(urls: Sequence[str], access: Access = PLAIN, folder: str | None 
         return _opened(urls, access, folder)
 
 
+def keep_catalogue(urls: Sequence[str], access: Access = PLAIN, folder: str | None = None) -> None:
+    """Write the catalogue of shards, if they are so many that one is kept. Raises: ListError."""
+    if len(urls) >= MANY:
+        open_shards(urls, access, folder)
+
+
 def _opened(urls: Sequence[str], access: Access, folder: str | None) -> list[Indexed]:
     def opened(url: str) -> Indexed:
         index = open_sidecar(url, access, folder)
@@ -144,7 +150,9 @@ class Catalogue:
     def __init__(self, urls: Sequence[str], access: Access, folder: str | None) -> None:
         self._urls, self._access, self._folder = urls, access, folder
         self._indexes = [sidecar_path(url, folder) for url in urls]
-        key = blake2b("\n".join([str(VERSION), os.getcwd(), *urls, *self._indexes[:1]]).encode(), digest_size=16)
+        named = [*urls, *self._indexes[:1]]
+        start = "" if all(name.startswith("/") or "://" in name for name in named) else os.getcwd()
+        key = blake2b("\n".join([str(VERSION), start, *named]).encode(), digest_size=16)
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         kept = Path(access.cache) / "uio-catalogues" if access.cache else Path(cache) / "uio_pipes"
         self._path = kept / f"{key.hexdigest()}.catalogue"

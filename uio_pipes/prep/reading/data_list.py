@@ -81,7 +81,7 @@ TEXT, PAIRS, CONVERSATIONS = "lines of text", "text files side by side", "conver
 _CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
 _NAME = re.compile(r'"([^"\\]+)" ?:')
 _OF_NEMO = frozenset(["audio_filepath", "audio_filename", "audio_file"])
-_LIST = re.compile(r'"([^"\\]+)" ?: ?\[\s*\{')  # of objects
+LIST_OF_OBJECTS = re.compile(r'"([^"\\]+)" ?: ?\[\s*\{')
 _IN_LINES = frozenset(["supervisions", "messages", "conversations"])  # such lists in the lines of manifests
 _CORPUS = re.compile(r"[^/\\:]*\w[^:]*:(?!//)")
 GivenNames = Mapping[str, str] | None
@@ -159,7 +159,7 @@ def is_document(path: str, lines: list[str]) -> bool:
     """Return whether a file with these first lines is one JSON, not an object a line."""
     if not is_named(path, (".json", ".json.gz")) or not lines:
         return False
-    inner = _LIST.search(lines[0]) if len(lines) == 1 and lines[0][0] == "{" else None
+    inner = LIST_OF_OBJECTS.search(lines[0]) if len(lines) == 1 and lines[0][0] == "{" else None
     of_rows = inner is not None and inner[1] not in _IN_LINES and (lines[0][-1] != "}" or not kind_of(lines, None))
     return lines[0][0] == "[" or lines[0] == "{" or of_rows
 

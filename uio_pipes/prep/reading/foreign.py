@@ -12,11 +12,14 @@ from typing import Any
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
 from uio_pipes.formats.expressions import compiled
+from uio_pipes.formats.lists.table import expand as expand_names
 from uio_pipes.formats.naming import USUAL
 from uio_pipes.formats.tables.description import TEXTS, Table
-from uio_pipes.formats.tables.rows import expanded
+from uio_pipes.formats.tables.files import files_of
+from uio_pipes.formats.tables.rows import expanded, rows_of_json
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN
+from uio_pipes.prep.reading.data_list import LIST_OF_OBJECTS
 from uio_pipes.sources.table.opening import open_rows
 from uio_pipes.sources.table.records import list_with
 
@@ -77,18 +80,18 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
     return Table(path, None if named else "tsv", **more), found
 
 
-def rows_of(path: str, fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]]:
+def rows_of(path: str, head: str, fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]]:
     """Return how the rows of a file are read that names their columns by itself, and what seems to be which: of an
     annotation, or of one JSON, where rows may be the items of a list in it.
 
-    ``fields``: what is said of the columns. Raises: ListError if they do not tell where the audio is.
+    ``head``: its beginning; ``fields``: what is said of the columns. Raises: ListError if they do not tell where the
+    audio is.
     """
-    row = next((row for row in open_rows((Table(path),), PLAIN).scan() if not isinstance(row, DataError)), {})
-    asked = [name for theirs in (fields or {}).values() for name in compiled(theirs).names if name not in row]
-    expand = max((list_with(row, name) for name in asked or [""]), key=len, default="") if "wav" not in row else ""
-    while not asked and expand and (deeper := list_with(next(expanded([row], expand.split("."))), "")):
-        expand = f"{expand}.{deeper}"
-    row = next(expanded([row], expand.split("."))) if expand else row
+    list_ = LIST_OF_OBJECTS.search(head) if head[0] == "{" else None
+    row, expand = _first(path, head, list_[1] if list_ else ""), list_[1] if list_ else ""
+    asked = {name for theirs in fields.values() for name in compiled(theirs).names} if fields else {""}
+    while inner := max((list_with(row, name) for name in asked - row.keys()), key=len, default=""):
+        expand, row = f"{expand}.{inner}".strip("."), next(expanded([row], inner.split(".")), {})
     found = _guess(row, "") | {ours: theirs for ours, theirs in _TIMES if theirs in row} | dict(fields or {})
     if "wav" not in found or (expand and not fields):
         found = {"wav": f"DIR/{{{next(iter(row), 'recording')}}}.wav"} | found
@@ -99,6 +102,18 @@ def rows_of(path: str, fields: Mapping[str, str] | None) -> tuple[Table, dict[st
             "or by uio.from_table in Python" + (f' (uio.Table(…, expand="{expand}"))' if expand else "")
         )
     return Table(path, expand=expand or None), found
+
+
+def _first(path: str, head: str, outer: str) -> Mapping[str, Any]:
+    """Return the first row; of a JSON, which may be large, as an item of its list ``outer``. Raises: ListError."""
+    if head[0] not in "[{":
+        return next((row for row in open_rows((Table(path),), PLAIN).scan() if not isinstance(row, DataError)), {})
+    try:
+        for file in files_of([next(expand_names(path, PLAIN))], PLAIN):
+            return next(iter(rows_of_json(file.content, [outer] if outer else [])), {})
+    except ValueError as error:
+        raise ListError(f"{path} is no JSON: {error}") from error
+    return {}
 
 
 _TIMES = [("speaker", "speaker"), ("end", "end_time"), ("end", "end"), ("start", "begin_time"), ("start", "start")]

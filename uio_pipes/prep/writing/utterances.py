@@ -19,7 +19,7 @@ from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import Whole, is_local
 from uio_pipes.prep.writing.cutting import frames_of, to_int16, whole_file
 from uio_pipes.prep.writing.shards import Converted, Kept, RawPart, TarPart
-from uio_pipes.sources.lhotse.recording import Recorded, rooted
+from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.sources.lhotse.stored import StoredArray
 from uio_pipes.sources.lhotse.transforms import samples_in
 
@@ -98,7 +98,7 @@ def refer_to_file(sample: Sample) -> Converted | Referred | DataError:
         wav, fields = sample.fields.get("wav"), sample.fields
         if isinstance(wav, Recorded):
             own = all(source["type"] != _IN_SHAR for source in wav.manifest["sources"])
-            found = (dict(rooted(wav.manifest, os.getcwd())), wav.channels, wav.info) if own else None
+            found = (wav.absolute(), wav.channels, wav.info) if own else None
         elif isinstance(wav, (str, Whole, Nearby)):
             found = recording_of(wav, audio_info(wav, dict(fields)))
         else:

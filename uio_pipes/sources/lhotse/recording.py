@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64decode
 from collections.abc import Mapping
 from math import ceil
@@ -15,7 +16,7 @@ from uio_pipes.base.urls import inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, Ref
-from uio_pipes.io.opening import Early, Whole, is_local, reference
+from uio_pipes.io.opening import Early, Whole, beside, is_local, reference
 from uio_pipes.sources.lhotse.transforms import (
     Span,
     check_transforms,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 RecordingSource = str | Ref | bytes
+_LISTED = "listed"  # in a source whose path is relative: the list that has it
 _KINDS = frozenset(["file", "url", "memory", "command"])
 
 
@@ -50,24 +52,35 @@ def check_readable(manifest: Mapping[str, Any], allow_pipes: bool) -> None:
     check_transforms(manifest)
 
 
-def rooted(manifest: Mapping[str, Any], root: str) -> Mapping[str, Any]:
-    """Return a manifest whose relative paths start at ``root``."""
-    sources = [
-        {**one, "source": inside(root, one["source"])}
-        if one["type"] == "file" and not one["source"].startswith(("/", "~")) and "://" not in one["source"]
-        else one
-        for one in manifest["sources"]
-    ]
+def with_places(manifest: Mapping[str, Any], root: str | None, listed: str) -> Mapping[str, Any]:
+    """Return a manifest whose relative paths start at ``root`` or, without one, where the list ``listed`` has them:
+    that is looked for when they are opened."""
+    if not any(map(_is_relative, manifest["sources"])):
+        return manifest
+    sources = []
+    for one in manifest["sources"]:
+        place = {_LISTED: listed} if root is None else {"source": inside(root, one["source"])}
+        sources.append({**one, **place} if _is_relative(one) else one)
     return {**manifest, "sources": sources}
 
 
-def opened(kind: str, source: str, access: Access) -> RecordingSource:
+def _is_relative(source: Mapping[str, Any]) -> bool:
+    path = source["source"]
+    return bool(source["type"] == "file" and not path.startswith(("/", "~")) and "://" not in path)
+
+
+def _found(source: Mapping[str, Any]) -> str:
+    path: str = source["source"]
+    return beside(path, source[_LISTED]) if _LISTED in source else path
+
+
+def opened(source: Mapping[str, Any], access: Access) -> RecordingSource:
     """Return what a source names: a path, a reference to a remote file, or bytes. Raises: DataError."""
-    if kind == "memory":
-        return from_base64(source)
-    if kind == "command":
-        return Piped(source, shared=True).read()
-    return reference(source, access)
+    if source["type"] == "memory":
+        return from_base64(source["source"])
+    if source["type"] == "command":
+        return Piped(source["source"], shared=True).read()
+    return reference(_found(source), access)
 
 
 def from_base64(text: str) -> bytes:
@@ -163,10 +176,11 @@ class Recorded(InFile, Early):
             message = f"the recording is said to have {samples!r} samples at {rate!r} Hz: write its manifest again"
             raise DataError("bad_cut", message)
         check_claims(rate)
-        offered = [channel for source in manifest["sources"] for channel in source["channels"]]
+        files = manifest["sources"]
+        offered = [*files[0]["channels"]] if len(files) == 1 else [one for file in files for one in file["channels"]]
         wanted = offered if channels is None else channels if isinstance(channels, list) else [channels]
         self.manifest, self.access, self.window, self._sources = manifest, access, window, sources
-        self.channels = [channel for channel in offered if channel in wanted]
+        self.channels = wanted if wanted == offered else [channel for channel in offered if channel in wanted]
         if not self.channels or len(self.channels) < len(wanted):
             raise DataError("no_such_channel", f"the cut is of channel {channels}, the recording has {offered}")
         self.info = AudioInfo(samples if window is None else window.samples, rate, len(self.channels))
@@ -176,8 +190,15 @@ class Recorded(InFile, Early):
     def sources(self) -> list[RecordingSource]:
         """The audio files: paths, references to remote files, or bytes. Raises: DataError ``bad_cut``."""
         if self._sources is None:
-            self._sources = [opened(s["type"], s["source"], self.access) for s in self.manifest["sources"]]
+            self._sources = [opened(source, self.access) for source in self.manifest["sources"]]
         return self._sources
+
+    def absolute(self) -> dict[str, Any]:
+        """Return its manifest with absolute paths, which are the same for any list and working directory."""
+        sources = [{n: v for n, v in source.items() if n != _LISTED} for source in self.manifest["sources"]]
+        for one, source in zip(sources, self.manifest["sources"], strict=True):
+            one["source"] = os.path.abspath(_found(source)) if _is_relative(source) else one["source"]
+        return {**self.manifest, "sources": sources}
 
     @property
     def stored(self) -> RecordingSource:

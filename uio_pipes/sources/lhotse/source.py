@@ -29,7 +29,7 @@ from uio_pipes.formats.naming import (
 )
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, rooted, window_of
+from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, window_of, with_places
 from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, loader
 
 Cut = Mapping[str, Any]
@@ -73,10 +73,10 @@ def described(cut: Cut, data: MakeData) -> dict[str, Any]:
     fields: dict[str, Any] = {"key": str(cut.get("id", ""))}
     if len(supervisions) == 1:
         one = supervisions[0]
-        fields |= _said(one)
+        _add_said(fields, one)
         texts = [one.get("text")]
     else:
-        fields |= _agreed([_said(one) for one in supervisions])
+        fields |= _agreed([_add_said({}, one) for one in supervisions])
         texts = [one.get("text") for one in sorted(supervisions, key=lambda one: float(one.get("start", inf)))]
     for name, value in (cut.get("custom") or {}).items():
         made = data(name, value) if isinstance(value, dict) and holds_data(value) else value
@@ -88,11 +88,13 @@ def described(cut: Cut, data: MakeData) -> dict[str, Any]:
     return fields
 
 
-def _said(supervision: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: supervision[name] for name in _OF_SPEECH if supervision.get(name)}
+def _add_said(fields: dict[str, Any], supervision: Mapping[str, Any]) -> dict[str, Any]:
+    for name in _OF_SPEECH:
+        if value := supervision.get(name):
+            fields[name] = value
     if custom := supervision.get("custom"):
-        found |= {f"custom_{name}" if name in _TAKEN else name: value for name, value in custom.items()}
-    return found
+        fields |= {f"custom_{name}" if name in _TAKEN else name: value for name, value in custom.items()}
+    return fields
 
 
 def _agreed(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -147,8 +149,10 @@ class WantedFields:
         supervision if it has one. Raises: DataError ``missing_audio``, ``missing_text`` or ``bad_value``."""
         if self.left_out:
             fields = {name: value for name, value in fields.items() if name not in self.left_out}
-        found = renamed(fields, self.names, _record(fields, cut) if self._made else None)
-        check_text(found, self.names)
+        found = fields
+        if self.names:
+            found = renamed(fields, self.names, _record(fields, cut) if self._made else None)
+            check_text(found, self.names)
         if "wav" not in found and "feat" not in found:
             asked = [_THEIRS.get(theirs, theirs) for ours, theirs in self.names if ours in ("wav", "feat")]
             what = f"no {' and no '.join(asked)}, which `fields` names" if asked else "neither a recording nor features"
@@ -195,7 +199,8 @@ class CutTable(JsonRecords):
         line, cut = self.lines[number], dict[str, Any]()
         try:
             cut = parse_object(line, "")
-            return placed(self._wanted.named(self._fields(cut), cut))
+            listed = getattr(self.lines.find(number)[0], "name", "")
+            return placed(self._wanted.named(self._fields(cut, listed), cut))
         except ListError as error:
             raise self._at(number, cut, "bad_line", f"not a JSON object: {line[:80]!r}") from error
         except DataError as error:
@@ -209,32 +214,40 @@ class CutTable(JsonRecords):
         for number in range(min(LOOKED_AT, len(self.lines))):
             with suppress(ListError, DataError, *_UNREADABLE):
                 cut = parse_object(self.lines[number], "")
-                yield _record(self._fields(cut), cut)
+                yield _record(self._fields(cut, ""), cut)
 
     def _at(self, number: int, cut: dict[str, Any], reason: str, message: str) -> DataError:
         return DataError(reason, message, url=self.place(number), member=str(cut.get("id", "")))
 
-    def _fields(self, cut: dict[str, Any]) -> dict[str, Any]:
+    def _fields(self, cut: dict[str, Any], listed: str) -> dict[str, Any]:
         start, duration = check_cut(cut)
         left_out = self._wanted.left_out
-        fields = described(cut, partial(self._custom, cut, start, duration))
+        fields = described(cut, partial(self._custom, cut, listed, start, duration))
         if "wav" not in left_out and (manifest := cut.get("recording")) is not None:
-            fields["wav"] = self._recorded(manifest, cut.get("channel"), start, duration)
+            fields["wav"] = self._recorded(manifest, listed, cut.get("channel"), start, duration)
         if "feat" not in left_out and (manifest := cut.get("features")) is not None:
             fields["feat"] = CutFeatures(cut, manifest, loader(manifest, self.access))
         return fields
 
-    def _recorded(self, manifest: Mapping[str, Any], channels: Any, start: float, duration: float | None) -> Recorded:
-        manifest = self._readable(manifest)
+    def _recorded(
+        self, manifest: Mapping[str, Any], listed: str, channels: Any, start: float, duration: float | None
+    ) -> Recorded:
+        manifest = self._readable(manifest, listed)
         return Recorded(manifest, channels, self.access, window_of(manifest, start, duration))
 
-    def _readable(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _readable(self, manifest: Mapping[str, Any], listed: str) -> Mapping[str, Any]:
         """Return the manifest of a recording with the places of its files. Raises: DataError."""
         check_readable(manifest, self._pipes)
-        return manifest if self._root is None else rooted(manifest, self._root)
+        return with_places(manifest, self._root, listed)
 
     def _custom(
-        self, cut: dict[str, Any], start: float, duration: float | None, name: str, manifest: Mapping[str, Any]
+        self,
+        cut: dict[str, Any],
+        listed: str,
+        start: float,
+        duration: float | None,
+        name: str,
+        manifest: Mapping[str, Any],
     ) -> Any:
         """Return a custom recording or array, cut along with the cut."""
         if name in self._wanted.left_out:
@@ -242,8 +255,8 @@ class CutTable(JsonRecords):
         if is_recording(manifest):
             channels = cut["custom"].get(f"{name}_channel_selector")
             if cut["custom"].get(f"{name}_unaligned"):
-                return Unaligned(self._readable(manifest), channels, self.access)
-            return self._recorded(manifest, channels, start, duration)
+                return Unaligned(self._readable(manifest, listed), channels, self.access)
+            return self._recorded(manifest, listed, channels, start, duration)
         if "array" in manifest:
             return TimedArray(loader(manifest["array"], self.access), manifest, (start, end_of(start, duration)))
         return StoredArray(loader(manifest, self.access))
@@ -313,15 +326,16 @@ def from_lhotse_cuts(
             out, and it is not read: ``{"feat": None}``. Default: None, all of them under their own names.
         allow_pipes: whether to run the commands that recordings may have in place of paths; they run without a shell.
             Default: False.
-        root: folder or URL at which relative paths of recordings start. Default: None, the working directory, as in
-            Lhotse.
+        root: folder or URL at which relative paths of recordings start. Default: None, the manifest's folder or, if
+            there is no such file, the working directory, as in Lhotse.
         storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
         cache: local folder that keeps copies of remote files. Default: None, no copies.
         cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
 
     Raises:
         PipelineError: an argument breaks a rule.
-        ListError: when the pipeline runs, if a manifest is missing or damaged, or does not hold cuts.
+        ListError: when the pipeline runs, if a manifest is missing or damaged, or does not hold cuts, or none of the
+            first 100 has what ``fields`` asks for.
     """
     name = "from_lhotse_cuts"
     given = require_paths(name, "paths must be manifests of cuts", paths, "try 'cuts.jsonl.gz'")

@@ -161,7 +161,7 @@ class BucketBatch(BudgetStage):
         given += ["drop_last"] * self.drop_last + ["min_batch_size"] * (self.min_batch_size > 1)
         given += ["num_buckets"] * self.in_pairs
         sentence = f"{in_words(given)} cannot be combined with window, which has no buckets"
-        refuse(given, self.name, sentence, "leave out one side")
+        refuse(given, self.name, sentence, "leave out these, or window")
 
     def _check_pairs(self) -> None:
         ok = self.cost is None or callable(self.cost)

@@ -113,7 +113,7 @@ class Pad(Flow):
         refuse(self.layout != PADDED and (self.mask or self.transpose), self.name, sentence, "leave them out")
         others = [f.name for f in fields(self) if f.name not in _OF_COLLATE and getattr(self, f.name) != f.default]
         sentence = f"collate makes the whole batch, so that {', '.join(others)} would do nothing"
-        refuse(self.collate is not None and others, self.name, sentence, "leave out one side")
+        refuse(self.collate is not None and others, self.name, sentence, "leave out these, or collate")
 
     @property
     def outputs(self) -> Outputs:

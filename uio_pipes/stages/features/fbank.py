@@ -69,7 +69,7 @@ class FbankFeatures(OfStream):
         check_no_features(fields, self.name)
         dither = noise(fields["wav"].shape[-1], draws) if self.dither else ()
         feat = self.kernel(fields["wav"], fields["sample_rate"], dither)
-        if not len(feat):
+        if not feat.shape[0]:
             raise DataError("too_short", f"{fields['wav'].shape[-1]} samples are less than one window")
         fields["feat"] = feat
 
