@@ -45,8 +45,11 @@ def make_data() -> None:
 
 
 def _keys_of(folder: str) -> list[str]:
-    archives = (tarfile.open(path) for path in sorted(Path(folder).glob("*.tar.gz")))
-    return [name.removesuffix(".wav") for tar in archives for name in tar.getnames() if name.endswith(".wav")]
+    names: list[str] = []
+    for path in sorted(Path(folder).glob("*.tar.gz")):
+        with tarfile.open(path) as tar:
+            names += tar.getnames()
+    return [name.removesuffix(".wav") for name in names if name.endswith(".wav")]
 
 
 def long_enough(sample: uio.Sample) -> bool:
