@@ -194,24 +194,28 @@ def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wante
         path = fill(first, choice)
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
         found = matching(_star(path, open_, base), access)
-        patterns = {
-            sought: _captured(sought, open_) for sought in [path, *(fill(o.sought[0], choice) for o in corpus.layouts)]
-        }
-        told = [_told(one, *patterns.values()) for one in found] if open_ else [{}][: len(found)]
+        patterns = [
+            _captured(fill(sought, choice), open_) for sought in (first, *(o.sought[0] for o in corpus.layouts))
+        ]
+        told = [_told(one, *patterns) for one in found] if open_ else [dict[str, str]()][: len(found)]
         for each in dict.fromkeys(tuple(one.items()) for one in told if one is not None):
             whole = {**choice, **dict(each)}
             if all(matching(_star(fill(other, whole), (), base), access) for other in others):
                 yield whole
 
 
-def _told(path: str, pattern: re.Pattern[str], *others: re.Pattern[str]) -> Chosen | None:
+def _told(path: str, own: re.Pattern[str], *others: re.Pattern[str]) -> Chosen | None:
     """Return what a pattern finds in a path; None if another one of the same placeholders leaves less to them, as
     ``mls_{lang}_opus`` does than ``mls_{lang}``."""
-    found = [
-        hit.groupdict() for one in (pattern, *others) if one.groups == pattern.groups and (hit := one.search(path))
-    ]
-    left = [sum(map(len, values.values())) for values in found]
-    return found[0] if pattern.search(path) and left[0] == min(left) else None
+    if (found := own.search(path)) is None:
+        return None
+    hits = [hit for one in others if one.groups == own.groups and (hit := one.search(path))]
+    return found.groupdict() if all(_left(found) <= _left(hit) for hit in hits) else None
+
+
+def _left(found: re.Match[str]) -> int:
+    """Return how many characters of a path placeholders stand for."""
+    return sum(map(len, found.groups()))
 
 
 def _star(path: str, names: Sequence[str], base: str) -> str:
