@@ -53,7 +53,7 @@ class Table:
             none.
         on: for a table that is joined to another one: what is equal in a row of the other and in its own, an expression
             of fields each: "path = clip". One expression stands for both. Default: None.
-        constants: values that all its rows have, whatever their own are, as in ``{"lang": "pl"}``. Default: {}, none.
+        constants: values that all its rows have, whatever their own are, as in ``{"lang": "pl"}``. Default: (), none.
 
     Raises:
         PipelineError: an argument breaks a rule.
