@@ -151,6 +151,17 @@ def test_an_archive_without_a_row_costs_nothing_else(tmp_path: Path) -> None:
         list(loader)
 
 
+@pytest.mark.parametrize("kind", ["tar.gz", "tar"])
+def test_an_archive_that_need_not_be_there_is_no_failure_and_its_rows_are_counted(tmp_path: Path, kind: str) -> None:
+    for number in (0, 2):
+        write_archive(tmp_path / f"{number}.{kind}", [(f"{number}/{i}.wav", tone(5 * number + i)) for i in range(3)])
+    rows = [(key, f"{key.replace('-', '/')}.wav", "文") for key in TONES]
+    table = write_table(tmp_path / "t.tsv", [("id", "path", "text"), *rows])
+    wanted = Counter(key for key in TONES if key[0] != "1")
+    archives = f"{{id | [0]}}.{kind}"
+    assert read(table, archives=archives, absent="not_kept") == (wanted, {"not_kept": 3})
+
+
 def test_rows_that_are_left_out_on_purpose_are_audio_with_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
