@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tarfile
 import zipfile
 from collections import Counter
@@ -79,6 +80,19 @@ def test_rows_and_audio_that_miss_each_other_are_counted(tmp_path: Path, kind: s
     found, counts = read(table, archives=kind, stream=stream)
     assert found == {key: number for key, number in TONES.items() if number < 4}
     assert counts == {"no_row": 1, "no_audio": 2, "duplicate_member": 1, "bad_row": 1}
+
+
+@pytest.mark.parametrize("archives", ["a.tar", "{shard}.tar", "a.zip", "{shard}.zip"])
+def test_an_archive_that_is_replaced_is_read_anew(tmp_path: Path, archives: str) -> None:
+    kind = "a.zip" if "zip" in archives else "a.tar"
+    table = [{"wav": name, "shard": "a"} for name in ("a.wav", "b.wav")]
+    options: dict[str, Any] = {"fields": None, "root": tmp_path, "archives": archives}
+    loader = uio.Loader(uio.from_table(table, **options).decode_audio())
+    swapped = [("b.wav", tone(2)), ("a.wav", tone(1))]  # of the same size
+    for time, members in enumerate([swapped[::-1], swapped, [("c.wav", tone(3)), *swapped]], 1):
+        os.utime(write_archive(tmp_path / kind, members), (time, time))
+        assert {sample["key"]: heard(sample["wav"]) for sample in loader} == {"a": 1, "b": 2}
+        assert read(table, **options)[0] == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import counted, redact, suffix_of, unsigned
-from uio_pipes.formats.archives.archive import Archive, is_archive, is_hidden, is_zip
+from uio_pipes.formats.archives.archive import Archive, Version, is_archive, is_hidden, is_zip
 from uio_pipes.formats.archives.index import MemberPlace
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand
@@ -166,11 +166,27 @@ class Archives:
     @cached_property
     def digest(self) -> str:
         """A hash of the names and sizes of the archives, and of the expressions for others."""
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            sizes = list(pool.map(lambda url: Archive(url, self._access).known_size(), self.urls))
+        sizes = [None if (version := self._version(url)) is None else version[0] for url in self.urls]
         names = [os.path.basename(unsigned(url)) for url in self.urls]
         told = repr((names, sizes, [each.text for each in self._templates]))
         return blake2b(told.encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def versions(self) -> str:
+        """What tells ``urls`` as they were when this was first asked for from what they were before."""
+        return repr([self._version(url) for url in self.urls])
+
+    def _version(self, url: str) -> Version | None:
+        if url not in self._versions:
+            self._versions[url] = Archive(url, self._access).version()
+        return self._versions[url]
+
+    @cached_property
+    def _versions(self) -> dict[str, Version | None]:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return dict(
+                zip(self.urls, pool.map(lambda url: Archive(url, self._access).version(), self.urls), strict=True)
+            )
 
     @property
     def filled_in(self) -> set[str] | None:
@@ -183,9 +199,9 @@ class Archives:
 
     def places(self, url: str | None = None) -> MemberPlaces:
         """Return the members of one archive, or of all ``urls``. Raises: DataError if one cannot be read; ListError."""
-        urls = self.urls if url is None else [url]
+        urls, version = (self.urls, self.versions) if url is None else ([url], self._version(url))
         made = lambda: MemberPlaces([Archive(one, self._access) for one in urls], self.match)  # noqa: E731
-        return _places.get((self.expression, self.digest, *urls), made, len)
+        return _places.get((self.expression, version, *urls), made, len)
 
     def homes(self) -> Callable[[Sequence[str]], Any]:
         """Return what tells in which of ``urls`` values are, by number: in the first one whose index or directory has
@@ -262,7 +278,7 @@ class TarDirectory:
 
     def known_size(self) -> int | None:
         """Return the size of the archive in bytes; None if it cannot be read."""
-        return self._archive.known_size()
+        return None if (version := self._archive.version()) is None else version[0]
 
     def members(self) -> Iterator[MemberPlace]:
         """Yield every member. Raises: DataError if the archive cannot be read, or only in its order."""

@@ -71,7 +71,8 @@ class NamesInRows:
     @property
     def key(self) -> tuple[object, ...]:
         """What these names follow from; the files of rows, too, whose paths may name archives (``table``)."""
-        return self.rows.digest, self.archives.digest, self._names, *self.archives.urls, *self.rows.files
+        archives = self.archives.digest, self.archives.versions, *self.archives.urls
+        return self.rows.digest, self._names, *archives, *self.rows.files
 
     def member(self, row: Row) -> str | None:
         """Return the member that a row names, as names are compared; None if there is none, or the row is damaged."""
