@@ -18,6 +18,7 @@ from tones import wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, PipelineError
+from uio_pipes.formats.archives.directory import match_of
 from uio_pipes.prep.member_index import index_archives
 
 NAMES = {"key": "id", "wav": "path", "txt": "text"}
@@ -128,10 +129,17 @@ def test_the_error_names_row_archive_and_remedy(tmp_path: Path) -> None:
 )
 def test_members_are_named_in_many_ways(tmp_path: Path, match: str, wav: str, stream: bool) -> None:
     members = [(f"x/{name[2:]}", data) for name, data in MEMBERS] if match == "path" else MEMBERS
+    members = [two for one in members for two in ((one[0].replace(".wav", ".txt"), b"text"), one)]
     write_archive(tmp_path / "a.tar", [*members, ("other/u1.flac", tone(11))] if "train" in match else members)
     table = write_table(tmp_path / "t.tsv", ROWS)
     found, counts = read(table, fields={**NAMES, "wav": wav}, archives="a.tar", match=match, stream=stream)
-    assert (found, counts) == (TONES, Counter())  # other/u1.flac is not meant
+    assert (found, counts) == (TONES, Counter())  # other/u1.flac is not meant, nor any text
+
+
+def test_what_is_not_named_as_audio_is_meant_if_the_expression_tells_it_from_audio() -> None:
+    names = ["x/a.txt", "x/a.wav", "x/a", "x/a.dat"]
+    assert list(map(match_of("path | stem"), names)) == [None, "a", "a", None]
+    assert list(map(match_of(r"path | name | s/\.dat$//"), names)) == ["a.txt", "a.wav", "a", "a"]
 
 
 @pytest.mark.parametrize(("first", "second"), [("0.tar", "1.tar"), ("0.tar.gz", "1.tar.gz"), ("0.zip", "1.tar.gz")])

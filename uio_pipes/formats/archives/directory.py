@@ -30,7 +30,7 @@ from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import RandomFile, Ref
 
-AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka"}
+AUDIO = AUDIO_SUFFIXES | frozenset("sph pcm raw oga webm mp4 mka mkv mov avi aif aiff au snd caf w64 amr".split())
 Match = Callable[[str], str | None]
 CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])  # the rest of an archive is lost
 LOST = CUT | {"missing_file", "bad_zip"}  # one failure, with which all rows are lost that are not found
@@ -47,11 +47,15 @@ def same_name(name: str) -> str:
 
 
 def match_of(expression: str) -> Match:
-    """Return what an expression over ``path`` makes of a member's name; None for a member that is not meant."""
+    """Return what an expression over ``path`` makes of a member's name; None for a member that is not meant: one of a
+    suffix that is not of audio, if the expression does not tell it from audio, as it does not tell a.txt from a.wav."""
     of = compiled(expression)
 
     def value(name: str) -> str | None:
-        found = of({"path": name.removeprefix("./")})
+        path = name.removeprefix("./")
+        found, suffix = of({"path": path}), suffix_of(path)
+        if suffix and suffix not in AUDIO and found == of({"path": f"{path.rpartition('.')[0]}.wav"}):
+            return None
         return None if found is None else same_name(str(found))
 
     return same_name if expression == "path" else value

@@ -153,7 +153,7 @@ def from_table(
             is in files.
         match: how members are named in rows: an expression over the ``path`` of a member. ``"path | name"`` is its
             name without folders, ``"path | stem"`` also without its suffix. Members for which it gives nothing are
-            not meant. Default: "path"; a leading ``./`` and the case of the suffix do not count.
+            not meant, nor a text ``a.txt`` where it gives the same as for ``a.wav``. Default: "path"; a leading ``./`` and the case of the suffix do not count.
         stream: whether archives are read in their own order, each in a lane, and joined to the rows as they come; or
             the rows in theirs, in any order. Audio without a row is counted as ``no_row``, rows without audio as
             ``no_audio``; in several archives that are streamed only if rows fill in their names, or they have indexes:
