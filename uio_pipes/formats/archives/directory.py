@@ -30,7 +30,8 @@ from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import RandomFile, Ref
 
-AUDIO = AUDIO_SUFFIXES | frozenset("sph pcm raw oga webm mp4 mka mkv mov avi aif aiff au snd caf w64 amr".split())
+AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka", "mkv", "mov", "avi"}
+AUDIO |= {"aif", "aiff", "au", "snd", "caf", "w64", "amr"}
 Match = Callable[[str], str | None]
 CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])  # the rest of an archive is lost
 LOST = CUT | {"missing_file", "bad_zip"}  # one failure, with which all rows are lost that are not found

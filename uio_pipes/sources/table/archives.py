@@ -7,7 +7,7 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, ClassVar
@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import folder_of, inside, redact
+from uio_pipes.core.items import alone
 from uio_pipes.formats.archives.archive import is_reachable
 from uio_pipes.formats.archives.directory import LOST, Archives, hash_of, is_template, same_name
 from uio_pipes.formats.archives.index import has_index
@@ -255,6 +256,18 @@ class ArchiveTable:
         """Return the fields of a row with its audio; None if there is none. Raises: DataError, LeftOut."""
         urls = self.archives.urls if self.archives.filled_in is None else [self.urls[archive]]
         return self.records.fields(number, _Passing(self.archives, urls, payload))
+
+    def missed(self, numbers: Iterable[int], archive: int) -> Iterator[DataError]:
+        """Yield the failures of rows whose audio did not come."""
+        for number in numbers:
+            lost: DataError | None = None
+            try:
+                self.fields(number, archive, None)
+            except DataError as error:
+                lost = alone(error)
+            if lost is not None:
+                lost.key = "" if isinstance(lost, LeftOut) else self.key(number, lost)
+                yield lost
 
     def key(self, number: int, error: DataError) -> str:
         """Return the key of the utterance of a row that failed, as far as it is known."""
