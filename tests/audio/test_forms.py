@@ -128,6 +128,11 @@ def test_a_row_that_describes_its_audio_wrongly(fields: dict[str, Any], reason: 
     assert message in caught.value.message
 
 
+def test_an_encoding_that_there_is_not() -> None:
+    with pytest.raises(uio.DataError, match=r"one of s16le, .*, alaw, not 's16lee'.*bad_value"):
+        with_form({"wav": b"", "encoding": "s16lee"}, "a.pcm")
+
+
 def test_a_channel_that_is_not_there(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.flac", STEREO * 0.5, RATE)
     with pytest.raises(uio.DataError, match="channel 2 is wanted, the audio has 2"):

@@ -16,6 +16,7 @@ from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.audio.recording import Channels, InFile, decoded
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import suffix_of
 from uio_pipes.io.local import AudioInfo, Payload, Ref
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ ENCODINGS = {
 }  # fmt: skip
 
 
-def with_form(fields: dict[str, Any]) -> dict[str, Any]:
+def with_form(fields: dict[str, Any], name: str = "") -> dict[str, Any]:
     """Return the fields of an utterance with its audio as these fields describe it; nothing is opened.
 
     - ``encoding``: samples without a header, by FFmpeg's names for them ("s16le", …), at ``sample_rate`` Hz and of
-      ``channels`` channels, one without it. Other encodings are no matter here.
+      ``channels`` channels, one without it. Other encodings are no matter here, unless the ``name`` of the audio says
+      that it has no header.
     - ``intervals``: ``[[start, end], …]`` in seconds, as a list or written as one: they are one utterance, one after
       the other, in place of ``start`` and ``end``.
     - ``channel``: the number of a channel, from 0, or several in a list.
@@ -54,6 +56,9 @@ def with_form(fields: dict[str, Any]) -> dict[str, Any]:
     if (encoding := ENCODINGS.get(str(fields.get("encoding")))) is not None:
         del fields["encoding"]
         wav = Headerless(wav, encoding, _whole(fields, "sample_rate"), _whole(fields, "channels", 1))
+    elif fields.get("encoding") is not None and suffix_of(name) in ("pcm", "raw"):
+        message = f"encoding must be one of {', '.join(ENCODINGS)}, not {fields['encoding']!r:.40}: correct it"
+        raise DataError("bad_value", message)
     if fields.get("channel") is not None:
         wav = Channels(wav, _channels(fields["channel"]), None)
     if fields.get("intervals"):

@@ -152,7 +152,7 @@ class TableRecords:
         if "key" not in fields:
             fields["key"] = self._place_as_key(number)
         numbers_as_text(fields, "key", "txt")
-        with_form(fields)
+        with_form(fields, wav if isinstance(wav, str) else "")
 
     def _place_as_key(self, number: int) -> str:
         file, _, line = self.place(number).rpartition(", line ")

@@ -134,8 +134,8 @@ def from_table(
     ``channel`` and ``sample_rate``. Where the row gives no key, it is the name of the audio file without its suffix, to
     which a segment's start in ms is added. With ``start`` and ``duration``, the end follows.
 
-    Lengths are planned by the rows as far as they tell them. A declared duration of a whole file may be up to 50 ms too
-    short: it is planned so. Audio that is longer still is the failure ``length_mismatch``.
+    Lengths are planned by the rows as far as they tell them. A declared duration of a whole file is planned rounded up
+    by its last digit, and 50 ms longer. Audio that is longer still is the failure ``length_mismatch``.
 
     Args:
         table: the table: a path, URL, glob or ``{a,b}`` braces, :class:`Table` where the name does not tell how rows
