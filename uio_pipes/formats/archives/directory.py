@@ -162,6 +162,7 @@ class Archives:
         self._templates = [compiled(name) for name in names if is_template(name)]
         self._names = [name for name in names if not is_template(name)]
         self.match, self.expression, self._access, self._absent = match_of(match), match, access, absent
+        self._known = dict[str, Version | None]()
 
     @cached_property
     def urls(self) -> list[str]:
@@ -171,27 +172,29 @@ class Archives:
     @cached_property
     def digest(self) -> str:
         """A hash of the names and sizes of the archives, and of the expressions for others."""
-        sizes = [None if (version := self._version(url)) is None else version[0] for url in self.urls]
+        sizes = [None if version is None else version[0] for version in self.versions(self.urls)]
         names = [os.path.basename(unsigned(url)) for url in self.urls]
-        told = repr((names, sizes, [each.text for each in self._templates]))
+        told = repr((names, sizes, self.templates))
         return blake2b(told.encode(), digest_size=16).hexdigest()
 
-    @cached_property
-    def versions(self) -> str:
-        """What tells ``urls`` as they were when this was first asked for from what they were before."""
-        return repr([self._version(url) for url in self.urls])
+    def versions(self, urls: Sequence[str]) -> tuple[Version | None, ...]:
+        """Return what tells archives as they were when this was first asked for; None for what cannot be read."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return tuple(pool.map(self._version, urls))
 
     def _version(self, url: str) -> Version | None:
-        if url not in self._versions:
-            self._versions[url] = Archive(url, self._access).version()
-        return self._versions[url]
+        if url not in self._known:
+            self._known[url] = Archive(url, self._access).version()
+        return self._known[url]
 
     @cached_property
-    def _versions(self) -> dict[str, Version | None]:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return dict(
-                zip(self.urls, pool.map(lambda url: Archive(url, self._access).version(), self.urls), strict=True)
-            )
+    def _all(self) -> str:
+        return repr(self.versions(self.urls))
+
+    @property
+    def templates(self) -> list[str]:
+        """The names that rows fill in."""
+        return [each.text for each in self._templates]
 
     @property
     def filled_in(self) -> set[str] | None:
@@ -204,7 +207,7 @@ class Archives:
 
     def places(self, url: str | None = None) -> MemberPlaces:
         """Return the members of one archive, or of all ``urls``. Raises: DataError if one cannot be read; ListError."""
-        urls, version = (self.urls, self.versions) if url is None else ([url], self._version(url))
+        urls, version = (self.urls, self._all) if url is None else ([url], self._version(url))
         made = lambda: MemberPlaces([Archive(one, self._access) for one in urls], self.match)  # noqa: E731
         return _places.get((self.expression, version, *urls), made, len)
 

@@ -9,6 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -69,11 +70,14 @@ class NamesInRows:
         known = filled_in or ()
         self._filled_in = None if filled_in is None else {name: compiled(ours.get(name, name)) for name in known}
 
-    @property
+    @cached_property
     def key(self) -> tuple[object, ...]:
-        """What these names follow from; the files of rows, too, whose paths may name archives (``table``)."""
-        archives = self.archives.digest, self.archives.versions, *self.archives.urls
-        return self.rows.digest, self._names, *archives, *self.rows.files
+        """What these names follow from: the rows, the files of which may name archives, too (``table``), and the
+        archives as they are now."""
+        archives = self.archives
+        filled_in = [path for name in archives.templates for path in files_named(name)]
+        versions = archives.versions([*archives.urls, *filled_in])
+        return self.rows.digest, self._names, archives.digest, versions, *archives.urls, *self.rows.files
 
     def member(self, row: Row) -> str | None:
         """Return the member that a row names, as names are compared; None if there is none, or the row is damaged."""
