@@ -10,6 +10,7 @@ have.
 import hashlib
 import json
 import os
+import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +39,17 @@ def make_data() -> None:
     for i in range(3):
         touchdataset.write(Path("touch") / str(i), utterances[9 * i : 9 * i + 9])
     symbols = ["<blank>", "<unk>", "<sos/eos>", "文", *"0123456789"]
+    rows = [f"{key}\t{key}.wav\t文{number}\n" for number, key in enumerate(_keys_of("gz"))]
+    Path("rows.tsv").write_text("".join(["key\tpath\ttext\n", *rows]))
     Path("dict.txt").write_text("".join(f"{symbol} {i}\n" for i, symbol in enumerate(symbols)))
+
+
+def _keys_of(folder: str) -> list[str]:
+    names: list[str] = []
+    for path in sorted(Path(folder).glob("*.tar.gz")):
+        with tarfile.open(path) as tar:
+            names += tar.getnames()
+    return [name.removesuffix(".wav") for name in names if name.endswith(".wav")]
 
 
 def long_enough(sample: uio.Sample) -> bool:
@@ -84,6 +95,12 @@ def _shar() -> uio.Pipeline:
     return uio.from_lhotse_shar("shar", shuffle=True).decode_audio().concat(1.0).batch(1)
 
 
+def _rows() -> uio.Pipeline:
+    table = uio.from_table("rows.tsv", archives="gz/*.tar.gz", stream=True, fields={"wav": "path", "txt": "text"})
+    graph = table.decode_audio().tokenize(uio.CharTokenizer("dict.txt")).filter(min_frames=uio.by_step({0: 10, 2: 40}))
+    return graph.fbank(num_mel_bins=23).shuffle(5).pack(max_tokens=150, rows=2, window=6, length="frames")
+
+
 GRAPHS: dict[str, Callable[[], uio.Pipeline]] = {
     "trained": _trained,
     "mixed": _mixed,
@@ -91,6 +108,7 @@ GRAPHS: dict[str, Callable[[], uio.Pipeline]] = {
     "flat_map": _touch,  # saved by 166ae09: since then the state of flat_map says how many it has passed
     "kaldi": _kaldi,
     "shar": _shar,
+    "rows": _rows,
 }
 
 

@@ -234,12 +234,12 @@ class FailureLog:
     def __init__(self) -> None:
         self._counts = Counter[str]()
 
-    def add(self, lane: int, report: str, level: int = logging.WARNING) -> None:
+    def add(self, report: str, level: int = logging.WARNING) -> None:
         """Log a report such as ``a.wav, utterance 'a': cannot be decoded [bad_audio]`` if it is among the first."""
         kind = _kind(report)
         self._counts[kind] += 1
         if self._counts[kind] <= LOGGED:
-            logger.log(level, "lane %d: %s", lane, report)
+            logger.log(level, "%s", report)
         elif self._counts[kind] == LOGGED + 1:
             logger.log(level, HUSHED, kind)
 

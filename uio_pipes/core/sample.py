@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,10 @@ from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
 from uio_pipes.io.local import Ref, TextRef
+from uio_pipes.io.opening import is_far
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
@@ -147,9 +151,13 @@ class Sample(MutableMapping[str, Any]):
         """Run the first stage ``name`` of the stream ``of``, because only that shows a length."""
         self.compute(next(link for link in self.chain.links if (link.name, link.of) == (name, of)))
 
+    def compute_all(self) -> None:
+        """Run everything still deferred."""
+        self._run((1 << len(self.chain.links)) - 1)
+
     def finish(self) -> None:
         """Run everything still deferred, and read texts that are in members of their own."""
-        self._run((1 << len(self.chain.links)) - 1)
+        self.compute_all()
         self._read(TextRef)
 
     def read(self, names: Collection[str] | None = None) -> None:
@@ -195,7 +203,10 @@ class Sample(MutableMapping[str, Any]):
         if self._planned != len(links):
             try:
                 plan, first, done = self._plan, self._planned, 0
-                if first < 0:  # measured anew; fields show the effect of links that have run
+                measured = self.chain.measured
+                if first < 0 and measured is not None and not self.done & 1:
+                    plan, first, done = measured(self), 1, self.done
+                elif first < 0:  # measured anew; fields show the effect of links that have run
                     plan, first, done = measure(self.fields), 0, self.done
                 for i in range(first, len(links)):
                     if not done >> i & 1 and not links[i].of:
@@ -270,6 +281,11 @@ class Sample(MutableMapping[str, Any]):
             self._seed = int.from_bytes(digest, "little")
         return self._seed
 
+    @property
+    def has_drawn(self) -> bool:
+        """Whether a stage has drawn for it."""
+        return self._seed is not None
+
     def _caused(self, error: Exception, stage: str) -> UioError:
         """Return :meth:`failure` with ``error`` as its cause, unless they are the same: that would be a cycle."""
         failure = self.failure(error, stage)
@@ -305,6 +321,22 @@ class Sample(MutableMapping[str, Any]):
     def bare(self) -> Sample:
         """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""
         return Sample(self.fields, self.origin, self._run_key, NOTHING, self._place)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether something of it is in a remote file, but what the first link makes of it is known without that."""
+        found = self.chain.found if not self.done & 1 else None
+        return found is not None and any(map(is_far, self.fields.values())) and found(self)
+
+    def settle(self, plan: Plan | None) -> None:
+        """Take the length that the first link makes as ``plan``, unless a length is known."""
+        if self._planned < 0:
+            self._plan, self._planned = plan, 1
+
+    def restart(self, chain: Chain) -> Self:
+        """Go on with ``chain``, of which nothing has run, in place of its own."""
+        self.chain, self.done, self._planned, self._streams = chain, 0, -1, None
+        return self
 
     def replaced(self, fields: Mapping[str, Any]) -> Sample:
         """Return a sample of ``fields`` with the same origin and nothing deferred."""

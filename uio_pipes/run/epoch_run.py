@@ -211,7 +211,7 @@ class EpochRun(Iterator[Any]):
     def _report(self, message: Message) -> None:
         for report in message.reports if self.options.ranks.reads else ():
             suspect = isinstance(report, Report) and report.error.reason == "suspect"
-            self.failures.add(message.lane, report, logging.INFO if suspect else logging.WARNING)
+            self.failures.add(report, logging.INFO if suspect else logging.WARNING)
             for heard in self.options.heard:
                 heard(report)
             if isinstance(report, Report) and self.quarantine is not None:
@@ -279,7 +279,7 @@ class EpochRun(Iterator[Any]):
         """Log the failures in batches that will not be delivered."""
         for message in self.merge.unreported():
             for report in message.reports:
-                self.failures.add(message.lane, report)
+                self.failures.add(report)
 
     def supersede(self, how: str, reader: object | None = None) -> None:
         """Let only ``reader`` get batches from now on; ``how``: what happened, for the message to the one before."""
