@@ -26,7 +26,7 @@ from uio_pipes.io.stream import StreamBytes, open_source
 _LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and of what follows it
 
 
-FileVersion = tuple[int, str]  # by which a file is told from what it was before it changed
+ArchiveVersion = tuple[int, str]  # by which a file is told from what it was before it changed
 _SUFFIXES = (*ARCHIVES, ".zip")
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd"}  # of zips, which are not read
 
@@ -63,7 +63,7 @@ class Archive:
         self.url, self._access = url, access
         self.damage: list[DataError] = []
 
-    def version(self) -> FileVersion | None:
+    def version(self) -> ArchiveVersion | None:
         """Return size and mtime or ETag of the file; None if it cannot be read."""
         try:
             return identity(self.url, self._access)

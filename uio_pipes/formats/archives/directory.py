@@ -21,7 +21,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import counted, redact, suffix_of, unsigned
-from uio_pipes.formats.archives.archive import Archive, FileVersion, is_archive, is_hidden, is_zip
+from uio_pipes.formats.archives.archive import Archive, ArchiveVersion, is_archive, is_hidden, is_zip
 from uio_pipes.formats.archives.index import MemberPlace
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand
@@ -162,7 +162,7 @@ class Archives:
         self._templates = [compiled(name) for name in names if is_template(name)]
         self._names = [name for name in names if not is_template(name)]
         self.match, self.expression, self._access, self._absent = match_of(match), match, access, absent
-        self._known = dict[str, FileVersion | None]()
+        self._known = dict[str, ArchiveVersion | None]()
 
     @cached_property
     def urls(self) -> list[str]:
@@ -177,12 +177,12 @@ class Archives:
         told = repr((names, sizes, self.templates))
         return blake2b(told.encode(), digest_size=16).hexdigest()
 
-    def versions(self, urls: Sequence[str]) -> tuple[FileVersion | None, ...]:
+    def versions(self, urls: Sequence[str]) -> tuple[ArchiveVersion | None, ...]:
         """Return what tells archives as they were when this was first asked for; None for what cannot be read."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return tuple(pool.map(self._version, urls))
 
-    def _version(self, url: str) -> FileVersion | None:
+    def _version(self, url: str) -> ArchiveVersion | None:
         if url not in self._known:
             self._known[url] = Archive(url, self._access).version()
         return self._known[url]
