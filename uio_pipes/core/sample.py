@@ -11,49 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from uio_pipes.audio.length import Plan, measure, settled, sum_of
-from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError, raised_in
+from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
+from uio_pipes.core.origin import HasPlace, Origin, told
 from uio_pipes.io.local import Ref, TextRef
 from uio_pipes.io.opening import is_far
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
-
-
-class Origin(NamedTuple):
-    """The origin of a sample: where it came from. It never changes with ranks, workers or the order of the epoch.
-
-    Attributes:
-        item: its number in the unshuffled list.
-        offset: its byte offset in the shard, or its line. Default: 0.
-        sub: its number among the results of each ``flat_map``, outermost first. Default: ().
-        pass_: how often the source had begun again. Default: 0.
-        source: path of the source in the graph, where several are mixed. Default: "".
-    """
-
-    item: int
-    offset: int = 0
-    sub: tuple[int, ...] = ()
-    pass_: int = 0
-    source: str = ""
-
-
-class HasPlace(Protocol):
-    """Something that has a place in a list, which is only looked up for messages."""
-
-    @property
-    def place(self) -> str: ...
 
 
 class Sample(MutableMapping[str, Any]):
@@ -295,28 +270,7 @@ class Sample(MutableMapping[str, Any]):
 
     def failure(self, error: Exception, stage: str) -> UioError:
         """Return ``error`` of the stage ``stage`` as a ``DataError`` that says where; errors of the run unchanged."""
-        if isinstance(error, LeftOut):
-            return error
-        if isinstance(error, DataError):
-            reason, message, offset = error.reason, error.message, error.offset
-            audio = self.fields.get("wav")
-            if not error.url and isinstance(audio, str):  # the utterance is known by its list, which names this file
-                message = f"{redact(audio)}: {message}"
-            url, member = error.url or self.url, error.member or self.key
-            if (place := redact(self.url)) not in redact(url) + redact(message):  # the line that names the file
-                message = f"{message} (named in {place})"
-            offset = self.origin.offset if offset is None else offset
-            return self._named(DataError(reason, message, url=url, member=member, offset=offset))
-        if isinstance(error, UioError):
-            return error
-        text = f"{type(error).__name__}: {error}{raised_in(error)}"
-        if isinstance(error, KeyError) and error.args[0] in _MAKERS:
-            text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
-        return self._named(DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset))
-
-    def _named(self, error: DataError) -> DataError:
-        error.key, error.item = self.key, self.origin.item
-        return error
+        return told(error, stage, self.key, self.url, self.origin, self.fields.get("wav"))
 
     def bare(self) -> Sample:
         """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""

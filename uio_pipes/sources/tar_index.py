@@ -17,8 +17,9 @@ from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.core.items import Loaded, Record
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
 from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import LOOKED_AT, Renames, asked, check_asked, finding, transcript

@@ -19,8 +19,9 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.ledger import Tally
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait
 from uio_pipes.formats.archives.archive import is_archive, is_hidden
 from uio_pipes.formats.archives.directory import AUDIO, CUT
