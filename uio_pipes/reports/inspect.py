@@ -13,7 +13,7 @@ import torch
 
 from uio_pipes.audio.containers import sniff_codec
 from uio_pipes.audio.decode import sample_range
-from uio_pipes.audio.length import audio_info
+from uio_pipes.audio.length import TICKS, Plan, audio_info
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import in_order
 from uio_pipes.base.urls import suffix_of
@@ -107,7 +107,7 @@ class Contents:
         if plan is None:
             self.unknown += bool(several) or "wav" in fields  # without audio there is no length to know
         else:
-            seconds = plan.length / 100 if plan.frames is not None else plan.samples / plan.sample_rate
+            seconds = _seconds(plan, {} if several else fields)
             self.seconds += seconds
             self.durations[int(seconds / BIN)] += 1
             self._extremes(seconds, sample.key)
@@ -125,7 +125,7 @@ class Contents:
         if (speaker := sample.get("speaker")) is not None:
             self.speakers[str(speaker)] += 1
         if len(self.samples) < SAMPLES:
-            self.samples.append(_shown(sample, plan, infos[0]))
+            self.samples.append(_shown(sample, None if plan is None else seconds, infos[0]))
 
     def _extremes(self, seconds: float, key: str) -> None:
         if self.shortest is None or seconds < self.shortest[0]:
@@ -217,8 +217,15 @@ def _codec(wav: Any) -> str:
     return sniff_codec(wav.read_at(0, min(64, wav.size)) if isinstance(wav, Ref) else wav[:64]) or "samples"
 
 
-def _shown(sample: Sample, plan: Any, info: Any) -> dict[str, Any]:
-    seconds = None if plan is None else round(plan.length / 100, 2)
+def _seconds(plan: Plan, fields: dict[str, Any]) -> float:
+    """Return the length that is planned, or the one that is declared, without what may have been rounded off it."""
+    if plan.sample_rate == TICKS and "duration" in fields:
+        return float(fields["duration"])
+    return plan.length / 100 if plan.frames is not None else plan.samples / plan.sample_rate
+
+
+def _shown(sample: Sample, seconds: float | None, info: Any) -> dict[str, Any]:
+    seconds = None if seconds is None else round(seconds, 2)
     shown = {"key": sample.key, "seconds": seconds, "txt": str(sample.fields.get("txt", ""))[:200], "from": sample.url}
     return shown | ({} if info is None else {"sample_rate": info.sample_rate})
 

@@ -161,7 +161,7 @@ class Archives:
     ) -> None:
         self._templates = [compiled(name) for name in names if is_template(name)]
         self._names = [name for name in names if not is_template(name)]
-        self.match, self.expression, self._access, self._absent = match_of(match), match, access, absent
+        self.match, self.expression, self._access, self.absent = match_of(match), match, access, absent
         self._known = dict[str, ArchiveVersion | None]()
 
     @cached_property
@@ -254,6 +254,10 @@ class Archives:
             raise self.missing(value, [archive.url for archive in places.archives], places.damage)
         return found
 
+    def may_lack(self, error: DataError) -> bool:
+        """Return whether the archive that is lost is one that rows name, and that need not be there."""
+        return error.reason == "missing_file" and self.absent != "no_audio" and self.filled_in is not None
+
     def missing(self, value: str, urls: Sequence[str], damage: Sequence[DataError] = ()) -> DataError:
         """Return the error for a row whose audio is in none of the archives. If one of these is lost, it is a row that
         is only counted."""
@@ -262,9 +266,9 @@ class Archives:
         remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
         if damage and damage[0].reason == "unsupported_member":
             why, remedy = " that can be read", damage[0].message
-        told = self._absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
+        told = self.absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
         kind = LeftOut if told else DataError
-        return kind(self._absent, f"there is no member {value!r} in {where}{why}; {remedy}")
+        return kind(self.absent, f"there is no member {value!r} in {where}{why}; {remedy}")
 
 
 _places = Lru(MOST_PLACES)  # which workers have from the process that they were forked from

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -53,6 +53,7 @@ class Table:
             none.
         on: for a table that is joined to another one: what is equal in a row of the other and in its own, an expression
             of fields each: "path = clip". One expression stands for both. Default: None.
+        constants: values that all its rows have, whatever their own are, as in ``{"lang": "pl"}``. Default: (), none.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -70,6 +71,7 @@ class Table:
     within: AnyPath | None = None
     join: Table | Sequence[Table] = field(default=())
     on: str | None = None
+    constants: Mapping[str, str] | Sequence[tuple[str, str]] = ()
 
     def __repr__(self) -> str:
         """Only what differs from the defaults."""
@@ -94,6 +96,10 @@ class Table:
             ok, _NAME, "join must be tables that say what is equal", self.join, 'as in uio.Table(…, on="path = clip")'
         )
         self._set("join", joined)
+        pairs = tuple(self.constants.items() if isinstance(self.constants, Mapping) else self.constants)
+        ok = all(isinstance(one, str) for pair in pairs for one in pair)
+        require(ok, _NAME, "constants must be texts by the names of columns", self.constants, 'as in {"lang": "pl"}')
+        self._set("constants", pairs)
         if self.on is not None:
             self.sides()
 

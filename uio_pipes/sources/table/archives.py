@@ -30,7 +30,7 @@ from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import is_local
 from uio_pipes.sources.table.records import TableRecords
 
-_FILLED = re.compile(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}")  # expressions in the name of an archive
+_FILLED = re.compile(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")  # expressions in the name of an archive
 
 
 def located(names: Sequence[str], root: str | None, table: str) -> list[str]:
@@ -50,7 +50,7 @@ def _located(name: str, folders: list[str]) -> str:
 
 def files_named(path: str) -> list[str]:
     """Return the local files that the name of archives stands for, with anything in place of what rows fill in."""
-    pattern = _FILLED.sub("*", path) if is_template(path) else path
+    pattern = "*".join(map(glob.escape, _FILLED.split(path))) if is_template(path) else path
     return [path] if os.path.exists(path) else glob.glob(pattern, recursive=True)
 
 
@@ -150,7 +150,10 @@ class AudioInArchives:
                 continue  # each of its rows fails
             found += places.leftover(np.frombuffer(wanted, np.uint64))
             lost = {
-                archive.url: error for archive in places.archives for error in archive.damage if error.reason in LOST
+                archive.url: error
+                for archive in places.archives
+                for error in archive.damage
+                if error.reason in LOST and not self._names.archives.may_lack(error)
             }
             damage += lost.values()
         return found, damage

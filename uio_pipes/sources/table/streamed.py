@@ -233,7 +233,8 @@ class _JoinNode(Node):
         if self.file is not None:
             error.item = self.file.origin.item
         out_of_reach = self.reader is None or error.reason in UNREADABLE
-        self.lane.ledger.fail(error, self.stage.name)
+        if self.table is None or not self.table.archives.may_lack(error):
+            self.lane.ledger.fail(error, self.stage.name)
         if out_of_reach:
             self._end(reached=False)
 
@@ -279,18 +280,24 @@ class _JoinNode(Node):
                     yield suspect(url, self.table.fields(number, item, b"")["key"], met.offset)
         if self.reader.unchecked:
             yield unchecked(url)
-        if reached and self.unnamed and not self.met and is_archive(url):
-            yield self._unmatched()
+        if (
+            reached
+            and self.unnamed
+            and not self.met
+            and is_archive(url)
+            and (names := self.table.members(item, _SHOWN))
+        ):
+            yield self._unmatched(names)
 
-    def _unmatched(self) -> DataError:
-        """Return the error of an archive of which nothing has a row: then it is named otherwise than rows say."""
+    def _unmatched(self, wanted: list[str]) -> DataError:
+        """Return the error of an archive of which nothing has a row, although rows name members that may be in it:
+        then it is named otherwise than rows say."""
         assert self.table is not None
         assert self.file is not None
-        wanted = self.table.members(self.file.origin.item, _SHOWN)
         there, named = (", ".join(map(repr, some)) for some in (self.unnamed, wanted))
         message = (
             f"no row names any of its audio: by match={self.table.archives.expression!r} it has {there}, …; rows name "
-            f"{named or 'nothing'}, …; say how members match rows (match=…, fields['wav']), or leave the archive out"
+            f"{named}, …; say how members match rows (match=…, fields['wav']), or leave the archive out"
         )
         return DataError("unmatched_archive", message, url=self.file.url)
 
