@@ -351,3 +351,8 @@ def test_tables_of_several_forms_are_one(tmp_path: Path) -> None:
 def test_a_configuration_takes_tables(tmp_path: Path) -> None:
     source = {"type": "table", "table": str(write(tmp_path)), "fields": FIELDS, "keep": {"subsets": "S"}}
     assert [s["key"] for s in samples(uio.from_config({"sources": [source]}))] == ["c0", "c3"]
+
+
+def test_of_a_table_the_description_shows_what_was_said() -> None:
+    described = str(uio.from_table(uio.Table("t.tsv", separator="|"), root="a"))
+    assert described.splitlines()[0] == "list_table(Table('t.tsv', separator='|'), root='a')"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from uio_pipes.base.checks import refuse, require, require_paths
@@ -72,6 +72,13 @@ class Table:
     join: Table | Sequence[Table] = field(default=())
     on: str | None = None
     constants: Mapping[str, str] | Sequence[tuple[str, str]] = ()
+
+    def __repr__(self) -> str:
+        """Only what differs from the defaults."""
+        paths, *others = fields(self)
+        given = getattr(self, paths.name)
+        told = (f"{f.name}={value!r}" for f in others if (value := getattr(self, f.name)) != f.default)
+        return f"{_NAME}({', '.join([repr(given[0] if len(given) == 1 else list(given)), *told])})"
 
     def __post_init__(self) -> None:
         self._set("paths", require_paths(_NAME, "paths must be a path, or several in a list", self.paths))
