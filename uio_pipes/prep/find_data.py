@@ -17,8 +17,8 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.formats.advice import usual_of
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.naming import usual_of
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import Ref

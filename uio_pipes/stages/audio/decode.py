@@ -20,7 +20,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Trait, added
-from uio_pipes.formats.naming import named_otherwise
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_file
