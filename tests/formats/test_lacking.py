@@ -47,7 +47,7 @@ def sound(folder: Path) -> str:
         (
             {"id": "a", "audio_path": "a", "sentence": "t"},
             "missing_key",
-            r"no key, no wav or feat, no txt: it has id, audio_path, sentence; if id, audio_path and sentence are meant, "
+            r"no key, no wav or feat, no txt: it has .*; if id, audio_path and sentence are meant, "
             r'write fields=\{"key": "id", "wav": "audio_path", "txt": "sentence"\}; text=None',
         ),
     ],

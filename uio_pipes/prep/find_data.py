@@ -17,7 +17,7 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.formats.advice import usual_of
+from uio_pipes.formats.advice import meant, shown, usual_of
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN
@@ -32,8 +32,8 @@ from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
 from uio_pipes.sources.corpora.card import Corpus
 from uio_pipes.sources.corpora.finding import find
-from uio_pipes.sources.corpora.source import CORPORA
-from uio_pipes.sources.parquet.table import SUFFIXES, columns_named
+from uio_pipes.sources.corpora.source import CORPORA, reading
+from uio_pipes.sources.parquet.table import SUFFIXES, columns_within
 
 LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl")
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.tsv")  # of datasets' folders of audio
@@ -90,7 +90,7 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
     """Return the list in a folder, a glob of its files, or the corpus that it is. Raises: ListError, or ``error``."""
     names = sorted(os.listdir(folder))
     inside = glob.escape(folder.rstrip("/") or "/")
-    if listing := next((name for name in LISTS if name in names), None):
+    if listing := _listing(folder):
         return os.path.join(folder, listing)
     if shards := [name for name in names if name.endswith(ARCHIVES)]:
         suffix = next(suffix for suffix in sorted(ARCHIVES, key=len) if shards[0].endswith(suffix))
@@ -106,6 +106,11 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
         return f"{corpora[0]}:{folder}"
     if table := next((name for name in TABLES if name in names), None):
         return os.path.join(folder, table)
+    if lists := [os.path.join(folder, name) for name in names if _listing(os.path.join(folder, name))]:
+        if len(lists) > 1:
+            one = os.path.join(lists[0], _listing(lists[0]))
+            raise ListError(f"{folder} has folders with lists ({shown(lists)}): name one, as in uio start {one}")
+        return os.path.join(lists[0], _listing(lists[0]))
     if lines := [json.dumps(line, ensure_ascii=False) for line in _audio_files(folder, listed)]:
         if listed.exists():
             raise ListError(f"{listed} is there already, where the list of the audio files is written: remove it")
@@ -114,11 +119,26 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
     raise error
 
 
+def _listing(folder: str) -> str:
+    """Return the name of the list in a folder, "" without one."""
+    return next((name for name in LISTS if os.path.isfile(os.path.join(folder, name))), "")
+
+
+def left_out(folder: str, read: str) -> list[str]:
+    """Return what else is in a folder, of which the path or glob ``read`` is read."""
+    files = glob.glob(read, recursive=True) or [read]
+    taken = {os.path.relpath(file, folder).split(os.sep)[0] for file in files}
+    return sorted(name for name in os.listdir(folder) if name not in taken and not name.startswith("."))
+
+
 def _has(folder: str, card: Corpus) -> bool:
+    """Return whether a corpus is in a folder: its files are there, and its first rows can be read."""
     try:
-        return bool(find(card, folder, {}, PLAIN))
+        there = find(card, folder, {}, PLAIN)
+        next(items_of(reading(card, there, None).build(Lane(Ledger(LENIENT)))), None)
     except (ListError, PipelineError):
         return False
+    return True
 
 
 def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
@@ -137,9 +157,9 @@ def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
 def _names_in_file(path: str) -> dict[str, str]:
     """Return our names of fields with those that they seem to have in Parquet files or in lines of JSON."""
     if is_named(path, SUFFIXES):
-        there = columns_named((path,), PLAIN)
+        there = columns_within((path,), PLAIN)
         lacking = [ours for ours, usual in (("wav", "audio"), ("txt", "text")) if not {ours, usual, "feat"} & {*there}]
-        return {ours: theirs for ours in lacking if (theirs := usual_of(ours, there))}
+        return {ours: theirs for ours in lacking if (theirs := meant(ours, there))}
     local = is_local(path)
     if local is None or not os.path.isfile(local) or is_named(path, ARCHIVES):
         return {}
