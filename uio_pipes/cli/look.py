@@ -53,6 +53,7 @@ def inspect(
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
     from uio_pipes.prep.common import progress_bar
+    from uio_pipes.prep.find_data import text_elsewhere
     from uio_pipes.prep.recognize import recognize_parts
     from uio_pipes.reports import inspect as look
 
@@ -73,6 +74,8 @@ def inspect(
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
         parts.append({"path": source.path, "kind": source.kind, **counts})
         total.add(seen)
+        if theirs := "" if seen.texts else text_elsewhere(source.pipeline):
+            say(f"{source.path}: the utterances have no txt; if {theirs} is meant, --fields txt={theirs}")
     if report is not None:
         from uio_pipes.reports.page import save
 

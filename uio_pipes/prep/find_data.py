@@ -52,7 +52,7 @@ def find_data(data: str, listed: Path, allow_pipes: bool = False, fields: GivenN
     path = _within(data, listed, allow_pipes) if os.path.isdir(data) else data
     guessed = {} if fields else _names_in_file(path)
     known = recognize(path, allow_pipes, fields or guessed or None)
-    if "txt" not in {**(fields or {}), **guessed} and (text := _text_of(known.pipeline)):
+    if "txt" not in {**(fields or {}), **guessed} and (text := text_elsewhere(known.pipeline)):
         guessed["txt"] = text
         known = recognize(path, allow_pipes, {**(fields or {}), **guessed})
     told = "".join(f", {theirs} taken as {ours}" for ours, theirs in guessed.items())
@@ -169,8 +169,9 @@ def _names_in_file(path: str) -> dict[str, str]:
     return names_of_object(lines[0])
 
 
-def _text_of(pipeline: Pipeline) -> str:
-    """Return what seems to be the text of the first utterances if they have none: a field, or one of their JSON."""
+def text_elsewhere(pipeline: Pipeline) -> str:
+    """Return what seems to be the text of the first utterances if they have none: a field, or one of their JSON; "" if
+    nothing does, or one of them has a text."""
     there: dict[str, str] = {}
     for sample in islice(items_of(pipeline.build(Lane(Ledger(LENIENT)))), _LOOKED_AT):
         if "txt" in sample.fields or "messages" in sample.fields:
