@@ -74,7 +74,8 @@ def inspect(
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
         parts.append({"path": source.path, "kind": source.kind, **counts})
         total.add(seen)
-        if theirs := "" if seen.texts else text_elsewhere(source.pipeline):
+        silent = seen.utterances and not (seen.texts or as_json)
+        if theirs := text_elsewhere(source.pipeline) if silent else "":
             say(f"{source.path}: the utterances have no txt; if {theirs} is meant, --fields txt={theirs}")
     if report is not None:
         from uio_pipes.reports.page import save
