@@ -25,13 +25,13 @@ from uio_pipes.base.urls import counted, name_of
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node
+from uio_pipes.io.folders import Folder, entry_of, write_to
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.common import Noting, follow
 from uio_pipes.prep.pack import LOST, WHOLE, PackingFailed
 from uio_pipes.prep.reading.data_list import GivenNames, count_utterances
 from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.prep.writing.cutting import FileForm, Form
-from uio_pipes.prep.writing.files import Folder, entry_of, write_to
 from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failures, write_shard_list
 from uio_pipes.prep.writing.shards import Converted, Kept, Part, RawPart, TarPart, open_part
 from uio_pipes.prep.writing.utterances import CutsPart, Referred, decode_utterance, keep_file, refer_to_file

@@ -14,10 +14,11 @@ from uio_pipes.base.errors import NOTES, DataError, ListError
 from uio_pipes.base.urls import is_named, redact
 from uio_pipes.formats.archives.index import MemberIndex, MemberPlace, has_index, read_index
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.tar.checks import identity, open_sidecar
+from uio_pipes.formats.tar.checks import open_sidecar
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import fast_zlib
+from uio_pipes.io.files import identity
 from uio_pipes.io.local import Positioned, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file, reference
 from uio_pipes.io.stream import StreamBytes, open_source

@@ -14,8 +14,8 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.items import File, Record
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source, SourceNode
-from uio_pipes.core.sample import Origin
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, verbatim
 from uio_pipes.formats.archives.directory import Archives, is_template
 from uio_pipes.formats.expressions import compiled

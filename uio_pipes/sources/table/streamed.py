@@ -17,8 +17,9 @@ from uio_pipes.core.buffer import changed, check_stamp, reopening, taken
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.items import File, Loaded, alone
 from uio_pipes.core.lane import Lane, Site, Taken
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait
 from uio_pipes.formats.archives.archive import is_archive, is_hidden
 from uio_pipes.formats.archives.directory import AUDIO, CUT
