@@ -66,6 +66,12 @@ def named_otherwise(ours: str, there: Collection[str], *also: str, given: Mappin
     return f"it has {shown(there) or 'no fields'}" + (told and f"; {told}")
 
 
+def lacking_in_sample(ours: str, there: Mapping[str, Any]) -> str:
+    """Return the same of a sample, whose source may have renamed some fields by its ``fields``."""
+    told = instead(there, {ours: ""}, None, ("wav", "txt"))
+    return f"it has {shown(there)}" + (told and f"; {told}, beside what fields says already")
+
+
 def no_column(ours: str, theirs: str, there: Collection[str], given: Mapping[str, str] | None = None) -> str:
     """Return what to say of a column ``theirs`` that ``fields``, with all that is ``given``, names for ``ours``, and
     that is not ``there``."""
