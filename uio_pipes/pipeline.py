@@ -220,7 +220,7 @@ class Pipeline(Graph):
         def __getattr__(self, name: str) -> Any:  # called for what is not there
             told = f"a Pipeline has no {name!r}"
             if not name.startswith("_"):
-                near, here = nearest(name, dir(type(self))), answer("Pipeline", name)
+                near, here = nearest(name, (own for own in dir(type(self)) if own[0] != "_")), answer("Pipeline", name)
                 told += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
             raise AttributeError(told, name=name, obj=None)
 

@@ -1191,7 +1191,7 @@ class Pipeline(Graph):
         mask: bool = False,
         names: Mapping[str, str | None] | None = None,
         order: str = "longest",
-        lengths: str = "int32",
+        lengths: Literal["int32", "int64"] = "int32",
         transpose: bool = False,
     ) -> Pipeline:
         """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
@@ -1275,7 +1275,10 @@ class Pipeline(Graph):
         def __getattr__(self, name: str) -> Any:
             told = f"a Pipeline has no {name!r}"
             if not name.startswith("_"):
-                near, here = (nearest(name, dir(type(self))), answer("Pipeline", name))
+                near, here = (
+                    nearest(name, (own for own in dir(type(self)) if own[0] != "_")),
+                    answer("Pipeline", name),
+                )
                 told += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
             raise AttributeError(told, name=name, obj=None)
 

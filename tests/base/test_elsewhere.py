@@ -71,6 +71,13 @@ def test_names_that_begin_alike_are_suggested() -> None:
         uio.Loader(GRAPH, seeds=1)  # type: ignore[call-arg]
 
 
+def test_options_of_the_loader_are_given_by_name_and_nothing_private_is_suggested() -> None:
+    with pytest.raises(TypeError, match=r"Loader\(\) takes its options by name, as in seed=777; batch_size of "):
+        uio.Loader(GRAPH, 32)  # type: ignore[misc]
+    with pytest.raises(AttributeError, match=r"a Pipeline has no 'cut'(; did you mean '[a-z].*)?$"):
+        GRAPH.cut()  # type: ignore[attr-defined]
+
+
 def test_a_pipeline_is_copied_and_sent_as_before() -> None:
     assert pickle.loads(pickle.dumps(GRAPH)) == copy.deepcopy(GRAPH) == GRAPH
     assert not hasattr(GRAPH, "__array__")

@@ -111,7 +111,7 @@ def test_given_as_numpy_arrays_by_a_function(name: str) -> None:
 def test_what_is_there_and_what_to_do_is_said() -> None:
     entry = {"key": "a", "txt": "", "speaker": "x", "note": 1}
     with pytest.raises(
-        uio.DataError, match=r"no audio to decode: it has key, txt, speaker, note; if one .* write fields="
+        uio.DataError, match=r"no audio to decode: it has key, txt, speaker, note; say by fields which of them is wav"
     ):
         run(uio.from_iterable([entry]).decode_audio(), failures="raise")
     cut = {"key": "a", "feat": torch.ones(5, 4), "wav": torch.ones(1, 800), "sample_rate": 8000, "supervisions": []}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.ledger import FIRST, LOGGED
-from uio_pipes.formats.naming import USUAL, named_otherwise
+from uio_pipes.formats.advice import USUAL, named_otherwise
 
 
 def listed(folder: Path, *lines: dict[str, Any]) -> Path:
@@ -38,13 +38,17 @@ def sound(folder: Path) -> str:
         ({"id": "a", "wav": "a.wav", "txt": "t"}, "missing_key", r'has id, wav, txt; .* write fields=\{"key": "id"\}'),
         ({"key": "a", "audio_filepath": "a", "txt": "t"}, "missing_audio", r'fields=\{"wav": "audio_filepath"\}'),
         ({"key": "a", "wav": "a", "Sentence": "t"}, "missing_text", r'fields=\{"txt": "Sentence"\}; text=None'),
-        ({"key": "a", "wav": "a", "blob": "t"}, "missing_text", r'fields=\{"txt": "ITS NAME"\}'),
+        (
+            {"key": "a", "wav": "a", "blob": "t"},
+            "missing_text",
+            r"it has key, wav, blob; say by fields which of them is txt",
+        ),
         ({"key": "a", "wav": "a"}, "missing_text", r"the line has no txt: it has key, wav; text=None"),
         (
             {"id": "a", "audio_path": "a", "sentence": "t"},
             "missing_key",
-            r"no key, no wav or feat, no txt: it has id, audio_path, sentence; if one of these is meant, write "
-            r'fields=\{"key": "id", "wav": "audio_path", "txt": "sentence"\}; text=None',
+            r"no key, no wav or feat, no txt: it has .*; if id, audio_path and sentence are meant, "
+            r'write fields=\{"key": "id", "wav": "audio_path", "txt": "sentence"\}; text=None',
         ),
     ],
     ids=str,
@@ -93,7 +97,11 @@ SPOKEN = [
     (("wav", "json"), {"sentence": "good day"}, 'if json:sentence is meant, write fields={"txt": "json:sentence"}'),
     (("wav", "json", "text"), {"text": "t"}, 'if text is meant, write fields={"txt": "text"}'),
     (("txt", "speech"), {}, 'if speech is meant, write fields={"wav": "speech"}'),
-    (("wav", "json"), ["no object"], "only wav, json: pack its members one after the other; text=None"),
+    (
+        ("wav", "json"),
+        ["no object"],
+        "only wav, json: pack its members one after the other, or name another by fields; text=None",
+    ),
 ]
 
 
@@ -115,10 +123,14 @@ def test_a_shard_that_names_its_text_otherwise_gets_the_line_that_reads_it(
 def test_what_the_columns_of_parquet_lack_is_told_when_described(tmp_path: Path) -> None:
     rows = [{"speech": {"bytes": b"", "path": "a.wav"}, "sentence": "a", "id": 1}]
     heard = uio.from_parquet(parquet_corpus.write(tmp_path / "a.parquet", rows), fields={"wav": "speech"})
-    with pytest.raises(uio.PipelineError, match=r'no such column: it has .*write fields=\{"txt": "sentence"\}'):
+    with pytest.raises(
+        uio.PipelineError, match=r'no such column: it has .*write fields=\{"wav": "speech", "txt": "sentence"\}'
+    ):
         heard.decode_audio().shuffle(4).tokenize(str.split)
     said = uio.from_parquet(parquet_corpus.write(tmp_path / "b.parquet", rows), fields={"txt": "sentence"})
-    with pytest.raises(uio.PipelineError, match=r'decode_audio works on wav.*write fields=\{"wav": "speech"\}'):
+    with pytest.raises(
+        uio.PipelineError, match=r'decode_audio works on wav.*write fields=\{"txt": "sentence", "wav": "speech"\}'
+    ):
         said.decode_audio()
     said.map(lambda sample: sample).decode_audio()
     uio.from_parquet(tmp_path / "c.parquet").decode_audio()

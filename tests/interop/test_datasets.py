@@ -161,7 +161,7 @@ def test_a_column_that_is_not_there_is_refused_at_once() -> None:
     for items in (undecoded(3), streamed()):
         with pytest.raises(uio.PipelineError, match="no column 'sentence' for txt: it has id, audio, text"):
             uio.from_iterable(items, fields={**NAMES, "txt": "sentence"})
-        with pytest.raises(uio.PipelineError, match=r"comes first, write fields=\{\"wav\": \"audio\"\}"):
+        with pytest.raises(uio.PipelineError, match=r"comes first, write fields=\{\"wav\": \"audio\", "):
             uio.from_iterable(items, fields={"audio": "wav"})
 
 
@@ -171,7 +171,7 @@ def test_a_field_that_no_column_has_is_missed_when_the_pipeline_is_described() -
             uio.PipelineError, match=r"decode_audio works on wav, .* has id, audio, text, .*\"wav\": \"audio\", \"txt\""
         ):
             uio.from_iterable(items).shuffle(3).decode_audio()
-        with pytest.raises(uio.PipelineError, match=r"tokenize works on txt, .* write fields=\{\"txt\": \"text\""):
+        with pytest.raises(uio.PipelineError, match=r"tokenize works on txt, .* write fields=\{.*\"txt\": \"text\""):
             uio.from_iterable(items, fields={"wav": "audio"}).decode_audio().tokenize(list)
         made = uio.from_iterable(items).map(lambda sample: {**sample, "wav": sample["audio"]["bytes"]})
         assert len(list(uio.Loader(made.decode_audio()))) == 3

@@ -104,5 +104,6 @@ def test_entries_of_a_list(project: Path) -> None:
     assert entry_of(str(project), "x.list") == str(project), "as it was given, for those who read it otherwise"
     assert entry_of("data", "data/deep/er/x.list") == str(project / "project" / "data")
     assert entry_of("data", "lists/x.list") == str(project / "project" / "data"), "lists/.. is not this folder"
+    assert entry_of("data", "new/x.list") == "../data", "a folder that will be made"
     assert entry_of("data", "s3://bucket/x.list") == str(project / "project" / "data")
     assert entry_of("s3://bucket/a.tar", "x.list") == "s3://bucket/a.tar"

@@ -46,6 +46,11 @@ def silent(root: Path) -> Path:
     return root / "silent.list"
 
 
+def of_other_names(root: Path) -> Path:
+    rows = [{"uid": row["id"], "clip": row["audio"], "sentence": row["text"]} for row in parquet_corpus.rows(7)]
+    return parquet_corpus.write(root / "a.parquet", rows)
+
+
 def of_hub(root: Path) -> Path:
     """A clone of a data set of the Hub, with two splits and a text of another name."""
     rows = [
@@ -103,6 +108,7 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "tarred nemo": (lambda root: nemo_data.tarred(root, [2, 3]).manifests, 7, ("uio.from_nemo(", "audio_0.tar")),
     "parquet": (lambda root: parquet_corpus.write(root / "a.parquet", parquet_corpus.rows(7)), 7, ("from_parquet(",)),
     "indexed": (lambda root: touchdataset.write(root / "d", touchdataset.speech(5)), 5, ("uio.from_indexed(",)),
+    "columns of other names": (of_other_names, 7, ('"wav": "clip"', ".decode_audio()")),
     "texts": (texts, 60, ("uio.from_text(", ".batch(2)  # texts", 'batch["target"].shape')),
     "no texts": (silent, 1, ("text=None",)),
     "clone of the Hub": (of_hub, 7, ("**/train*.parquet", "sentence taken as txt")),
@@ -111,8 +117,8 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "folder of shards": (lambda root: shards_in(root, "transcript", b"good day"), 10, ("transcript taken as txt",)),
     "texts in JSON": (lambda root: shards_in(root, "json", b'{"text": "t"}'), 10, ('fields={"txt": "json:text"}',)),
     "Kaldi": (kaldi, 12, ("uio.from_kaldi(",)),
-    "corpus": (named, 12, ('uio.from_corpus("emilia"',)),
-    "folder of a corpus": (libri, 6, ('uio.from_corpus("librispeech"',)),
+    "corpus": (named, 12, ('"emilia"',)),
+    "folder of a corpus": (libri, 6, ('"librispeech"',)),
 }
 
 
@@ -130,6 +136,7 @@ def test_the_script_runs_and_reads_everything(name: str, tmp_path: Path, monkeyp
     assert f"with {count} utterance" in told, told
     assert "epoch 1, batch" in told
     assert "failure" not in told
+    assert [line for line in script.splitlines() if len(line) > 86 and str(tmp_path) not in line] == []
 
 
 def test_of_few_data_an_epoch_has_some_batches_and_no_label_is_unknown(tmp_path: Path) -> None:
@@ -141,6 +148,23 @@ def test_of_few_data_an_epoch_has_some_batches_and_no_label_is_unknown(tmp_path:
     labels = [label for batch in loader for label in batch["target"].flatten().tolist()]
     assert 1 not in labels
     assert 12 < loader.stats().batches < 60
+
+
+def test_what_else_is_in_a_folder_is_said(tmp_path: Path) -> None:
+    """A folder is no corpus because its name is like that of one's; of two folders with lists, one is named."""
+    corpus.raw_list(tmp_path / "data", 3).list.rename(tmp_path / "data" / "data.list")
+    (tmp_path / "data" / "kaldi").mkdir()
+    (tmp_path / "data" / "kaldi" / "text").write_text("a b\n")
+    assert find_data(str(tmp_path), tmp_path / "train.list").path == str(tmp_path / "data" / "data.list")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "data.list").write_text("{}\n")
+    with pytest.raises(uio.ListError, match=r"folders with lists \(.*data, .*more\): name one, as in .*data/d"):
+        find_data(str(tmp_path), tmp_path / "train.list")
+    parquet_corpus.write(tmp_path / "a.parquet", [{"text": "good day"}] * 3)
+    done = command.uio("start", tmp_path, cwd=tmp_path)
+    assert "**/*.parquet is read of " in done.stdout
+    assert ", and not data, more: name one of these" in done.stdout
+    assert "no audio was found in it (--fields wav=NAME" in done.stdout
 
 
 def described(script: str) -> uio.Pipeline:

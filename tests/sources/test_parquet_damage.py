@@ -219,7 +219,7 @@ def test_a_column_that_some_files_lack_may_be_left_out(tmp_path: Path) -> None:
             r"no column of audio or text: .*\{\"wav\": \"speech\", \"txt\": \"words\"\}",
         ),
         ({"audio": b""}, {"fields": {"wav": "speech"}}, "no column 'speech' for wav: it has audio"),
-        ({"audio": b""}, {"fields": {"audio": "wav"}}, r"'audio': our name comes first, .*\{\"wav\": \"audio\"\}"),
+        ({"audio": b""}, {"fields": {"audio": "wav"}}, r"it has audio; our name comes first, .*\{\"wav\": \"audio\"\}"),
         ({"audio": b""}, {"columns": ["age"]}, "no column 'age', only audio"),
         ({"audio": b""}, {"fields": {"txt": "audio"}}, "column audio for txt is binary, but must be text"),
         ({"audio": b""}, {"fields": {"key": "audio", "wav": "audio"}}, "column audio for key is binary"),

@@ -96,6 +96,8 @@ def _with_codes(sample: dict[str, Any]) -> dict[str, Any]:
         ({"names": {"feats": "x", "target": "x"}}, r"names must give each output a name of its own"),
         ({"order": "shortest"}, r"order must be one of \('longest', 'kept'\), not 'shortest'"),
         ({"lengths": "int16"}, r"lengths must be int32 or int64, not 'int16'; models of Hugging Face take int64"),
+        ({"lengths": torch.int64}, r"lengths must be int32 or int64, not torch.int64"),
+        ({"value": {"keys": 1}}, r"keys are texts, which are not padded; leave it out"),
         ({"layout": "ragged", "mask": True}, "mask and transpose cannot be combined with layout='ragged'"),
         ({"collate": _keys, "mask": True}, r"collate makes the whole batch, so that mask would do nothing"),
     ],

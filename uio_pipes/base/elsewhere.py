@@ -54,7 +54,7 @@ WORDS = (
         "the pipeline: `uio.from_…(…)`; of a dataset of yours, `uio.from_iterable(…)`",
         ("Loader",),
     ),
-    Word("batch_size", "DataLoader", _IN_PIPELINE, ("Loader",)),
+    Word("batch_size", "DataLoader", _IN_PIPELINE, ("Loader", *BATCHES[1:])),
     Word("shuffle", "DataLoader", _ORDER, ("Loader",)),
     Word("sampler", "DataLoader", f"order: {_ORDER}; a share of each source: `uio.mix(…)`", ("Loader",)),
     Word(
@@ -71,7 +71,25 @@ WORDS = (
         '`.pad(value={"feats": 0.0, "target": -100})`; padding is at the end',
         ("pad", "Loader"),
     ),
+    Word("collate", "DataLoader", "`.pad()`; a function of yours is `.pad(collate=…)`", ("Pipeline",)),
+    Word(
+        "attention_mask, return_attention_mask",
+        "Transformers",
+        '`.pad(mask=True, names={"feats_mask": "attention_mask"})`',
+        ("pad",),
+    ),
+    Word("padding", "Transformers", "not needed: `.pad()` pads to the longest utterance of each batch", ("pad",)),
+    Word(
+        "pad_to_multiple_of, max_length",
+        "Transformers",
+        "not here: the longest of a batch says",
+        ("pad",),
+    ),
+    Word("dtype", "torch", '`.pad(lengths="int64")` for lengths; features are float32', ("pad",)),
     Word("persistent_workers", "DataLoader", _LASTING, ("Loader",)),
+    Word("in_order", "DataLoader", "not needed: the order of batches never depends on workers", ("Loader",)),
+    Word("pin_memory_device", "DataLoader", "`uio.Loader(…, pin_memory=True)`, then `.to(device)`", ("Loader",)),
+    Word("epochs, num_epochs", "trainers", "`for epoch in range(epochs): loader.set_epoch(epoch)`", ("Loader",)),
     Word("prefetch_factor", "DataLoader", "`uio.Loader(…, prefetch_factor=2)`, the same"),
     Word("num_workers, pin_memory", "DataLoader", "`uio.Loader(…, num_workers=4, pin_memory=True)`, the same"),
     Word("worker_init_fn", "DataLoader", "not needed: draws depend on `seed`, epoch and utterance alone", ("Loader",)),
@@ -98,6 +116,7 @@ WORDS = (
         ("uio",),
     ),
     Word("DistributedSampler", "DataLoader", _DEALT),
+    Word("num_replicas", "DistributedSampler", "`uio.Loader(…, rank=…, world_size=…)`", ("Loader",)),
     Word("max_duration", "Lhotse", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
     Word(
         "max_cuts", "Lhotse", "`.batch(max_cuts)`; a budget besides it is `bucket_batch(bucket_batch_sizes=…)`", BUDGETS
@@ -250,9 +269,13 @@ class Older:
         An unknown keyword is a TypeError, which says what it is here, or names the nearest known one; of several, all.
         """
         known = list(signature(function).parameters)
+        by_place = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in signature(function).parameters.values())
 
         @wraps(function)
         def called(*args: Parameters.args, **given: Parameters.kwargs) -> Returned:
+            if len(args) > by_place:
+                hint = answer(self.call, "batch_size")
+                raise TypeError(f"{self.call}() takes its options by name, as in seed=777{hint and f'; {hint}'}")
             if given.keys() - known:
                 options = self.today(given)
                 if strange := [name for name in given if name in options.keys() - known]:

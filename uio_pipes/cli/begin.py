@@ -73,12 +73,14 @@ def start(
     for path in (out, tokens):
         if path.exists():
             raise typer.BadParameter(f"{path} is there already: remove it, or name another by --out and --table")
+    from uio_pipes.formats.advice import shown
     from uio_pipes.io.files import write_lines
     from uio_pipes.prep.dictionary import write_table
-    from uio_pipes.prep.find_data import find_data
+    from uio_pipes.prep.find_data import find_data, left_out
     from uio_pipes.prep.start import begin
 
     known = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields))
+    others = left_out(data, known.path) if known.path.startswith(data.rstrip("/") + "/") else []
     made = begin(known, str(tokens), limit, f"{out.stem}.pt")
     if made.tokens:
         write_table(tokens, made.tokens)
@@ -90,5 +92,9 @@ def start(
         say(f"{known.path}: the audio files in {data}")
     none = "not written, no texts were found (--fields txt=NAME if there are some)"
     say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else none}")
+    if not known.lacks and '"feats"' not in made.script:
+        say(f"{known.path}: no audio was found in it (--fields wav=NAME if there is some)")
+    if others:
+        say(f"{known.path} is read of {data}, and not {shown(others)}: name one of these to read it")
     for line in (f"{out}: it reads {data}. Next:", "", f"python {out}", f"uio bench {out}:pipeline --seconds 5"):
         say(line)

@@ -53,6 +53,7 @@ def inspect(
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
     from uio_pipes.prep.common import progress_bar
+    from uio_pipes.prep.find_data import text_elsewhere
     from uio_pipes.prep.recognize import recognize_parts
     from uio_pipes.reports import inspect as look
 
@@ -76,6 +77,9 @@ def inspect(
         if source.held:  # its utterances are those of the other part, but not what happened when they were read
             seen = look.Contents(failures=seen.failures, left_out=seen.left_out, reports=seen.reports)
         total.add(seen)
+        silent = seen.utterances and not (seen.texts or as_json)
+        if theirs := text_elsewhere(source.pipeline) if silent else "":
+            say(f"{source.path}: the utterances have no txt; if {theirs} is meant, --fields txt={theirs}")
     if report is not None:
         from uio_pipes.reports.page import save
 

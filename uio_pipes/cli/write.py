@@ -22,7 +22,7 @@ from uio_pipes.cli.common import (
     show_problems,
     verdict,
 )
-from uio_pipes.cli.options import Json, ListArgument, ProcessesOrAll
+from uio_pipes.cli.options import Fields, Json, ListArgument, ProcessesOrAll, field_names
 
 if TYPE_CHECKING:
     from uio_pipes.prep.reading.texts import Texts
@@ -84,6 +84,7 @@ def dictionary(
         Path | None, typer.Option(help="More words for the segmenter: `word`, `word count` or `word count tag` a line.")
     ] = None,
     hmm: Annotated[bool, typer.Option(help="Let jieba find words that are in no dictionary.")] = True,
+    fields: Fields = None,
     json: Json = False,
 ) -> None:
     """Make the table of characters or words that labels need.
@@ -99,7 +100,7 @@ def dictionary(
     from uio_pipes.tokenizers import JiebaSegmenter
 
     words = JiebaSegmenter(user_dictionary, hmm) if segmenter else None
-    texts = Texts(data_list, data_type.value if data_type else None)
+    texts = Texts(data_list, data_type.value if data_type else None, field_names(fields))
     with _explained(texts):
         count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None, words))
     _say_tokens(json, str(out), count, texts.bad)
@@ -111,6 +112,7 @@ def spm(
     vocab_size: Annotated[int, typer.Option(min=4, help="Pieces, the three symbols included.")],
     model: Annotated[Model, typer.Option(help="Kind of the model.")] = Model.bpe,
     data_type: Type = None,
+    fields: Fields = None,
     json: Json = False,
 ) -> None:
     """Train a SentencePiece model, for labels of word pieces.
@@ -122,7 +124,7 @@ def spm(
     from uio_pipes.prep.dictionary import write_pieces
     from uio_pipes.prep.reading.texts import Texts
 
-    texts = Texts(data_list, data_type.value if data_type else None)
+    texts = Texts(data_list, data_type.value if data_type else None, field_names(fields))
     with _explained(texts):
         count = write_pieces(out, texts, vocab_size, model.value)
     _say_tokens(json, str(out), count, texts.bad)

@@ -61,7 +61,8 @@ class Op(Stage):
             return
         if self.reads == {"txt"} and not self.of and (source := _textless(before)) is not None:
             rule = f"{self.name} works on the transcript, but {source.name} says that there need be none"
-            raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, as in text='txt'")
+            how = "as in text='txt'" if hasattr(source, "text") else "as txt in fields"
+            raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, {how}")
         for name in sorted(self.reads & _GIVEN if not self.of else ()):
             if told := _lacking(name, before):
                 raise PipelineError(f"{self.name} works on {name}, and {told}")

@@ -7,8 +7,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from uio_pipes.base.checks import is_whole, nearest, refuse, require
+from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.formats.advice import instead, meant, shown, within_reach
 from uio_pipes.formats.expressions import Expression, compiled, lookup
 
 
@@ -140,7 +141,6 @@ def pairs_of(names: Renames) -> FieldNames:
     return tuple(names.items()) if isinstance(names, Mapping) else names or ()
 
 
-SHOWN = 12  # names in a message
 LOOKED_AT = 100  # records at the beginning: what all of them lack, the data do not have
 
 
@@ -152,9 +152,12 @@ class Asked(NamedTuple):
     ours: str = ""
 
 
-def asked(names: Renames) -> list[Asked]:
-    """Return what ``fields`` asks for."""
-    return [Asked(f"fields[{ours!r}]", compiled(theirs), ours) for ours, theirs in pairs_of(names)]
+def asked(names: Renames, text: str | None = None) -> list[Asked]:
+    """Return what ``fields`` asks for; ``text``: what the argument of that name gave for ``txt``, if it did."""
+    return [
+        Asked(f"text={text!r}" if ours == "txt" and text == theirs else f"fields[{ours!r}]", compiled(theirs), ours)
+        for ours, theirs in pairs_of(names)
+    ]
 
 
 def check_asked(
@@ -162,6 +165,8 @@ def check_asked(
     wanted: Iterable[Asked],
     place: str,
     hint: Callable[[Mapping[str, Any], str], str] = lambda record, name: "",
+    needed: Collection[str] = (),
+    closed: bool = False,
 ) -> None:
     """Raises: ListError if none of the first ``records`` has what an expression asks for.
 
@@ -170,7 +175,9 @@ def check_asked(
         wanted: the expressions.
         place: of the first record, for the message.
         hint: what else may be meant by a name, given the first record; "" if it has nothing to say.
+        needed, closed: as for :func:`instead <uio_pipes.formats.advice.instead>`.
     """
+    wanted = list(wanted)
     unseen = {each: {*each.expression.names} for each in wanted if each.expression.names}
     count, first = 0, dict[str, Any]()
     for record in islice(records, LOOKED_AT if unseen else 0):
@@ -183,32 +190,31 @@ def check_asked(
         if not unseen:
             return
     for each, names in unseen.items() if count else ():
-        name = next(one for one in each.expression.names if one in names)
+        name = _first_of(each, names)
         told = f"{each.what} asks for {name!r}" + ("" if each.expression.plain else f" in {each.expression.text!r}")
         none = f"none of the first {count} records has; the first one" if count > 1 else "the first record lacks; it"
-        raise ListError(f"{place}: {told}, which {none} has {hint(first, name) or _instead(first, name, each)}")
+        if not (remedy := hint(first, name)):
+            reach = within_reach(first, name)
+            remedy = shown(reach.values() if ":" in name else reach if "." in name else first)
+            lacking = {one.ours: _first_of(one, those) for one, those in unseen.items() if one.ours}
+            given = {one.ours: one.expression.text for one in wanted if one.ours}
+            if each.ours:
+                remedy += f"; {_in_place(instead(first, lacking, given, needed, closed), wanted)}"
+            elif near := meant("", first, name):
+                remedy += f"; did you mean {near!r}?"
+        raise ListError(f"{place}: {told}, which {none} has {remedy}")
 
 
-def _instead(record: Mapping[str, Any], name: str, wanted: Asked) -> str:
-    """Return what a record has where ``name`` leads to, and what to write instead."""
-    parent, _, last = name.rpartition(".")
-    inner = lookup(record, parent) if parent else None
-    of_member = [one for one in record if ":" in one and one.partition(":")[0] == name.partition(":")[0]]
-    there = inner if isinstance(inner, Mapping) else of_member or record
-    near = nearest(last if there is inner else name.partition(".")[0], there) or usual_of(wanted.ours, there)
-    meant = f"{parent}.{near}" if near and there is inner else near
-    line = wanted.ours and f'fields={{"{wanted.ours}": "{meant or f"{wanted.expression.text} or {_NOTHING}"}"}}'
-    if meant:
-        return f"{shown(there)}; did you mean {meant!r}{line and ', '}{line}?"
-    return f"{shown(there)}" + (line and f"; if others have it, write {line}")
+def _first_of(each: Asked, names: Collection[str]) -> str:
+    return next(one for one in each.expression.names if one in names)
 
 
-_NOTHING = "''"
-
-
-def shown(names: Collection[str]) -> str:
-    """Return some names for a message."""
-    return ", ".join(islice(names, SHOWN)) + (", …" if len(names) > SHOWN else "")
+def _in_place(advice: str, wanted: Iterable[Asked]) -> str:
+    """Return what to write for ``fields``, where ``text=`` names the transcript: both must not."""
+    text = next((one.what for one in wanted if one.what.startswith("text=")), "")
+    if not text or "=" not in advice:
+        return advice.replace("fields out", f"{text} out") if text else advice
+    return f"{advice} in place of {text}"
 
 
 def _value(expression: Expression, record: Mapping[str, Any]) -> Any:
@@ -243,55 +249,3 @@ def check_text(fields: Mapping[str, Any], names: Renames, place: str = "") -> No
     if named is not None and fields.get("txt") is None:
         message = f"there is no {named}, which `fields` names for txt, only {', '.join(fields)}"
         raise DataError("missing_text", message, url=place, member=str(fields.get("key", "")))
-
-
-USUAL = {  # what fields are called elsewhere, by ours
-    "key": ("id", "utt", "utt_id", "utterance_id", "uttid", "utterance", "audio_id", "name", "__key__"),
-    "wav": (
-        "audio", "audio_filepath", "audio_path", "path", "file", "filename", "file_path", "speech", "recording", "flac",
-        "file_name", "mp3", "source",
-    ),
-    "txt": (
-        "text", "sentence", "transcript", "transcription", "normalized_text", "raw_text", "target", "trans", "words",
-        "ref", "content",
-    ),
-}  # fmt: skip
-OURS = frozenset(["key", "wav", "feat", "txt", "duration", "start", "end", "speaker", "sample_rate", "label"])
-
-
-def named_otherwise(ours: str, there: Collection[str], *also: str) -> str:
-    """Return the end of a message about a lacking field: what fields are there, and how to name the one that is meant.
-
-    Args:
-        ours: our name of the field that is lacking.
-        there: the names of the fields that are there.
-        also: other fields of ours, each to be named in the same line if it has a usual name.
-    """
-    others = [str(name) for name in there if name not in OURS]
-    names = {ours: usual_of(ours, others) or nearest(ours, others) or "ITS NAME"}
-    names |= {more: usual for more in also if (usual := usual_of(more, others))}
-    shown = ", ".join([*map(str, there)][:SHOWN]) + (f", … ({len(there)} in all)" if len(there) > SHOWN else "")
-    if not others:
-        return f"it has {shown or 'no fields'}"
-    line = ", ".join(f'"{name}": "{theirs}"' for name, theirs in names.items())
-    return f"it has {shown}; if one of these is meant, write fields={{{line}}}"
-
-
-def usual_of(ours: str, others: Collection[str]) -> str | None:
-    """Return which of the ``others`` is a name that this field of ours usually has elsewhere."""
-    lower = {name.lower(): name for name in others}
-    return next((lower[name] for name in USUAL.get(ours, ()) if name in lower), None)
-
-
-def no_column(ours: str, theirs: str, there: Collection[str]) -> str:
-    """Return what to say of a column that ``fields`` names and that is not there.
-
-    Args:
-        ours: our name of the field.
-        theirs: the column that it was said to be.
-        there: the columns that are there.
-    """
-    if ours in there and ours not in OURS:  # as in rename_columns of datasets, which takes the old name first
-        meant = theirs if theirs in OURS else next((own for own, usual in USUAL.items() if theirs in usual), theirs)
-        return f'no column {theirs!r}, but {ours!r}: our name comes first, write fields={{"{meant}": "{ours}"}}'
-    return f"no column {theirs!r} for {ours}: {named_otherwise(ours, there)}"

@@ -172,7 +172,7 @@ def entry_of(place: str, listed: str) -> str:
         return place
     if folder is not None:
         near = os.path.relpath(place, folder or ".")
-        found = os.path.join(folder, near)  # a link may lead elsewhere
+        found = os.path.normpath(os.path.join(os.path.realpath(folder), near))  # a link may lead elsewhere
         if not near.startswith(("../..", "~", "{", "#")) and os.path.exists(found) and os.path.samefile(found, place):
             return near
     return os.path.realpath(place)

@@ -108,7 +108,8 @@ def os_failure(error: OSError, url: str) -> DataError:
                 "that is wanted"
             )
             return DataError("missing_file", message, url=url)
-        near = "" if "://" in url or os.path.isabs(url) else " (relative paths start at the working directory)"
+        start = " (relative paths start at the working directory, those of a list at its folder first)"
+        near = "" if "://" in url or os.path.isabs(url) else start
         return DataError("missing_file", f"no such file: correct the list{near} or fetch the file", url=url)
     if isinstance(error, PermissionError):
         message = "permission denied: make the file and its folders readable for this user, or check the credentials"

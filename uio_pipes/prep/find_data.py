@@ -17,8 +17,8 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.formats.advice import meant, shown, usual_of
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.naming import usual_of
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.files import write_lines
@@ -33,8 +33,8 @@ from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
 from uio_pipes.sources.corpora.card import Corpus
 from uio_pipes.sources.corpora.finding import find
-from uio_pipes.sources.corpora.source import CORPORA
-from uio_pipes.sources.parquet.table import SUFFIXES, columns_named
+from uio_pipes.sources.corpora.source import CORPORA, reading
+from uio_pipes.sources.parquet.table import SUFFIXES, columns_within
 
 LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl")
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.tsv")  # of datasets' folders of audio
@@ -53,7 +53,7 @@ def find_data(data: str, listed: Path, allow_pipes: bool = False, fields: GivenN
     path = _within(data, listed, allow_pipes) if os.path.isdir(data) else data
     guessed = {} if fields else _names_in_file(path)
     known = recognize(path, allow_pipes, fields or guessed or None)
-    if "txt" not in {**(fields or {}), **guessed} and (text := _text_of(known.pipeline)):
+    if "txt" not in {**(fields or {}), **guessed} and (text := text_elsewhere(known.pipeline)):
         guessed["txt"] = text
         known = recognize(path, allow_pipes, {**(fields or {}), **guessed})
     told = "".join(f", {theirs} taken as {ours}" for ours, theirs in guessed.items())
@@ -91,7 +91,7 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
     """Return the list in a folder, a glob of its files, or the corpus that it is. Raises: ListError, or ``error``."""
     names = sorted(os.listdir(folder))
     inside = glob.escape(folder.rstrip("/") or "/")
-    if listing := next((name for name in LISTS if name in names), None):
+    if listing := _listing(folder):
         return os.path.join(folder, listing)
     if shards := [name for name in names if name.endswith(ARCHIVES)]:
         suffix = next(suffix for suffix in sorted(ARCHIVES, key=len) if shards[0].endswith(suffix))
@@ -107,6 +107,11 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
         return f"{corpora[0]}:{folder}"
     if table := next((name for name in TABLES if name in names), None):
         return os.path.join(folder, table)
+    if lists := [os.path.join(folder, name) for name in names if _listing(os.path.join(folder, name))]:
+        if len(lists) > 1:
+            one = os.path.join(lists[0], _listing(lists[0]))
+            raise ListError(f"{folder} has folders with lists ({shown(lists)}): name one, as in uio start {one}")
+        return os.path.join(lists[0], _listing(lists[0]))
     if lines := [json.dumps(line, ensure_ascii=False) for line in _audio_files(folder, listed)]:
         if listed.exists():
             raise ListError(f"{listed} is there already, where the list of the audio files is written: remove it")
@@ -115,11 +120,26 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
     raise error
 
 
+def _listing(folder: str) -> str:
+    """Return the name of the list in a folder, "" without one."""
+    return next((name for name in LISTS if os.path.isfile(os.path.join(folder, name))), "")
+
+
+def left_out(folder: str, read: str) -> list[str]:
+    """Return what else is in a folder, of which the path or glob ``read`` is read."""
+    files = glob.glob(read, recursive=True) or [read]
+    taken = {os.path.relpath(file, folder).split(os.sep)[0] for file in files}
+    return sorted(name for name in os.listdir(folder) if name not in taken and not name.startswith("."))
+
+
 def _has(folder: str, card: Corpus) -> bool:
+    """Return whether a corpus is in a folder: its files are there, and its first rows can be read."""
     try:
-        return bool(find(card, folder, {}, PLAIN))
+        there = find(card, folder, {}, PLAIN)
+        next(items_of(reading(card, there, None).build(Lane(Ledger(LENIENT)))), None)
     except (ListError, PipelineError):
         return False
+    return True
 
 
 def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
@@ -138,9 +158,9 @@ def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
 def _names_in_file(path: str) -> dict[str, str]:
     """Return our names of fields with those that they seem to have in Parquet files or in lines of JSON."""
     if is_named(path, SUFFIXES):
-        there = columns_named((path,), PLAIN)
+        there = columns_within((path,), PLAIN)
         lacking = [ours for ours, usual in (("wav", "audio"), ("txt", "text")) if not {ours, usual, "feat"} & {*there}]
-        return {ours: theirs for ours in lacking if (theirs := usual_of(ours, there))}
+        return {ours: theirs for ours in lacking if (theirs := meant(ours, there))}
     local = is_local(path)
     if local is None or not os.path.isfile(local) or is_named(path, ARCHIVES):
         return {}
@@ -150,8 +170,9 @@ def _names_in_file(path: str) -> dict[str, str]:
     return names_of_object(lines[0])
 
 
-def _text_of(pipeline: Pipeline) -> str:
-    """Return what seems to be the text of the first utterances if they have none: a field, or one of their JSON."""
+def text_elsewhere(pipeline: Pipeline) -> str:
+    """Return what seems to be the text of the first utterances if they have none: a field, or one of their JSON; "" if
+    nothing does, or one of them has a text."""
     there: dict[str, str] = {}
     for sample in islice(items_of(pipeline.build(Lane(Ledger(LENIENT)))), _LOOKED_AT):
         if "txt" in sample.fields or "messages" in sample.fields:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from dataclasses import dataclass
 from itertools import starmap
 from math import ceil
+from textwrap import wrap
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import counted, redact
@@ -19,7 +21,7 @@ RATE = 16_000  # Hz, of audio whose rates differ
 USUAL = 12_000  # frames of a batch
 BATCHES = 24  # of an epoch of few data, if they have at least so many utterances:
 LEAST = 4
-COLUMNS = 84  # of a line, where its comment still stands behind the code
+COLUMNS = 82  # of a line, behind the four blanks
 LONG = 3_000  # frames of an utterance, above which few models go
 
 SCRIPT = '''"""Train on {path}. Written by `uio start`, which saw {seen}."""
@@ -41,10 +43,10 @@ if __name__ == "__main__":
         loader.set_epoch(epoch)  # keeps the position of a loaded state of this epoch
         for batch in loader:  # {gives}
             ...  # your training step
-            shape = tuple(batch["{shown}"].shape)
-            print(f"epoch {{epoch}}, batch {{loader.stats().batches}}: {shown} {{shape}}", flush=True)
+            shape, count = tuple(batch["{shown}"].shape), loader.stats().batches
+            print(f"epoch {{epoch}}, batch {{count}}: {shown} {{shape}}", flush=True)
             torch.save(loader.state_dict(), "{checkpoint}.new")  # a few kB of text
-            os.replace("{checkpoint}.new", "{checkpoint}")  # a kill never leaves half a checkpoint
+            os.replace("{checkpoint}.new", "{checkpoint}")  # a kill leaves it whole
         print(f"epoch {{epoch}}: {{loader.stats()}}")
 '''
 
@@ -99,7 +101,19 @@ def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str 
 def _line(code: str, why: str) -> str:
     """Return a line of the script with its comment, which stands above it if both are long."""
     line = f"{code}  # {why}" if why else code
-    return line if len(line) <= COLUMNS else f"# {why}\n    {code}"
+    if len(line) <= COLUMNS:
+        return line
+    above = [f"# {part}" for part in wrap(why, COLUMNS - 2)]
+    return "\n    ".join([*above, code if len(code) <= COLUMNS or code[0] == "." else _wrapped(code)])
+
+
+def _wrapped(code: str) -> str:
+    """Return a call with each of its arguments on a line of its own."""
+    call = ast.parse(code, mode="eval").body
+    assert isinstance(call, ast.Call)
+    given = [("", each) for each in call.args] + [(f"{each.arg}=", each.value) for each in call.keywords]
+    lines = [f"    {name}{ast.get_source_segment(code, value)}," for name, value in given]
+    return "\n    ".join([f"{ast.get_source_segment(code, call.func)}(", *lines, ")"])
 
 
 def _seen(seen: Contents) -> str:

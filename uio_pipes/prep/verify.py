@@ -19,6 +19,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.checks import Checked, Share, WantedChecks, verify_lines, verify_records, verify_shard
 from uio_pipes.prep.common import duplicates, listed_twice
+from uio_pipes.prep.find_data import text_elsewhere
 from uio_pipes.prep.index import PRELOAD
 from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize
@@ -83,6 +84,7 @@ def verify(
     report = Verified(items=len(shards) + len(lines) + len(indexed) + len(folders))
     report.notes = [f"{one.path}: {one.kind}, of which only UTF-8 was checked" for one in known if one.kind == TEXT]
     of_lists = [error for error in listed_twice(entries) if only is None or error.url in only]
+    of_lists += [error for one in known for error in _unnamed_text(one, wanted)]
     of_lists += _not_in_list({item for item, _ in entries}, manifests) if only is None else ()
     streams = {one.name: one.listing for one in folders if isinstance(one.listing, Pipeline)}
     return _reports(tasks, report, jobs, of_lists, streams)
@@ -116,6 +118,16 @@ def _share(known: Recognized, wanted: WantedChecks) -> Share:
         raise ListError(f"{known.path} describes a mix: name what its sources name")
     listing.table()
     return Share(known.path, listing if listing.gives == "record" else known.pipeline)
+
+
+def _unnamed_text(known: Recognized, wanted: WantedChecks) -> Iterator[DataError]:
+    """Yield the finding that no utterance has a text, if another field seems to be it."""
+    theirs = text_elsewhere(known.pipeline) if wanted.text else ""
+    if theirs:
+        message = (
+            f"the utterances have no txt: if {theirs} is meant, --fields txt={theirs}; --text '' looks for no text"
+        )
+        yield DataError("missing_text", message, url=known.path)
 
 
 def _indexed(listing: ListIndexed, wanted: WantedChecks) -> ListIndexed:

@@ -33,13 +33,12 @@ from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, names, printed
+from uio_pipes.formats.advice import named_otherwise, no_column
 from uio_pipes.formats.naming import (
     Renames,
     audio_of,
     check_rate,
     check_text,
-    named_otherwise,
-    no_column,
     renamed,
     undecoded,
 )
@@ -321,10 +320,17 @@ class FromIterable(KnowsFields, Uncountable, Flow):
         known: Any = getattr(self.items, "column_names", None)
         return known if isinstance(known, list) else []
 
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """The columns, those of audio with what their values have."""
+        of = getattr(self.items, "features", None) or {}
+        return {name: {"bytes": None} if type(of.get(name)).__name__ == "Audio" else None for name in self.columns}
+
     def lacking(self, name: str) -> str:
         if not self.columns or name in (*self.columns, *(self.fields or {})):
             return ""
-        return f"the data set has no such column: {named_otherwise(name, self.columns, *{'wav', 'txt'} - {name})}"
+        also = {"wav", "txt"} - {name, *(self.fields or {}), *self.columns}
+        return f"the data set has no such column: {named_otherwise(name, self.kinds, *also, given=self.fields)}"
 
     def uncountable_reason(self, kind: str) -> str:
         if isinstance(self.items, (list, tuple)):
@@ -386,5 +392,5 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     stage = FromIterable(items, fields)
     for ours, theirs in (fields or {}).items() if stage.columns else ():
         if theirs not in stage.columns:
-            raise PipelineError(f"{stage.name}: the data set has {no_column(ours, theirs, stage.columns)}")
+            raise PipelineError(f"{stage.name}: the data set has {no_column(ours, theirs, stage.kinds, fields)}")
     return Pipeline((stage,))

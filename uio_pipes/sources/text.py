@@ -104,6 +104,8 @@ class TextFiles(ItemTable):
 class JsonlTable(JsonRecords):
     """Utterances with ``txt`` and whatever else their lines have. The key is ``key``, ``id``, or FILE:LINE."""
 
+    by_text: ClassVar[bool] = True
+
     def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
         txt = line.get("txt")
         if txt is None:

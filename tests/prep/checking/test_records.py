@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import command
 import corpus
 import kaldi_data
 import numpy as np
@@ -200,3 +201,20 @@ def test_rows_whose_audio_is_in_none_of_several_streamed_archives_are_told(tmp_p
     assert "there is no member 'gone' in any of 2 archives" in seen.reports[0]
     done = convert(source, str(tmp_path / "out"), to="shards", per_part=3)
     assert (done.utterances, done.failed) == (3, {"no_audio": 1})
+
+
+def test_a_text_of_another_name_is_found_by_verify_inspect_and_dict(tmp_path: Path) -> None:
+    """What no loader could train on is not said to be sound."""
+    sf.write(tmp_path / "a.wav", np.zeros(800), 16_000)
+    line = {"id": "a", "audio_filepath": "a.wav", "sentence": "good day"}
+    (tmp_path / "x.list").write_text(json.dumps(line) + "\n")
+    (found,) = checked(tmp_path / "x.list").findings
+    assert (found.reason, "--fields txt=sentence; --text ''" in found.message) == ("missing_text", True)
+    assert not checked(tmp_path / "x.list", WantedChecks(text="")).findings
+    assert not checked(tmp_path / "x.list", WantedChecks(fields={"txt": "sentence"})).findings
+    told = command.uio("inspect", tmp_path / "x.list").stdout
+    assert "the utterances have no txt; if sentence is meant, --fields txt=sentence" in told
+    done = command.uio("dict", tmp_path / "x.list", tmp_path / "units.txt")
+    assert "has no txt, but id, sentence, key, wav: --fields txt=sentence" in done.stderr
+    done = command.uio("dict", tmp_path / "x.list", tmp_path / "units.txt", "--fields", "txt=sentence")
+    assert "d" in (tmp_path / "units.txt").read_text().split(), done.stderr

@@ -240,7 +240,7 @@ def test_all_rows_of_a_table_have_its_constants(tmp_path: Path) -> None:
 def test_a_name_that_no_row_has_is_an_error_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(
         uio.ListError,
-        match=r"'sentnce', which none of the first 6 records has; the first one has client_id, .*mean 'sentence'",
+        match=r"'sentnce', which none of the first 6 records has; the first one has client_id, .*if sentence is meant",
     ):
         samples(uio.from_table(write(tmp_path), fields={**FIELDS, "txt": "sentnce"}))
     with pytest.raises(uio.ListError, match=r"keep asks for 'subset' in 'subset \| lower'"):
@@ -258,7 +258,7 @@ def test_a_list_that_has_the_rows_is_named(tmp_path: Path) -> None:
         samples(uio.from_table(tmp_path / "a.json", fields=names))
     with pytest.raises(uio.ListError, match=r"no row has wav or txt, .*its list 'audios' has objects: uio\.Table"):
         samples(uio.from_table(tmp_path / "a.json"))
-    with pytest.raises(uio.ListError, match=r"asks for 'sidd', .*; did you mean 'sid', fields=\{\"wav\": \"sid\"\}\?"):
+    with pytest.raises(uio.ListError, match=r"asks for 'sidd', .*; if sid is meant, write fields=\{\"wav\": \"sid\", "):
         samples(uio.from_table([{"sid": "s0", "words": segments}], fields={"wav": "sidd"}))
     write(tmp_path, 1)
     assert samples(uio.from_table(uio.Table(tmp_path / "a.json", expand="audios.segments"), fields=names))
@@ -290,7 +290,9 @@ def test_a_null_on_the_way_may_be_something_in_later_rows(tmp_path: Path) -> Non
 
 
 def test_without_fields_a_table_of_other_names_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(uio.ListError, match=r"no row has wav or txt, only client_id, path, .*say which is which"):
+    with pytest.raises(
+        uio.ListError, match=r"no row has wav or txt, only client_id, path, .*; if path and sentence are meant, write "
+    ):
         samples(uio.from_table(write(tmp_path)))
 
 

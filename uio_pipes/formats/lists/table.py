@@ -20,6 +20,7 @@ from braceexpand import braceexpand
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named, name_of, path_of, redact, unsigned
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.lists.lines import ARCHIVES, Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry
 from uio_pipes.formats.naming import (
@@ -29,7 +30,6 @@ from uio_pipes.formats.naming import (
     Renames,
     asked,
     check_asked,
-    named_otherwise,
     pairs_of,
     renamed,
 )
@@ -59,11 +59,11 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
         del lacking["missing_text"]
         fields.pop("txt", None)
     if lacking:
-        asked = dict(pairs_of(names))
-        told = ", no ".join(" or ".join(asked.get(n, n) for n in needed) for needed in lacking.values())
+        given = dict(pairs_of(names))
+        told = ", no ".join(" or ".join(given.get(n, n) for n in needed) for needed in lacking.values())
         remedy = f"; {TEXTLESS}" if "missing_text" in lacking else ""
         first, *also = (needed[0] for needed in lacking.values())
-        message = f"the line has no {told}: {named_otherwise(first, fields, *also)}{remedy}"
+        message = f"the line has no {told}: {named_otherwise(first, fields, *also, given=given)}{remedy}"
         raise DataError(next(iter(lacking)), message, url=place, member=key)
     check_segment(fields, place, key)
     for name in ("wav", "feat"):
@@ -308,10 +308,12 @@ class JsonRecords:
 
     weights = None
     wanted: ClassVar[str] = "a JSON object a line is wanted"
+    by_text: ClassVar[bool] = False  # whether the argument text= names the transcript
 
     def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
         self.lines, self.access, self._names = ItemTable(entries, access), access, names
-        check_asked(first_objects(self.lines), asked(names), self.place(0))
+        text = dict(names).get("txt") if self.by_text else None
+        check_asked(first_objects(self.lines), asked(names, text), self.place(0))
 
     def __len__(self) -> int:
         return len(self.lines)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.naming import TEXTLESS, finding, usual_of
+from uio_pipes.formats.advice import meant
+from uio_pipes.formats.naming import TEXTLESS, finding
 from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import ByteSource
@@ -156,7 +157,7 @@ class TarReader:
         if lacks := self._lacks(group):
             what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else self._text
             message = (
-                f"the utterance has no {what}, only {', '.join(group.fields)}: pack its members one after the other"
+                f"the utterance has no {what}, only {', '.join(group.fields)}: "
                 + _named_otherwise("wav" if lacks == "missing_audio" else "txt", group.fields)
                 + (f"; {TEXTLESS}" if lacks == "missing_text" else "")
             )
@@ -210,15 +211,23 @@ class TarReader:
 
 def _named_otherwise(ours: str, members: Mapping[str, Payload]) -> str:
     """Return the end of a message about a lacking field: the line that takes a member in its place, or what is in the
-    JSON of one; "" if none has a usual name."""
-    there = list(members)
+    JSON of one; else what else may be wrong."""
+    there: dict[str, Any] = dict.fromkeys(members)
     if ours == "txt" and (payload := members.get("json")) is not None:
         with suppress(DataError, ValueError):  # what is wrong with it is not the matter here
-            read = parse_json(payload if isinstance(payload, bytes) else payload.read())
-            there += [f"json:{name}" for name in read] if isinstance(read, dict) else []
-    found = {name.removeprefix("json:"): name for name in reversed(there)}  # a member of its own comes first
-    usual = usual_of(ours, found)
-    return f'; if {found[usual]} is meant, write fields={{"{ours}": "{found[usual]}"}}' if usual else ""
+            there |= of_json(parse_json(payload if isinstance(payload, bytes) else payload.read()))
+    told = f", the JSON {', '.join(name for name in there if name not in members)}" if len(there) > len(members) else ""
+    if theirs := meant(ours, there):
+        return f'if {theirs} is meant, write fields={{"{ours}": "{theirs}"}}'
+    return f"pack its members one after the other, or name another by fields{told and f' ({told[2:]})'}"
+
+
+def of_json(read: Any, parent: str = "json:") -> dict[str, Any]:
+    """Return the fields of a member's JSON, those within objects, too, by the names that ``fields`` takes."""
+    found: dict[str, Any] = {}
+    for name, value in read.items() if isinstance(read, dict) else ():
+        found |= of_json(value, f"{parent}{name}.") if isinstance(value, dict) else {f"{parent}{name}": value}
+    return found
 
 
 def _ends_in_zeros(group: TarUtterance) -> bool:

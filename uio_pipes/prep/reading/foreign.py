@@ -5,27 +5,23 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
+from uio_pipes.formats.advice import USUAL, names_file
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand as expand_names
-from uio_pipes.formats.naming import USUAL
 from uio_pipes.formats.tables.description import TEXTS, Table
 from uio_pipes.formats.tables.files import files_of
 from uio_pipes.formats.tables.rows import expanded, rows_of_json
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN
 from uio_pipes.prep.reading.data_list import LIST_OF_OBJECTS
 from uio_pipes.sources.table.opening import open_rows
 from uio_pipes.sources.table.records import list_with
 
 _TABLES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
-_AUDIO = tuple(f".{suffix}" for suffix in (*AUDIO_SUFFIXES, "sph", "aiff", "amr", "pcm", "raw", "webm", "mp4"))
-_FILE = re.compile(r"/\S*/\S+|\w+://\S+")
 _SHOWN = 12  # names in a message
 _UNKNOWN = '{"wav": …, "txt": …}'
 
@@ -65,7 +61,7 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
             "reads"
         )
     rows = list(csv.reader(lines[:2], delimiter=separator))
-    headed = len(rows) > 1 and not any(map(_names_file, rows[0]))
+    headed = len(rows) > 1 and not any(map(names_file, rows[0]))
     names = rows[0] if headed else _columns(rows[0])
     row = dict(zip(names, rows[-1], strict=False))
     guessed = _guess(row, "")
@@ -156,7 +152,7 @@ def names_of_object(line: str) -> dict[str, str]:
 
 
 def _is_file(value: Any) -> bool:
-    return isinstance(value, str) and _names_file(value)
+    return isinstance(value, str) and names_file(value)
 
 
 def _iterable(items: str, fields: dict[str, str]) -> str:
@@ -172,7 +168,7 @@ def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
 
 def _columns(row: Sequence[str]) -> list[str]:
     """Return names for columns without a header: the audio, the key before it, the text after it."""
-    at = next((number for number, cell in enumerate(row) if _names_file(cell)), -1)
+    at = next((number for number, cell in enumerate(row) if names_file(cell)), -1)
     ours = {at: "wav", at + 1: "txt"} | ({0: "key"} if at > 0 else {})
     return [ours.get(number, f"column{number + 1}") for number in range(len(row))]
 
@@ -189,13 +185,7 @@ def _each_names_a_file(lines: Sequence[str], delimiter: str | None = None) -> bo
     """Return whether each line, but for a header and one that the end of the head may have cut, names a file in one of
     several columns."""
     rows = [line.split(delimiter) for line in (lines[1:-1] or lines[-1:])]
-    return all(len(row) > 1 and any(map(_names_file, row)) for row in rows)
-
-
-def _names_file(text: str) -> bool:
-    """Return whether a text is the path of an audio file, or an absolute path or a URL."""
-    text = text.strip().strip('"')
-    return text.lower().partition("?")[0].endswith(_AUDIO) or _FILE.fullmatch(text) is not None
+    return all(len(row) > 1 and any(map(names_file, row)) for row in rows)
 
 
 def _features(path: str) -> dict[str, Any]:

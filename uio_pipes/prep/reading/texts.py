@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.formats.advice import shown, usual_of
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.table import ItemTable, parse_object
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
@@ -19,6 +21,7 @@ from uio_pipes.io.opening import known_size
 from uio_pipes.io.stream import open_source
 from uio_pipes.prep.reading.data_list import (
     DataType,
+    GivenNames,
     data_type_by,
     exists,
     first_line,
@@ -84,11 +87,11 @@ logger = logging.getLogger("uio_pipes")
 
 
 class Texts:
-    """The texts of data of any kind; ``bad``: unreadable ones."""
+    """The texts of data of any kind, whose ``fields`` may have other names; ``bad``: unreadable ones."""
 
-    def __init__(self, url: str, data_type: DataType | None = None) -> None:
+    def __init__(self, url: str, data_type: DataType | None = None, fields: GivenNames = None) -> None:
         self.url, self.bad = url.rstrip("/") or "/", list[Bad]()
-        self._read = _reader(self.url, data_type)
+        self._read = partial(_of_records, fields=fields) if fields else _reader(self.url, data_type)
 
     def __iter__(self) -> Iterator[str]:
         self.bad = []
@@ -118,7 +121,7 @@ def _of_raw(url: str) -> Iterator[str | Bad]:
     return RawList(url).read(_text)
 
 
-def _of_records(url: str) -> Iterator[str | Bad]:
+def _of_records(url: str, fields: GivenNames = None) -> Iterator[str | Bad]:
     """Read the texts as training does, but no audio."""
     from uio_pipes.core.lane import Lane  # these need torch
     from uio_pipes.prep.common import Noting
@@ -126,11 +129,11 @@ def _of_records(url: str) -> Iterator[str | Bad]:
     from uio_pipes.run.lane_runner import items_of
 
     ledger = Noting()
-    for sample in items_of(recognize(url).pipeline.build(Lane(ledger))):
+    for sample in items_of(recognize(url, fields=fields).pipeline.build(Lane(ledger))):
         if isinstance(txt := sample.get("txt"), str):
             yield unwritable(txt, sample.key, sample.url) or txt
         else:
-            yield Bad(sample.key, "missing_text", f"{sample.url}: the utterance has no txt")
+            yield Bad(sample.key, "missing_text", _lacking(sample.url, sample.fields))
     yield from map(_bad, ledger.take())
 
 
@@ -173,8 +176,13 @@ def _text(line: bytes, place: str) -> str | Bad:
         return fields
     key, txt = str(fields.get("key") or place), fields.get("txt")
     if not isinstance(txt, str):
-        return Bad(key, "missing_text", f"{place}: the utterance has no txt")
+        return Bad(key, "missing_text", _lacking(place, fields))
     return unwritable(txt, key, place) or txt
+
+
+def _lacking(place: str, there: Collection[str]) -> str:
+    theirs = usual_of("txt", there)
+    return f"{place}: the utterance has no txt, but {shown(there)}: --fields txt={theirs or 'NAME'} names another"
 
 
 def _bad(error: DataError) -> Bad:

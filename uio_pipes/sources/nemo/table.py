@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import name_of, redact, unsigned
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.archives.directory import MemberRef, TarDirectory, same_name
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import JsonRecords, as_seconds, check_segment, expand, numbers_as_text
@@ -226,7 +227,7 @@ class NemoTable(Manifests):
         """Return the fields of a row. Raises: LeftOut ``skipme``, DataError."""
         if row.pop("_skipme", False):
             raise LeftOut("skipme", "the row is marked with _skipme", url=self.place(number))
-        path = _path(row)
+        path = _path(row, dict(self._names))
         cut(row)
         row["key"] = _key(row, path)
         check_text(row, self._names)
@@ -256,15 +257,18 @@ class NemoTable(Manifests):
                 yield wav
 
 
-def _path(row: dict[str, Any]) -> str:
-    path = row.pop("wav", None)
+def _path(row: dict[str, Any], names: Mapping[str, str]) -> str:
+    there, path = dict(row), row.pop("wav", None)
     for name in _AUDIO:
         found = row.pop(name, None)
         path = path if path is not None else found
     if isinstance(path, str) and path:
         return path
-    what = "several files as its audio, which are not joined" if isinstance(path, list) else "no audio_filepath"
-    raise DataError("missing_audio", f"the row has {what}: name one file, or its name with fields={{'wav': …}}")
+    if isinstance(path, list):
+        raise DataError("missing_audio", "the row has several files as its audio, which are not joined: name one")
+    also = () if {"text", "txt"} & {*there, *names} else ("txt",)
+    message = f"the row has no audio_filepath: {named_otherwise('wav', there, *also, given=names)}"
+    raise DataError("missing_audio", message)
 
 
 def _key(row: dict[str, Any], path: str) -> str:

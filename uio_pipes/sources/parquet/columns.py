@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError
+from uio_pipes.formats.advice import named_otherwise, no_column
 from uio_pipes.formats.expressions import TABLE, compiled
-from uio_pipes.formats.naming import asked, check_asked, named_otherwise, no_column
+from uio_pipes.formats.naming import asked, check_asked
 
 USUAL = {"wav": "audio", "txt": "text", "key": "id"}  # Hugging Face's names for ours
 _KEPT = ("wav", "feat", "txt", "key", "duration", "start", "end", "sample_rate")  # columns= is about all others
@@ -44,11 +45,12 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     """
     names: list[str] = schema.names
     given, made = by_kind(fields, names)
+    there = within(schema)
     for own, theirs in given.items():
-        _column_read(theirs, names, own, url)
+        _column_read(theirs, there, own, url, fields)
     names_read = ((own, name) for own, theirs in made.items() for name in compiled(theirs).names)
-    read = [_column_read(name, names, own, url) for own, name in names_read if name != TABLE or name in names]
-    check_asked([{TABLE: url, **_within(schema)}], asked(made), url)
+    read = [_column_read(name, there, own, url, fields) for own, name in names_read if name != TABLE or name in names]
+    check_asked([{TABLE: url, **there}], asked(fields), url)
     for name in wanted or ():
         if name not in names:
             raise ListError(f"{url} has no column {name!r}, only {', '.join(names)}: correct columns=")
@@ -63,7 +65,7 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     texts = {fields.get("txt"), *(wanted or ())}
     found = [column._replace(needed=column.field == "txt" and column.name in texts) for column in found]
     if not several and not {"wav", "feat", "txt", "messages"} & {*made, *(column.field for column in found)}:
-        raise ListError(f"{url} has no column of audio or text: {named_otherwise('wav', names, 'txt')}")
+        raise ListError(f"{url} has no column of audio or text: {named_otherwise('wav', there, 'txt', given=fields)}")
     return found
 
 
@@ -80,19 +82,22 @@ def _is_name(theirs: str) -> bool:
     return compiled(theirs).plain and "." not in theirs
 
 
-def _column_read(name: str, names: list[str], own: str, url: str) -> str:
+def _column_read(name: str, names: Mapping[str, Any], own: str, url: str, fields: Mapping[str, str]) -> str:
     """Return the column that the ``name`` in an expression leads to. Raises: ListError."""
     column = name if name in names else name.partition(".")[0]
     if column not in names:
-        raise ListError(f"{url} has {no_column(own, column, names)}")
+        raise ListError(f"{url} has {no_column(own, column, names, fields)}")
     return column
 
 
-def _within(fields: Any) -> dict[str, Any]:
-    """Return what a row of these fields has, those of structs as objects, and anything else as a null."""
+def within(fields: Any) -> dict[str, Any]:
+    """Return what a row of these fields has: structs as objects, bytes as b"", and anything else as a null."""
     import pyarrow as pa
 
-    return {one.name: _within(one.type) if pa.types.is_struct(one.type) else None for one in fields}
+    return {
+        one.name: within(one.type) if pa.types.is_struct(one.type) else b"" if _kind(one.type) == "bytes" else None
+        for one in fields
+    }
 
 
 def _with_usual(given: dict[str, str], names: list[str], made: Collection[str]) -> dict[str, str]:

@@ -18,7 +18,8 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source, SourceNode
 from uio_pipes.core.stage import NO_IDENTITY, Node, names, verbatim
-from uio_pipes.formats.naming import named_otherwise, names_of
+from uio_pipes.formats.advice import named_otherwise
+from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet.columns import PAYLOADS, ParquetColumn
@@ -69,7 +70,8 @@ class ListParquet(KnowsFields, Source):
         if not there or name in made or name in (column.field for column in there):
             return ""
         also = {"wav", "txt"} - {name, *made, *(column.field for column in there)}
-        return f"the files have no such column: {named_otherwise(name, [c.name for c in there], *also)}"
+        values = {column.name: b"" if column.heavy else None for column in there}
+        return f"the files have no such column: {named_otherwise(name, values, *also, given=made)}"
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return _ParquetNode(self, lane, site)

@@ -31,6 +31,7 @@ from uio_pipes.sources.parquet.columns import (
     by_kind,
     check_same,
     columns_of,
+    within,
 )
 from uio_pipes.sources.parquet.files import ParquetFile, opened
 
@@ -273,10 +274,10 @@ def columns_here(
     return [] if first is None else columns_of(first.form.schema, first.name, names, wanted)
 
 
-def columns_named(entries: tuple[str, ...], access: Access) -> list[str]:
-    """Return the names of all columns of the first file, if the files are on this machine."""
+def columns_within(entries: tuple[str, ...], access: Access) -> dict[str, Any]:
+    """Return all columns of the first file, and what is within them, if the files are on this machine."""
     first = _first_here(entries, access)
-    return [] if first is None else list(first.form.schema.names)
+    return {} if first is None else within(first.form.schema)
 
 
 def _first_here(entries: tuple[str, ...], access: Access) -> ParquetFile | None:

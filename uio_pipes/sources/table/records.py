@@ -13,10 +13,11 @@ from uio_pipes.audio.length import DeclaredSeconds
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import name_of, redact, suffix_of
+from uio_pipes.formats.advice import instead, shown
 from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.expressions import TABLE, Expression, compiled
 from uio_pipes.formats.lists.table import as_seconds, check_segment, numbers_as_text
-from uio_pipes.formats.naming import LOOKED_AT, Asked, FieldNames, check_asked, lacks, shown
+from uio_pipes.formats.naming import LOOKED_AT, Asked, FieldNames, check_asked, lacks
 from uio_pipes.formats.tables.rows import Row, Rows
 
 OURS = frozenset(["wav", "txt", "feat"])  # without any of them a row is no utterance
@@ -167,10 +168,10 @@ class TableRecords:
         if not rows and isinstance(first[0], DataError):
             raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
         if self._names is None and not any(OURS & row.keys() for row in rows):
-            remedy = 'say which is which: fields={"wav": "clips/{path}", "txt": …}'
-            remedy = f"{remedy}{_hint_of_lists(rows[0], ['']) or _hint_of_header(rows[0])}"
+            remedy = _hint_of_lists(rows[0], [""]) or _hint_of_header(rows[0])
+            remedy = remedy.removeprefix("; ") or instead(rows[0], {"wav": "", "txt": ""})
             raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {shown(rows[0])}; {remedy}")
-        check_asked(rows, self._asked(), redact(self.rows.file(0)), self._hint)
+        check_asked(rows, self._asked(), redact(self.rows.file(0)), self._hint, ("wav", "txt"), True)
 
     def _hint(self, row: Row, name: str) -> str:
         """Return what the rows have, and what else to write, where they are in lists, or otherwise separated."""

@@ -20,7 +20,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Trait, added
-from uio_pipes.formats.naming import named_otherwise
+from uio_pipes.formats.advice import lacking_in_sample
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_file
@@ -75,7 +75,7 @@ class DecodeAudio(OfStream):
         wav = fields.get("wav")
         if wav is None:
             instead = ", but features: leave out what makes them from audio" if "feat" in fields else ""
-            there = named_otherwise("wav", fields)
+            there = lacking_in_sample("wav", fields)
             raise DataError("missing_audio", f"the utterance has no audio to decode{instead}: {there}")
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, self.channel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -95,7 +95,7 @@ class Pad(Flow):
     mask: bool = added(False)
     names: Mapping[str, str | None] | None = added(None, hash=False)
     order: str = added(LONGEST)
-    lengths: str = added("int32")
+    lengths: Literal["int32", "int64"] = added("int32")
     transpose: bool = added(False)
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.base.checks import is_number, nearest, require
+from uio_pipes.base.checks import is_number, nearest, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.chain import audio_names, recordings
@@ -279,7 +279,16 @@ def check_outputs(stage: str, value: Any, names: Any, lengths: Any) -> None:
     values = list(value.values()) if isinstance(value, Mapping) else [value]
     rule = "value must be a number for the features, or numbers by the outputs that they pad"
     require(all(map(is_number, values)), stage, rule, value, 'as in {"feats": 0.0, "target": -100}')
-    require(lengths in LENGTHS, stage, "lengths must be int32 or int64", lengths, "models of Hugging Face take int64")
+    refuse(
+        isinstance(value, Mapping) and "keys" in value, stage, "keys are texts, which are not padded", "leave it out"
+    )
+    require(
+        isinstance(lengths, str) and lengths in LENGTHS,
+        stage,
+        "lengths must be int32 or int64",
+        lengths,
+        "models of Hugging Face take int64",
+    )
     if names is None:
         return
     rule = "names must be new names by the outputs that get them, or None for outputs to leave out"

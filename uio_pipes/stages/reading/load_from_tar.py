@@ -105,7 +105,8 @@ class LoadFromTar(LooksAhead, Flow):
     def look(self, listed: list[FileList]) -> None:
         shards = [(each.lines()[0], each.access) for each in listed] if self.fields else []
         records = chain.from_iterable(self._first(*shard) for shard in shards)
-        check_asked(records, asked(self.fields), redact(shards[0][0]) if shards else "")
+        needed = () if self.text is None else ("txt",)
+        check_asked(records, asked(self.fields), redact(shards[0][0]) if shards else "", needed=needed)
 
     def _first(self, url: str, access: Access) -> Iterator[dict[str, Any]]:
         """Yield what expressions may read of the utterances of a shard, as far as it can be read."""

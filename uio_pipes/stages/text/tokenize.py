@@ -19,8 +19,8 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream, Op, StageLink, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, added
+from uio_pipes.formats.advice import lacking_in_sample
 from uio_pipes.formats.expressions import lookup
-from uio_pipes.formats.naming import named_otherwise
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.batches.budget import waveform_samples
 from uio_pipes.stages.utterances.filter import FilterNode
@@ -64,7 +64,7 @@ def text_of(sample: Sample) -> str:
     """Return the sample's text. Raises: DataError ``missing_text`` if it has none."""
     text = sample.fields.get("txt")
     if not isinstance(text, str):
-        there = named_otherwise("txt", sample.fields)
+        there = lacking_in_sample("txt", sample.fields)
         raise DataError("missing_text", f"the utterance has no text: {there}")
     return text
 
