@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from uio_pipes.prep.writing.files import read_lines
+from uio_pipes.io.files import read_lines
 
 from .aishell.mini import make_mini
 from .aishell.plan import settings_for

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from video_files import video
@@ -54,6 +55,7 @@ from uio_pipes.stages.reading.loading import ListFiles, LoadFromRaw, LoadRecords
 from uio_pipes.stages.reading.open_files import OpenFiles
 from uio_pipes.stages.text.chat import Chat
 from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
+from uio_pipes.stages.utterances.cache import Cache
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.filter import Exclude, Filter
 from uio_pipes.stages.utterances.flat_map import FlatMap
@@ -143,6 +145,16 @@ def global_cmvn(corpus: uio.Pipeline) -> uio.Pipeline:
     return corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).global_cmvn(stats)
 
 
+@lru_cache
+def _folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="uio-examples-")
+
+
+def cached(corpus: uio.Pipeline) -> uio.Pipeline:
+    graph = corpus.decode_audio().map(_quieter).cache(_folder().name).fbank(num_mel_bins=8)
+    return graph.cache(_folder().name, ["feat"]).shuffle(5)
+
+
 def mix(corpus: uio.Pipeline) -> uio.Pipeline:
     audio = corpus.decode_audio()
     return uio.mix({"loud": audio, "own": audio.shuffle(4), "few": audio.take(2)}, weights=[3, 1, 2], stop="cycle")
@@ -208,6 +220,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     BucketBatch: lambda corpus: corpus.decode_audio().bucket_batch([100, 200], max_frames=500, max_wait=12).pad(),
     Clip: lambda corpus: corpus.decode_audio().clip(probability=0.7),
     Codec: lambda corpus: corpus.decode_audio().codec(["mp3", "vorbis", "gsm", "mulaw"], probability=0.7),
+    Cache: cached,
     Chat: lambda corpus: (
         corpus.decode_audio().fbank(num_mel_bins=8).chat(_code_points, PLAIN, TURNS, _quarter).pack(200, window=4)
     ),

@@ -109,7 +109,7 @@ def test_search_finds_stages_concepts_and_functions(site: Site) -> None:
 def test_the_tour_is_shown_with_its_pictures_and_outputs(site: Site) -> None:
     text = (site.folder / "tour" / "index.html").read_text()
     assert len(re.findall(r'<img alt="[^"]{40,}" src="data:image/png;base64,', text)) == 3  # the plan is a table
-    assert "bit for bit:\nnone was lost, and none came twice" in text
+    assert "the other two had the same: True\nmade again, the same: True" in text
 
 
 def test_no_style_asks_for_what_is_anywhere_within_a_part() -> None:

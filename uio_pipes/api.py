@@ -2,8 +2,9 @@
 
 from uio_pipes.base.errors import DataError, ListError, PipelineError, StateError, TooManyFailures, UioError
 from uio_pipes.core.ledger import Failures
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import Lengths
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import by_step
 from uio_pipes.core.stage import Node
 from uio_pipes.core.statistics import Stats

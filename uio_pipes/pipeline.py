@@ -43,6 +43,7 @@ from uio_pipes.stages.reading.loading import LoadFromRaw, LoadRecords, ShardingF
 from uio_pipes.stages.reading.open_files import OpenFiles
 from uio_pipes.stages.text.chat import Chat
 from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
+from uio_pipes.stages.utterances.cache import Cache
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.filter import Exclude, Filter
 from uio_pipes.stages.utterances.flat_map import FlatMap
@@ -155,6 +156,7 @@ class Pipeline(Graph):
     map = functional(Map)
     flat_map = functional(FlatMap)
     through = functional(Through)
+    cache = functional(Cache)
     # order and batches
     shuffle = functional(Shuffle)
     sort = functional(Sort)

@@ -957,6 +957,37 @@ class Pipeline(Graph):
         """
         ...
 
+    def cache(
+        self,
+        folder: str | os.PathLike[str],
+        fields: Sequence[str] | None = None,
+        size: int | str = "100GB",
+        read_only: bool = False,
+    ) -> Pipeline:
+        """Keep what the stages before it make, and read it from then on instead of computing it.
+
+        Put it after decoding, features without randomness, or a ``map`` that encodes, and before random augmentation. A
+        later epoch, another rank or run, and another pipeline that begins with the same stages find what is there; what is
+        not there, or is damaged (``damaged_cache``), is computed and kept. Batches are the same bit by bit whether the
+        folder is full, empty or half gone, and so is a resume. A record is known by the audio's file, with its size and
+        time of change or ETag, the fields that the stages read, and the stages with all arguments and the code of
+        functions; not by what a function gets elsewhere, as from a file. Any number of processes and machines
+        may use the folder at once. ``uio cache`` shows, checks and prunes it.
+
+        A ``map`` without ``length`` is left out on a hit only where it stands directly before ``cache``.
+
+        Args:
+            folder: path or URL of the cache; any number of pipelines may share it.
+            fields: names of the fields to keep, as in ``["feat"]``; others that these stages make or change are gone, the
+                waveform among them. Default: None, all that they make, but not what they make of text alone.
+            size: bytes of the folder from which on nothing is added, as a number or as text. Default: "100GB".
+            read_only: find what is there, and add nothing. Default: False.
+
+        Raises:
+            PipelineError: an argument breaks a rule, or there is nothing before it whose result it can keep.
+        """
+        ...
+
     def shuffle(self, shuffle_size: int = 1500) -> Pipeline:
         """Shuffle within a buffer: hold a number of utterances, and for each new one let a random one of them go.
 

@@ -15,8 +15,8 @@ from typing import Annotated
 import typer
 
 from uio_pipes.base.processes import in_order
+from uio_pipes.io.files import write_bytes
 from uio_pipes.prep.common import follow
-from uio_pipes.prep.writing.files import write_bytes
 
 from ..common.fetch import FetchFailed, Remote, bring, mirrored
 from ..common.problems import told

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from uio_pipes.prep.writing.files import write_lines
+from uio_pipes.io.files import write_lines
 
 from ..common.spoken import Settings, command, speak
 from .layout import corpus_dir, transcript_path

@@ -31,7 +31,7 @@ from typing import Any, Literal
 import torch
 
 import uio_pipes as uio
-from uio_pipes.prep.writing.files import atomic_path
+from uio_pipes.io.files import atomic_path
 
 __all__ = [
     "Damaged",

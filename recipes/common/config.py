@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from uio_pipes.prep.writing.files import write_lines
+from uio_pipes.io.files import write_lines
 
 from .strict import ConfigError, check, read
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from uio_pipes.base.processes import in_order
-from uio_pipes.prep.writing.files import write_lines
+from uio_pipes.io.files import write_lines
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

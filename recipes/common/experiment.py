@@ -19,7 +19,7 @@ import torch
 
 import uio_pipes as uio
 from uio_pipes.dsp.features import Cmvn, read_cmvn
-from uio_pipes.prep.writing.files import atomic_path
+from uio_pipes.io.files import atomic_path
 from uio_pipes.tokenizers import read_symbols
 
 from . import checkpoint

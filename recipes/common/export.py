@@ -28,7 +28,7 @@ from torch.export import Dim
 from torch.nn import functional
 
 import uio_pipes as uio
-from uio_pipes.prep.writing.files import atomic_path
+from uio_pipes.io.files import atomic_path
 
 from .config import Config
 from .experiment import NotTrained, load_model, read_tokenizer

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
+from uio_pipes.io.files import atomic_path, write_lines
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.files import atomic_path, write_lines
 
 __all__ = ["ListWriter", "write_raw_list"]
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from uio_pipes.prep.writing.files import read_lines, write_lines
+from uio_pipes.io.files import read_lines, write_lines
 from uio_pipes.run.partial import DecodedBatch
 
 __all__ = ["Results", "Summary", "keys_of"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import soundfile
 import typer
 
-from uio_pipes.prep.writing.files import write_lines
+from uio_pipes.io.files import write_lines
 
 from ..common.spoken import Settings, Utterance, command, speak
 from .layout import corpus_dir, transcript_path

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import uio_pipes as uio
-from uio_pipes.prep.writing.files import write_lines
+from uio_pipes.io.files import write_lines
 
 from ..common import checkpoint
 from ..common.experiment import NotTrained, eos_of, read_tokenizer

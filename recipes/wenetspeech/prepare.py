@@ -24,9 +24,9 @@ import soundfile
 import typer
 
 from uio_pipes.audio.decode import TOLERANCE
+from uio_pipes.io.files import atomic_path
 from uio_pipes.prep.common import progress_bar
 from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.files import atomic_path
 
 from ..common.corpus import CorpusMissing
 from ..common.lists import ListWriter

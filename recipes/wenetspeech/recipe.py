@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from uio_pipes.io.files import read_lines, write_lines
 from uio_pipes.prep.placement import parse_group
-from uio_pipes.prep.writing.files import read_lines, write_lines
 
 from ..common import driver
 from ..common.driver import CTC_MODES, MODES

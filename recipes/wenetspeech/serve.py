@@ -20,7 +20,7 @@ import fsspec
 import fsspec.config
 import typer
 
-from uio_pipes.prep.writing.files import read_lines, write_lines
+from uio_pipes.io.files import read_lines, write_lines
 
 from ..common.problems import told
 from .http_ranges import CannotServe, http_server, taken

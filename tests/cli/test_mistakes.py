@@ -9,7 +9,7 @@ import pytest
 from command import UIO, digests, forked, uio, write_list
 
 from uio_pipes.base.urls import printable
-from uio_pipes.prep.common import meant
+from uio_pipes.io.folders import meant
 
 COUNT = 14
 

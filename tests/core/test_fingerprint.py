@@ -15,6 +15,9 @@ from uio_pipes.core.stage import Stage
 # reached (options of a file system, a cache), which decides no result.
 BY_CONTENT = "the content has a fingerprint of its own, so that data can move"
 NOT_NAMED = {
+    ("cache", "folder"): "results are the same with any",
+    ("cache", "read_only"): "results are the same",
+    ("cache", "size"): "results are the same",
     ("exclude", "path"): BY_CONTENT,
     ("from_tar_index", "paths"): BY_CONTENT,
     ("from_tar_index", "indexes"): BY_CONTENT,

@@ -18,7 +18,8 @@ from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Failures, Ledger
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.origin import Origin
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 
 Members = list[tuple[str, bytes]]

@@ -127,6 +127,7 @@ def test_what_is_logged_again_after_a_resume_counts_once(many_shards: Corpus, tm
 def test_what_cannot_be_written_does_not_stop_the_training(tmp_path: Path, caplog: Any) -> None:
     recorder = uio.Recorder(tmp_path / "record")
     (tmp_path / "record").rmdir()
+    (tmp_path / "record").touch()
     recorder.log(["a"], step=0, loss=1.0)
     recorder.close()
     assert f"the record in {tmp_path / 'record'} has a gap" in caplog.text

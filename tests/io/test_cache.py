@@ -17,7 +17,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.io import cache as cache_io
 from uio_pipes.io import readahead
 from uio_pipes.io.access import Access
-from uio_pipes.io.cache import Cache
+from uio_pipes.io.cache import FileCache
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import CachedFile, is_far, open_ahead, open_binary, open_file
 from uio_pipes.io.readahead import ReadAhead
@@ -242,7 +242,7 @@ def test_what_the_dead_left_makes_room(server: FaultServer, tmp_path: Path) -> N
 
 def test_an_entry_may_be_discarded_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Garbage collection may do that in the thread that writes; it must neither wait for itself nor close the file."""
-    filling = Cache(str(tmp_path), 1 << 20).begin("http://host/a", Identity(size=2000, tag="1"))
+    filling = FileCache(str(tmp_path), 1 << 20).begin("http://host/a", Identity(size=2000, tag="1"))
     assert filling is not None
     pwrite, written = os.pwrite, list[int]()
 

@@ -7,8 +7,8 @@ import pytest
 
 import uio_pipes as uio
 from recipes.aishell.sentences import draw_sentence
+from uio_pipes.io.files import read_lines
 from uio_pipes.prep.dictionary import SPECIAL, DictionaryProblem, write_characters, write_pieces
-from uio_pipes.prep.writing.files import read_lines
 
 
 @pytest.fixture(scope="module")

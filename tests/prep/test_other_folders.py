@@ -10,9 +10,9 @@ import corpus
 import pytest
 
 import uio_pipes as uio
+from uio_pipes.io.folders import entry_of
 from uio_pipes.prep.convert import To, convert
 from uio_pipes.prep.pack import PackSettings, pack
-from uio_pipes.prep.writing.files import entry_of
 
 KEYS = [f"k{number}" for number in range(4)]
 READERS: dict[str, Callable[..., uio.Pipeline]] = {

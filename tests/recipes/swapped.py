@@ -18,7 +18,7 @@ from recipes.aishell.prepare import prepare
 from recipes.common.config import ModelConfig
 from recipes.common.model import BLANK, AsrModel
 from recipes.common.score import score
-from uio_pipes.prep.writing.files import read_lines, write_lines
+from uio_pipes.io.files import read_lines, write_lines
 
 SHARE = 0.02
 MODEL = ModelConfig(

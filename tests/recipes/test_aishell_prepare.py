@@ -13,8 +13,8 @@ from recipes.aishell.prepare import prepare
 from recipes.common.corpus import CorpusMissing
 from recipes.common.prepare import make_lists, make_shards
 from uio_pipes.base.errors import ListError
+from uio_pipes.io.files import read_lines, write_lines
 from uio_pipes.prep.pack import OtherPacking
-from uio_pipes.prep.writing.files import read_lines, write_lines
 
 
 @pytest.fixture

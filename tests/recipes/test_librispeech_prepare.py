@@ -12,7 +12,7 @@ import uio_pipes as uio
 from recipes.common.corpus import CorpusMissing
 from recipes.librispeech.layout import DEV_PARTS, TEST_PARTS, TRAIN_PARTS, flac_path, transcript_path, utterance_key
 from recipes.librispeech.prepare import prepare, write_texts
-from uio_pipes.prep.writing.files import read_lines, write_lines
+from uio_pipes.io.files import read_lines, write_lines
 
 PARTS = (*TRAIN_PARTS[:2], *DEV_PARTS, *TEST_PARTS)
 TEXTS = ("THE CAT SAT ON THE MAT", "A DOG RAN TO THE CAT", "THE DOG SAT", "CAT AND DOG RAN ON")

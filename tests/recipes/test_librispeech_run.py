@@ -15,7 +15,7 @@ from recipes.librispeech.layout import TRAIN_PARTS
 from recipes.librispeech.options import PARTS, parser
 from recipes.librispeech.recipe import Recipe
 from recipes.librispeech.run import main
-from uio_pipes.prep.writing.files import read_lines
+from uio_pipes.io.files import read_lines
 
 ROOT = Path(__file__).parents[2]
 

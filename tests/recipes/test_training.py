@@ -11,7 +11,7 @@ from command import programs
 from recipes.common import checkpoint, keylog
 from recipes.common.config import Config, ConfigError
 from recipes.common.experiment import load_model, set_up
-from uio_pipes.prep.writing.files import read_lines
+from uio_pipes.io.files import read_lines
 
 pytest.importorskip("tensorboard")
 

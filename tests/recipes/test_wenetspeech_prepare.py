@@ -19,8 +19,8 @@ from recipes.wenetspeech.layout import metadata_path
 from recipes.wenetspeech.pack import pack_all, selected
 from recipes.wenetspeech.prepare import main as prepare_main
 from recipes.wenetspeech.prepare import normalize, prepare
+from uio_pipes.io.files import read_lines
 from uio_pipes.prep.placement import LengthGroup
-from uio_pipes.prep.writing.files import read_lines
 
 RATE = 16_000
 SECONDS = 20.0

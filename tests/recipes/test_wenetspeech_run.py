@@ -16,7 +16,7 @@ pytest.importorskip("moto")
 
 from recipes.wenetspeech.recipe import Recipe
 from recipes.wenetspeech.run import main
-from uio_pipes.prep.writing.files import read_lines
+from uio_pipes.io.files import read_lines
 
 ROOT = Path(__file__).parents[2]
 TINY = """\

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.origin import Origin
+from uio_pipes.core.sample import Sample
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
 
 LENGTHS = st.lists(st.integers(1, 120), max_size=120)

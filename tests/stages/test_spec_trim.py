@@ -14,7 +14,8 @@ import uio_pipes as uio
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.chain import Chain
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.origin import Origin
+from uio_pipes.core.sample import Sample
 from uio_pipes.stages.features.frames import SpecTrim
 
 

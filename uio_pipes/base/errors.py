@@ -20,7 +20,9 @@ from uio_pipes.base.urls import redact
 
 SCREEN = 2_000  # characters of the longest message
 # Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.
-NOTES = frozenset(["suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member"])
+NOTES = frozenset([
+    "suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member", "damaged_cache",
+])  # fmt: skip
 
 
 def _told(text: str) -> str:

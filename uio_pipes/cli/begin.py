@@ -73,10 +73,10 @@ def start(
     for path in (out, tokens):
         if path.exists():
             raise typer.BadParameter(f"{path} is there already: remove it, or name another by --out and --table")
+    from uio_pipes.io.files import write_lines
     from uio_pipes.prep.dictionary import write_table
     from uio_pipes.prep.find_data import find_data
     from uio_pipes.prep.start import begin
-    from uio_pipes.prep.writing.files import write_lines
 
     known = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields))
     made = begin(known, str(tokens), limit, f"{out.stem}.pt")

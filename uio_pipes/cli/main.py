@@ -10,6 +10,7 @@ import typer
 
 from uio_pipes import __version__
 from uio_pipes.cli.begin import example, start
+from uio_pipes.cli.cache import app as cache
 from uio_pipes.cli.common import run
 from uio_pipes.cli.look import corpora, index, inspect, verify
 from uio_pipes.cli.pack import convert, pack
@@ -57,6 +58,7 @@ for panel, commands in (PANELS | {RUN: {"watch": watch, "worst": worst, "steps":
     for name, command in commands.items():
         app.command(name, rich_help_panel=panel)(command)
 app.add_typer(state, name="state", rich_help_panel=RUN)
+app.add_typer(cache, name="cache", rich_help_panel=RUN)
 app.command("seen", hidden=True, deprecated=True)(seen)  # its name until 0.2
 
 

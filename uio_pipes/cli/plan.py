@@ -141,7 +141,7 @@ def buckets(
     random_order = sample is not None and not options.names_pipeline(data)
     found = find_buckets(shuffled(graph) if random_order else graph, many, sample)
     if out is not None:
-        from uio_pipes.prep.writing.files import write_lines
+        from uio_pipes.io.files import write_lines
 
         write_lines(Path(out), [json.dumps(found.summary())])
     if as_json:

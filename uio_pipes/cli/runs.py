@@ -123,7 +123,7 @@ def steps(
     if not found:
         raise typer.BadParameter(f"there are no steps from {first} to {'the end' if last is None else last}")
     if keys is not None:
-        from uio_pipes.prep.writing.files import write_lines
+        from uio_pipes.io.files import write_lines
 
         write_lines(Path(keys), [json.dumps(step._asdict(), ensure_ascii=False) for step in found])
     if as_json:

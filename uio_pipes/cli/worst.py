@@ -46,7 +46,7 @@ def worst(
     measure: Any = parsed("--by", _measure, by)
     found = reports.find_worst(record, measure, number, top)
     if exclude is not None:
-        from uio_pipes.prep.writing.files import write_bytes
+        from uio_pipes.io.files import write_bytes
 
         write_bytes(Path(exclude), reports.exclusions(found))
     if html is not None:

@@ -8,7 +8,7 @@ conversation has: the field is a list then, the stage works on one after the oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Protocol
 
@@ -84,15 +84,18 @@ class Chain:
     """The deferred stages of a sample in their order, shared by all samples of a lane.
 
     ``named``: the streams that they work on beside the usual one; ``streams``: those of audio among them;
-    ``takes_pcm``: whether all of them take the usual audio as 16-bit samples, too.
+    ``takes_pcm``: whether all of them take the usual audio as 16-bit samples, too; ``measured``: gives the length that
+    the first of them makes, if it knows without that of what it takes; ``found``: whether it knows what it makes, too.
     """
 
-    __slots__ = ("_bits", "_then", "links", "named", "needs", "streams", "takes_pcm")
+    __slots__ = ("_bits", "_then", "found", "links", "measured", "named", "needs", "streams", "takes_pcm")
 
     def __init__(self, links: tuple[Link, ...] = ()) -> None:
         self.links = links
+        self.measured: Callable[[Any], Plan | None] | None = getattr(links[0], "measured", None) if links else None
         self.named = tuple(dict.fromkeys(link.of for link in links if link.of))
         self.streams = tuple(dict.fromkeys(link.of for link in links if link.of and _on_audio(link)))
+        self.found: Callable[[Any], bool] | None = getattr(links[0], "found", None) if links else None
         on_wav = [link for link in links if _meet(link.reads | link.writes, _WAV)]
         self.takes_pcm = all(getattr(link, "takes_pcm", False) for link in on_wav)
         self._then: dict[int, Chain] = {}

@@ -17,7 +17,8 @@ from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.sample import HasPlace, Origin, Sample
+from uio_pipes.core.origin import HasPlace, Origin
+from uio_pipes.core.sample import Sample
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, Ref

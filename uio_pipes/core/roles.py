@@ -21,7 +21,8 @@ from uio_pipes.core.capabilities import KnowsFields, branches_of
 from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
 from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.origin import Origin
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, Trait
 
 

@@ -11,45 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from uio_pipes.audio.length import Plan, measure, settled, sum_of
-from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError, raised_in
+from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
+from uio_pipes.core.origin import HasPlace, Origin, told
 from uio_pipes.io.local import Ref, TextRef
+from uio_pipes.io.opening import is_far
 
-_MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 MEASURED = frozenset(["wav", "feat", "sample_rate", "start", "end", "duration"])
-
-
-class Origin(NamedTuple):
-    """The origin of a sample: where it came from. It never changes with ranks, workers or the order of the epoch.
-
-    Attributes:
-        item: its number in the unshuffled list.
-        offset: its byte offset in the shard, or its line. Default: 0.
-        sub: its number among the results of each ``flat_map``, outermost first. Default: ().
-        pass_: how often the source had begun again. Default: 0.
-        source: path of the source in the graph, where several are mixed. Default: "".
-    """
-
-    item: int
-    offset: int = 0
-    sub: tuple[int, ...] = ()
-    pass_: int = 0
-    source: str = ""
-
-
-class HasPlace(Protocol):
-    """Something that has a place in a list, which is only looked up for messages."""
-
-    @property
-    def place(self) -> str: ...
 
 
 class Sample(MutableMapping[str, Any]):
@@ -147,9 +126,13 @@ class Sample(MutableMapping[str, Any]):
         """Run the first stage ``name`` of the stream ``of``, because only that shows a length."""
         self.compute(next(link for link in self.chain.links if (link.name, link.of) == (name, of)))
 
+    def compute_all(self) -> None:
+        """Run everything still deferred."""
+        self._run((1 << len(self.chain.links)) - 1)
+
     def finish(self) -> None:
         """Run everything still deferred, and read texts that are in members of their own."""
-        self._run((1 << len(self.chain.links)) - 1)
+        self.compute_all()
         self._read(TextRef)
 
     def read(self, names: Collection[str] | None = None) -> None:
@@ -195,7 +178,10 @@ class Sample(MutableMapping[str, Any]):
         if self._planned != len(links):
             try:
                 plan, first, done = self._plan, self._planned, 0
-                if first < 0:  # measured anew; fields show the effect of links that have run
+                measured = self.chain.measured
+                if first < 0 and measured is not None and not self.done & 1:
+                    plan, first, done = measured(self), 1, self.done
+                elif first < 0:  # measured anew; fields show the effect of links that have run
                     plan, first, done = measure(self.fields), 0, self.done
                 for i in range(first, len(links)):
                     if not done >> i & 1 and not links[i].of:
@@ -270,6 +256,11 @@ class Sample(MutableMapping[str, Any]):
             self._seed = int.from_bytes(digest, "little")
         return self._seed
 
+    @property
+    def has_drawn(self) -> bool:
+        """Whether a stage has drawn for it."""
+        return self._seed is not None
+
     def _caused(self, error: Exception, stage: str) -> UioError:
         """Return :meth:`failure` with ``error`` as its cause, unless they are the same: that would be a cycle."""
         failure = self.failure(error, stage)
@@ -279,32 +270,27 @@ class Sample(MutableMapping[str, Any]):
 
     def failure(self, error: Exception, stage: str) -> UioError:
         """Return ``error`` of the stage ``stage`` as a ``DataError`` that says where; errors of the run unchanged."""
-        if isinstance(error, LeftOut):
-            return error
-        if isinstance(error, DataError):
-            reason, message, offset = error.reason, error.message, error.offset
-            audio = self.fields.get("wav")
-            if not error.url and isinstance(audio, str):  # the utterance is known by its list, which names this file
-                message = f"{redact(audio)}: {message}"
-            url, member = error.url or self.url, error.member or self.key
-            if (place := redact(self.url)) not in redact(url) + redact(message):  # the line that names the file
-                message = f"{message} (named in {place})"
-            offset = self.origin.offset if offset is None else offset
-            return self._named(DataError(reason, message, url=url, member=member, offset=offset))
-        if isinstance(error, UioError):
-            return error
-        text = f"{type(error).__name__}: {error}{raised_in(error)}"
-        if isinstance(error, KeyError) and error.args[0] in _MAKERS:
-            text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
-        return self._named(DataError(f"{stage}_failed", text, url=self.url, member=self.key, offset=self.origin.offset))
-
-    def _named(self, error: DataError) -> DataError:
-        error.key, error.item = self.key, self.origin.item
-        return error
+        return told(error, stage, self.key, self.url, self.origin, self.fields.get("wav"))
 
     def bare(self) -> Sample:
         """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""
         return Sample(self.fields, self.origin, self._run_key, NOTHING, self._place)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether something of it is in a remote file, but what the first link makes of it is known without that."""
+        found = self.chain.found if not self.done & 1 else None
+        return found is not None and any(map(is_far, self.fields.values())) and found(self)
+
+    def settle(self, plan: Plan | None) -> None:
+        """Take the length that the first link makes as ``plan``, unless a length is known."""
+        if self._planned < 0:
+            self._plan, self._planned = plan, 1
+
+    def restart(self, chain: Chain) -> Self:
+        """Go on with ``chain``, of which nothing has run, in place of its own."""
+        self.chain, self.done, self._planned, self._streams = chain, 0, -1, None
+        return self
 
     def replaced(self, fields: Mapping[str, Any]) -> Sample:
         """Return a sample of ``fields`` with the same origin and nothing deferred."""

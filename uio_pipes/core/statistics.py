@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import counted
+from uio_pipes.io.files import write_bytes
 
 LEAVE_OUT_LESS = (
     "To leave out less, make the ranks' shares more equal, by more (smaller) shards and more lanes than there are "
@@ -232,9 +233,7 @@ def append(folder: Path, record: RunRecord) -> None:
         cut_off = size and file.read(1) != b"\n"  # the process was killed, or the disk was full
         file.write(b"\n" + line if cut_off else line)
     if size > MOST:
-        part = path.with_suffix(".part")
-        part.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[::-2][::-1]))
-        part.replace(path)
+        write_bytes(path, b"".join(path.read_bytes().splitlines(keepends=True)[::-2][::-1]))
 
 
 def read(path: Path, last: int = MOST * 2) -> list[RunRecord]:

@@ -23,8 +23,9 @@ from uio_pipes.base.urls import counted
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Failures, Ledger
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import one_thread

@@ -25,6 +25,7 @@ from uio_pipes.base.checks import is_whole
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.core.lane import RowOrigin
 from uio_pipes.formats.lists.quarantine import home
+from uio_pipes.io.files import atomic_path
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.progress import EpochProgress
@@ -225,11 +226,11 @@ class RecordWriter:
             return
         tables = [one for one in (self._table, table_of(logged, self.rank)) if one is not None]
         self._table = pa.concat_tables(tables, promote_options="default")
-        table, part = self._table, self.folder / f".{self._name}.part"
+        table, path = self._table, self.folder / f"{self._name}-{self._number:06d}.parquet"
         if len(table) >= LARGE:  # written or not
             self._table = None
-        pq.write_table(table, part, compression="zstd", use_dictionary=REPEATED)
-        part.replace(self.folder / f"{self._name}-{self._number:06d}.parquet")
+        with atomic_path(path) as part:
+            pq.write_table(table, part, compression="zstd", use_dictionary=REPEATED)
         self._number += self._table is None
 
 

@@ -48,7 +48,7 @@ class Access:
         remedy = 'name a folder on a local disk (cache="/scratch/uio")'
         local = cache is None or (isinstance(cache, (str, os.PathLike)) and bool(os.fspath(cache)))
         require(local and "://" not in str(cache), stage, "cache must be a local folder", cache, remedy)
-        size = _bytes(cache_size)
+        size = as_bytes(cache_size)
         require(size > 0, stage, "cache_size must be bytes, or a size like '200GB'", cache_size, "give a number")
         return cls(dict(storage_options or {}), None if cache is None else os.fspath(cache), size)
 
@@ -79,7 +79,7 @@ def _leaves(options: object) -> Iterator[str]:
         yield options
 
 
-def _bytes(size: int | str) -> int:
+def as_bytes(size: int | str) -> int:
     """Return a size as a number: ``"200GB"`` → 200_000_000_000; 0 if it is none."""
     found = _SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
     if found:

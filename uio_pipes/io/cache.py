@@ -31,7 +31,7 @@ _off: set[str] = set()  # folders that this process has given up
 _verified: dict[str, int] = {}  # entries whose CRC32 this process has checked → their time of change
 
 
-class Cache:
+class FileCache:
     """The cache in ``folder``, of at most ``limit`` bytes. Its methods raise nothing: we go on without it."""
 
     def __init__(self, folder: str, limit: int) -> None:
@@ -136,7 +136,7 @@ class Cache:
 class Filling:
     """An entry that several threads fill. It can be found once its last byte has been written."""
 
-    def __init__(self, cache: Cache, part: Path, descriptor: int, size: int) -> None:
+    def __init__(self, cache: FileCache, part: Path, descriptor: int, size: int) -> None:
         self._cache, self._part, self._descriptor, self._size = cache, part, descriptor, size
         self._lock = threading.Lock()
         self._ranges: list[tuple[int, int]] = []

@@ -13,7 +13,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
-from uio_pipes.io.cache import Cache
+from uio_pipes.io.cache import FileCache
 from uio_pipes.io.local import LocalFile, RandomFile, Ref, open_regular
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
@@ -68,8 +68,8 @@ class CachedFile:
         self._tried = False
 
     @property
-    def cache(self) -> Cache:
-        return Cache(self.remote.access.cache or "", self.remote.access.cache_size)
+    def cache(self) -> FileCache:
+        return FileCache(self.remote.access.cache or "", self.remote.access.cache_size)
 
     @property
     def size(self) -> int:
@@ -254,7 +254,7 @@ def reference(url: str, access: Access | None = None) -> str | Whole:
     return Whole(open_file(url, access)) if path is None else path
 
 
-class _Coming(Ref):
+class Coming(Ref):
     """A reference whose bytes are being fetched: they begin at ``first`` in the result of ``job``."""
 
     __slots__ = ("_first", "_job")
@@ -299,7 +299,7 @@ def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
         job = submit(_reading(group[0][2].file, begin, end - begin))
         taken += end - begin
         for place, name, ref in group:
-            place[name] = ref.reading(_Coming(ref, job, ref.offset - begin))
+            place[name] = ref.reading(Coming(ref, job, ref.offset - begin))
     return taken
 
 
@@ -309,7 +309,7 @@ def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) ->
     for name, value in values:
         if isinstance(value, Early):
             taken += value.fetch_early()
-        elif is_far(value) and value.early and not isinstance(value, _Coming) and _is_small(value):
+        elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
             found.append((place, name, value))
         elif type(value) is list and value and isinstance(value[0], Ref):
             place[name] = several = list(value)  # which this sample has for its own

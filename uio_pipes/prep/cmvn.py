@@ -20,11 +20,11 @@ import numpy as np
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, UioError
+from uio_pipes.io.files import write_lines
 from uio_pipes.prep.common import follow
 from uio_pipes.prep.reading.data_list import DataType, count_utterances, digest_of_list, utterances_of
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.writing.features import with_features
-from uio_pipes.prep.writing.files import write_lines
 
 LANES = 32  # fixed, so that sums are made in the same order on any number of workers
 SAVE_EVERY = 10.0  # seconds

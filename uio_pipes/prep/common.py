@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from hashlib import blake2b
 from typing import TypeVar
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
@@ -81,9 +80,6 @@ def follow(groups: Iterable[tuple[T, int]], what: str, total: int | None) -> Ite
         bar.update(task, completed=whole, total=whole)
 
 
-USUAL = ("http", "https", "s3", "oss", "gs")
-
-
 def near(url: str) -> str:
     """Return ``; is data/shards.list meant?`` with the name nearest to a missing local path, or ``""``."""
     path = is_local(url)
@@ -97,16 +93,6 @@ def near(url: str) -> str:
     except OSError:
         return ""
     return f"; is {os.path.join(parent, found[0])} meant?" if found else ""
-
-
-def meant(url: str) -> str:
-    """Return ``; is s3:// meant?``, or the usual protocols, for one that fsspec does not know; else ``""``."""
-    protocol, separator, _ = url.partition("://")
-    known = fsspec.available_protocols()
-    if not separator or protocol in known:
-        return ""
-    found = get_close_matches(protocol, known, 1) or get_close_matches(protocol, USUAL, 1, 0.5)
-    return f"; is {found[0]}:// meant?" if found else f"; usual are {', '.join(f'{one}://' for one in USUAL)}"
 
 
 _GAP = "\0"  # no name in a tar has it

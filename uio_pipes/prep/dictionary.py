@@ -15,7 +15,7 @@ from typing import Literal
 import sentencepiece
 
 from uio_pipes.base.errors import UioError
-from uio_pipes.prep.writing.files import write_bytes, write_lines
+from uio_pipes.io.files import write_bytes, write_lines
 from uio_pipes.tokenizers.base import CharTokenizer, Segmenter
 
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>")

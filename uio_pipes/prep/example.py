@@ -34,12 +34,13 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.base.json_text import parse_json
+from uio_pipes.io.files import write_lines
+from uio_pipes.io.folders import Folder
 from uio_pipes.prep.dictionary import characters, write_table
 from uio_pipes.prep.example_speech import RATE, SENTENCES, Samples, SpokenSentence, noises, rooms, talk
 from uio_pipes.prep.pack import PackSettings, pack
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio, encode
-from uio_pipes.prep.writing.files import Folder, write_lines
 from uio_pipes.prep.writing.shards import open_part
 
 PER_SHARD = 4  # twelve shards: something for each of twelve lanes

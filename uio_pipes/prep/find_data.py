@@ -21,13 +21,14 @@ from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.naming import usual_of
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN
+from uio_pipes.io.files import write_lines
+from uio_pipes.io.folders import entry_of
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.reading.data_list import JSONL, RAW, GivenNames, head_of, kind_of, lines_of
 from uio_pipes.prep.reading.foreign import names_of_object
 from uio_pipes.prep.recognize import Recognized, recognize
-from uio_pipes.prep.writing.files import entry_of, write_lines
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
 from uio_pipes.sources.corpora.card import Corpus

@@ -15,17 +15,17 @@ from uio_pipes.base.urls import counted
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.table import ItemTable, expand, found_by
 from uio_pipes.formats.tar.catalogue import keep_catalogue
-from uio_pipes.formats.tar.checks import against_manifest, identity, open_sidecar, sidecar_path
+from uio_pipes.formats.tar.checks import against_manifest, open_sidecar, sidecar_path
 from uio_pipes.formats.tar.index import ShardIndex, dumps
 from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.touchdataset import IndexedFile, checksum_file, read_checksums
 from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.files import atomic_path, identity
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.transport import filesystem
 from uio_pipes.prep.common import PackedKeys, duplicates, listed_twice
 from uio_pipes.prep.reading.data_list import names_touchdataset
 from uio_pipes.prep.scan import scan_shard
-from uio_pipes.prep.writing.files import atomic_path
 from uio_pipes.prep.writing.journal import write_manifest
 from uio_pipes.sources.touchdataset.folder import METAINFO, FolderEntry, IndexedFolder, folders, pairs_of
 

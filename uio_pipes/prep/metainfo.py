@@ -21,7 +21,7 @@ from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import PLAIN
-from uio_pipes.prep.writing.files import Folder
+from uio_pipes.io.folders import Folder
 from uio_pipes.prep.writing.shards import PairWriter
 from uio_pipes.sources.touchdataset.folder import METAINFO, folders
 

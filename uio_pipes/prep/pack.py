@@ -24,6 +24,7 @@ from typing import Any, Literal, NoReturn
 from uio_pipes.base.errors import ListError, UioError
 from uio_pipes.base.processes import import_ray, in_order, join_cluster
 from uio_pipes.base.urls import AnyPath, counted
+from uio_pipes.io.folders import Folder
 from uio_pipes.prep.common import follow
 from uio_pipes.prep.placement import (
     FeatureSettings,
@@ -40,7 +41,6 @@ from uio_pipes.prep.placement import (
 )
 from uio_pipes.prep.reading.utterance_lists import Utterance, UtteranceList, names_features, open_list
 from uio_pipes.prep.writing.cutting import CutResult
-from uio_pipes.prep.writing.files import Folder
 from uio_pipes.prep.writing.journal import Finished, Journal, OtherPacking, write_failures, write_shard_list
 from uio_pipes.prep.writing.shards import TARS, ShardWriter, write_shard
 

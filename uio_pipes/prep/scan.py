@@ -14,7 +14,6 @@ import numpy as np
 from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.formats.naming import finding
-from uio_pipes.formats.tar.checks import identity
 from uio_pipes.formats.tar.fields import member_of, payloads_under, text_of, under_our_names
 from uio_pipes.formats.tar.index import FRAME_RATE, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
 from uio_pipes.formats.tar.members import BLOCK
@@ -29,6 +28,7 @@ from uio_pipes.formats.tar.reader import (
 )
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import detect
+from uio_pipes.io.files import identity
 from uio_pipes.io.local import AudioInfo, Payload
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import StreamBytes

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from uio_pipes.base.processes import cores
 from uio_pipes.base.urls import counted, printable
+from uio_pipes.io.files import write_bytes
 
 SOURCES = 9  # most that a chart names
 NAME = 28  # most characters of a name in a chart
@@ -204,16 +205,11 @@ def save(
     if live and not library.exists() and util.find_spec("plotly"):
         from plotly.offline import get_plotlyjs
 
-        _write(library, get_plotlyjs())
-    _write(Path(path), html(title, tables, charts, refresh=refresh, library=library.name if live else "", **options))
+        write_bytes(library, get_plotlyjs().encode())
+    text = html(title, tables, charts, refresh=refresh, library=library.name if live else "", **options)
+    write_bytes(Path(path), text.encode())
     if refresh is None:
         library.unlink(missing_ok=True)
-
-
-def _write(path: Path, text: str) -> None:
-    part = Path(f"{path}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
 
 
 def counts(heading: str, column: Iterable[object]) -> bool:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
+from uio_pipes.io.files import write_lines
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.partial import Changed, DecodedBatch, Partial, ResultWriter, State, write_json
 from uio_pipes.run.ranks import private_group
@@ -160,11 +161,11 @@ class OrderedResults:
                 "OrderedResults: finish() is called once the loop over the batches has ended on all ranks"
             )
         failures = sorted({failure for record in self._partial.records() for failure in record.failures})
-        _write_lines(self.path, (f"{key} {_as_text(result)}".rstrip() for key, result in self.rows()))
+        write_lines(self.path, (f"{key} {_as_text(result)}".rstrip().replace("\n", " ") for key, result in self.rows()))
         failed = self.path.with_name(f"{self.path.name}.failed")
         failed.unlink(missing_ok=True)
         if failures:
-            _write_lines(failed, failures)
+            write_lines(failed, (failure.replace("\n", " ") for failure in failures))
         write_json(self._summary, {"about": self._about, "failures": len(failures)})
         self._partial.discard()
 
@@ -219,11 +220,3 @@ def moved(before: State, after: State) -> State:
 
 def _as_text(result: Any) -> str:
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-
-
-def _write_lines(path: Path, lines: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    with part.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(line.replace("\n", " ") + "\n" for line in lines)
-    os.replace(part, path)

@@ -23,6 +23,7 @@ from typing import Any
 
 from uio_pipes.base.errors import StateError
 from uio_pipes.base.processes import Busy, taken
+from uio_pipes.io.files import write_lines
 from uio_pipes.run.state_merging import merge_states
 
 PATIENCE = 10.0  # seconds within which a killed process must have released its file
@@ -131,10 +132,7 @@ class ResultWriter:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a file that is there as a whole, or not at all; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    write_lines(path, [json.dumps(value, ensure_ascii=False)])
 
 
 def _change(name: str, old: Any, new: Any) -> str:

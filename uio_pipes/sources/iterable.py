@@ -29,8 +29,9 @@ from uio_pipes.core.capabilities import KnowsFields, Uncountable
 from uio_pipes.core.chain import Link
 from uio_pipes.core.items import Loaded
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, names, printed
 from uio_pipes.formats.naming import (
     Renames,

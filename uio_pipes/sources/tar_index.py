@@ -17,17 +17,19 @@ from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.core.items import Loaded, Record
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
 from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import LOOKED_AT, Renames, asked, check_asked, finding, transcript
 from uio_pipes.formats.tar.catalogue import Indexed, open_shards
-from uio_pipes.formats.tar.checks import against_manifest, identity
+from uio_pipes.formats.tar.checks import against_manifest
 from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.files import identity
 from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.pipeline import Pipeline

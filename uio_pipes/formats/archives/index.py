@@ -16,10 +16,10 @@ import numpy as np
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import beside, redact
-from uio_pipes.formats.tar.checks import identity
 from uio_pipes.formats.tar.index import IndexColumn, ShardStamp, frame_size, framed, smallest, unframed
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import FRAME, WINDOW, SeekableFile, SeekPoints, detect
+from uio_pipes.io.files import identity
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
 from uio_pipes.formats.archives.index import FARTHEST, MemberIndex, MemberPlace
-from uio_pipes.formats.tar.checks import identity
 from uio_pipes.formats.tar.index import ShardStamp
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import FRAME, SPACING, WINDOW
+from uio_pipes.io.files import identity
 from uio_pipes.io.local import Positioned
 from uio_pipes.io.opening import open_binary, open_file
 from uio_pipes.io.stream import StreamBytes

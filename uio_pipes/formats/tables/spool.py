@@ -3,7 +3,6 @@ are written once as lines of JSON, to a temporary file without a name or to the 
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import logging
@@ -24,8 +23,9 @@ from uio_pipes.formats.tables.files import TableFile, files_in, files_of
 from uio_pipes.formats.tables.rows import Row, Rows, expanded, rows_of_json
 from uio_pipes.formats.tables.text import IN_MEMORY, WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
+from uio_pipes.io.files import atomic_path, identity, locked, write_bytes
 from uio_pipes.io.local import Positioned
-from uio_pipes.io.opening import is_local, open_file, stamp
+from uio_pipes.io.opening import is_local, open_file
 
 logger = logging.getLogger("uio_pipes")
 _ERROR = "\0error"  # the field of a row that stands for an error: its reason and message
@@ -105,12 +105,10 @@ def _key(what: Spooling, access: Access) -> str:
 
 def _identity(name: str, access: Access) -> Any:
     try:
-        if (path := is_local(name)) is None:
-            return stamp(name, access)
-        status = os.stat(path)
-        return os.path.abspath(path), status.st_size, status.st_mtime_ns
-    except (OSError, DataError) as error:
-        raise ListError(f"cannot read the table {redact(name)}: {getattr(error, 'strerror', None) or error}") from error
+        path = is_local(name)
+        return path and os.path.abspath(path), identity(name, access)
+    except DataError as error:
+        raise ListError(f"cannot read the table {redact(name)}: {error.message}") from error
 
 
 def _is_there(name: str, access: Access) -> bool:
@@ -135,17 +133,12 @@ def _in_cache(what: Spooling, access: Access, key: str) -> Rows | None:
     folder = Path(access.cache) / "uio-tables"
     lines, counts = folder / f"{key}.jsonl", folder / f"{key}.json"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / f"{key}.lock", "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(folder / f"{key}.lock"):
             if not counts.exists():
-                part = lines.with_suffix(".part")
-                with open(part, "wb", buffering=0) as file:
+                with atomic_path(lines) as part, open(part, "wb", buffering=0) as file:
                     found = _write(what, access, file)
                     os.fsync(file.fileno())
-                os.replace(part, lines)
-                part.write_text(json.dumps(found))
-                os.replace(part, counts)
+                write_bytes(counts, json.dumps(found).encode())
         return SpooledRows(TextRows([str(lines)], TextForm(json=True)), json.loads(counts.read_text()))
     except OSError as error:
         logger.warning("the cache %s cannot be used for tables (%s): going on without it", folder, error)

@@ -9,7 +9,6 @@ of ``cache=``, or else in ``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``)
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.tar.checks import AT_ONCE, NO_UTTERANCE, open_sidecar, sidecar_path
 from uio_pipes.formats.tar.index import ShardIndex, framed, unframed
 from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.files import locked, write_bytes
 from uio_pipes.io.opening import is_local
 
 logger = logging.getLogger("uio_pipes")
@@ -159,17 +159,13 @@ class Catalogue:
 
     def made(self) -> list[Indexed]:
         """Open all indexes and write the file, unless another process has done it meanwhile. Raises: OSError."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._path.with_suffix(".lock"), "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._path.with_suffix(".lock")):
             if (found := self.read()) is not None:
                 return found
             before = self._identities()
             shards = _opened(self._urls, self._access, self._folder)
             if not any(shard.index.shard.compression for shard in shards):
-                part = self._path.with_suffix(".part")
-                part.write_bytes(_dumps(shards, before))
-                os.replace(part, self._path)
+                write_bytes(self._path, _dumps(shards, before))
             return shards
 
     def read(self) -> list[Indexed] | None:

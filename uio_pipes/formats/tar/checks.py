@@ -16,9 +16,9 @@ from uio_pipes.formats.tar.index import ShardIndex, loads
 from uio_pipes.formats.tar.members import BLOCK
 from uio_pipes.formats.tar.reader import TarUtterance
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import Ref, os_failure
+from uio_pipes.io.files import identity
+from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.io.ranged import RemoteFile
 
 SUFFIX = ".uioidx"
 AT_ONCE = 32  # remote indexes that are fetched at the same time
@@ -31,19 +31,6 @@ def sidecar_path(url: str, folder: str | None = None) -> str:
     inner = path_of(url).partition("://")[2] or url
     relative = posixpath.normpath("/" + inner).lstrip("/")  # never above the folder
     return posixpath.join(folder, relative) + SUFFIX
-
-
-def identity(url: str, access: Access | None = None) -> tuple[int, str]:
-    """Return size and ``mtime:ns`` of a local shard, size and ``etag:…`` of a remote one. Raises: DataError."""
-    if (path := is_local(url)) is not None:
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            raise os_failure(error, url) from error
-        return status.st_size, f"mtime:{status.st_mtime_ns}"
-    file = RemoteFile(url, access)
-    tag = file.identity.tag
-    return file.size, tag if not tag or tag.startswith("time:") else f"etag:{tag}"
 
 
 def has_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> bool:

@@ -19,9 +19,10 @@ from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.naming import renamed
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.io.access import PLAIN
+from uio_pipes.io.folders import meant
 from uio_pipes.io.opening import open_binary
 from uio_pipes.io.stream import open_source
-from uio_pipes.prep.common import meant, near
+from uio_pipes.prep.common import near
 from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
 from uio_pipes.sources.nemo.table import expanded
 from uio_pipes.sources.parquet.table import SUFFIXES

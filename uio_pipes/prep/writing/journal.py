@@ -24,8 +24,8 @@ from uio_pipes.base.errors import UioError
 from uio_pipes.base.processes import taken
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
 from uio_pipes.formats.tar.reader import UNREADABLE
+from uio_pipes.io.folders import Folder, entry_of, write_to
 from uio_pipes.prep.placement import Split
-from uio_pipes.prep.writing.files import Folder, entry_of, write_to
 
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"

@@ -22,9 +22,9 @@ import zstandard
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.touchdataset import DTYPES, HEADER, MAGIC, VERSION
+from uio_pipes.io.folders import Folder
 from uio_pipes.prep.reading.utterance_lists import Utterance
 from uio_pipes.prep.writing.cutting import Audio, CutResult, Failure, FileForm, encode, frames_of
-from uio_pipes.prep.writing.files import Folder
 from uio_pipes.prep.writing.journal import LIST, Finished, note
 
 BLOCK, RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE

@@ -18,8 +18,9 @@ from uio_pipes.base.urls import AnyPath, inside, name_of, unsigned
 from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.items import Item, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, added
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access

@@ -15,8 +15,8 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.capabilities import KnowsFields
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source, SourceNode
-from uio_pipes.core.sample import Origin
 from uio_pipes.core.stage import NO_IDENTITY, Node, names, verbatim
 from uio_pipes.formats.naming import named_otherwise, names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access

@@ -14,9 +14,10 @@ from uio_pipes.base.checks import check_names, is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import realize
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Trait, added
 from uio_pipes.stages.batches.rows import (
     LAYOUTS,

@@ -17,8 +17,9 @@ from uio_pipes.core.buffer import check_stamp, reopening, taken
 from uio_pipes.core.capabilities import FileList, LooksAhead
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, names
 from uio_pipes.formats.naming import asked, check_asked, transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Checks, against_manifest, listed_in, miscounted

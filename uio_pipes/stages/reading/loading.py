@@ -16,8 +16,9 @@ from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.capabilities import Connects, FileList, LooksAhead, ReadsFiles, Upstream
 from uio_pipes.core.items import Item, Loaded, Record, Upcoming
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
 from uio_pipes.formats.lists.table import ItemTable, first_objects, parse
 from uio_pipes.formats.naming import asked, check_asked, names_of, transcript

@@ -19,9 +19,10 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import compute
 from uio_pipes.core.roles import Flow, Op
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 
 T = TypeVar("T")

@@ -13,8 +13,9 @@ from uio_pipes.core.buffer import MARK_EVERY, changed
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.sample import Origin, Sample
+from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import wants
 from uio_pipes.core.stage import Node, Trait
 

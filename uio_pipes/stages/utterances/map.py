@@ -62,15 +62,17 @@ class Map(Flow):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         if self.length is None:
-            return _MapNode(source, lane, self, site)
+            return MapNode(source, lane, self, site)
         return Deferred(source, StageLink(_DeferredMap(self.function, self.length), site))
 
 
-class _MapNode(Node):
+class MapNode(Node):
+    """Calls a function where it stands. ``link``: does so for an utterance that is not at this place."""
+
     def __init__(self, source: Node, lane: Lane, stage: Map, site: Site) -> None:
         super().__init__(source)
         self.lane, self.function, self.site = lane, stage.function, site
-        self.rng = wants(stage.function, "rng")
+        self.rng, self.link = wants(stage.function, "rng"), StageLink(_DeferredMap(stage.function, None), site)
 
     def next(self) -> Any:
         while True:
@@ -110,12 +112,11 @@ class _DeferredMap(Op):
     writes: ClassVar[frozenset[str]] = ANY
 
     function: Callable[..., Any]
-    length: MappedLength
+    length: MappedLength | None
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        if plan is None or self.length == "same":
+        if plan is None or not callable(self.length):
             return plan
-        assert callable(self.length)
         if plan.frames is not None:
             return plan._replace(frames=int(self.length(plan.frames)))
         return plan._replace(samples=int(self.length(plan.samples)))

@@ -1,13 +1,13 @@
-"""Files that are written completely or not at all, locally or wherever fsspec writes, and locks on their folder."""
+"""Folders whose files are written completely or not at all, locally or wherever fsspec writes."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,52 +15,10 @@ import fsspec
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import folder_of
+from uio_pipes.io.files import atomic_path, naming
 from uio_pipes.io.opening import is_local
-from uio_pipes.prep.common import meant
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name ``path`` in the error of a full disk: the system's own error names no file."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno in _FULL:
-            error.filename = str(path)
-        raise
-
-
-@contextlib.contextmanager
-def atomic_path(path: Path, name: str | None = None) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; it becomes ``path`` when the block ends without an error, and is removed
-    otherwise. ``name``: of the temporary file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(name or f".{path.name}.{os.getpid()}")
-    try:
-        with naming(path):
-            yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file, completely or not at all."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file, one line for each item."""
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file without line ends and blank lines."""
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+_USUAL = ("http", "https", "s3", "oss", "gs")
 
 
 class Folder:
@@ -83,7 +41,7 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """Return the sizes in bytes of all files below it, by their relative names."""
         if self.path is not None:
-            return dict(_sizes(self.path, ""))
+            return dict(_sizes(self.path, "")) if self.path.is_dir() else {}
         with self._reached():
             self._fs.invalidate_cache()
             try:
@@ -228,6 +186,16 @@ def _filesystem(url: str) -> tuple[Any, str]:
     except ValueError as error:
         raise ListError(f"{url}: {error}{meant(url)}") from error
     return filesystem, str(root).rstrip("/")
+
+
+def meant(url: str) -> str:
+    """Return ``; is s3:// meant?``, or the usual protocols, for one that fsspec does not know; else ``""``."""
+    protocol, separator, _ = url.partition("://")
+    known = fsspec.available_protocols()
+    if not separator or protocol in known:
+        return ""
+    found = get_close_matches(protocol, known, 1) or get_close_matches(protocol, _USUAL, 1, 0.5)
+    return f"; is {found[0]}:// meant?" if found else f"; usual are {', '.join(f'{one}://' for one in _USUAL)}"
 
 
 def _sizes(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:

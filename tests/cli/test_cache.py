@@ -1,0 +1,58 @@
+"""``uio cache``: what is kept, whether it is sound, and removing it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command import uio as run_uio
+from corpus import shards
+
+import uio_pipes as uio
+from uio_pipes.io.shelf import _shelves
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    corpus = shards(tmp_path / "data", [3, 4], seconds=(0.3, 0.5))
+    audio = uio.from_shard_list(corpus.list).decode_audio()
+    for graph in (audio.cache(tmp_path / "cache"), audio.fbank(num_mel_bins=8).cache(tmp_path / "cache", ["feat"])):
+        assert len(list(uio.Loader(graph.batch(2).pad()))) == 4
+    _shelves.clear()
+    return tmp_path / "cache"
+
+
+def told(folder: Path) -> dict[str, int]:
+    return {
+        one["stages"].split("\n")[-1]: one["records"]
+        for one in json.loads(run_uio("cache", "show", folder, "--json").stdout)
+    }
+
+
+def test_show_lists_pipelines_with_their_records(folder: Path) -> None:
+    found = told(folder)
+    assert list(found.values()) == [7, 7]
+    assert any(stage.startswith("fbank(num_mel_bins=8") for stage in found)
+    done = run_uio("cache", "show", folder)
+    assert "decode_audio(channel=0) → fbank(num_mel_bins=8" in done.stdout
+
+
+def test_verify_finds_a_flipped_byte(folder: Path) -> None:
+    assert run_uio("cache", "verify", folder).stdout == "14 sound records\n"
+    data = next(folder.rglob("*.data"))
+    data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
+    done = run_uio("cache", "verify", folder)
+    assert done.returncode == 1
+    assert f"{data}: 1 record damaged or cut off\n13 sound records\n" in done.stdout
+
+
+def test_prune_removes_what_it_is_told(folder: Path) -> None:
+    assert run_uio("cache", "prune", folder).returncode == 2
+    assert run_uio("cache", "prune", folder, "--older-than", "1d").stdout.startswith("removed 0.0 MB")
+    mark = next(folder.iterdir()).name
+    assert run_uio("cache", "prune", folder, "--fingerprint", mark[:8]).returncode == 0
+    assert list(told(folder).values()) == [7]
+    assert run_uio("cache", "prune", folder, "--size", "10 B").returncode == 0
+    assert not list(folder.rglob("*.data"))
+    done = run_uio("cache", "show", folder)
+    assert done.returncode == 2
+    assert "holds nothing that .cache has kept" in done.stderr

@@ -1,0 +1,57 @@
+"""What is equal has the same hash, and what differs another one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from uio_pipes.core.digests import Digest
+from uio_pipes.io.background import submit
+from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.opening import Coming
+
+FACTOR = 2.0
+
+
+def made(*values: Any) -> bytes:
+    return Digest().add(*values).made()
+
+
+def test_bytes_on_their_way_are_those_that_were_referred_to(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abcdef")
+    ref = Ref(LocalFile(str(tmp_path / "a")), 1, 3, head=b"bcd")
+    coming = Coming(ref, submit(lambda _: b"abcdef"), 1)
+    assert made(ref) == made(coming) == made(Ref(LocalFile(str(tmp_path / "a")), 1, 3))
+    assert made(ref) != made(Ref(LocalFile(str(tmp_path / "a")), 2, 3))
+
+
+def _scaled(by: float) -> Any:
+    return lambda sample: sample * by * FACTOR
+
+
+def test_a_function_is_its_code_and_what_it_closes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert made(_scaled(1.0)) == made(_scaled(1.0)) != made(_scaled(2.0))
+    before = made(_scaled(1.0))
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    assert made(_scaled(1.0)) != before
+
+
+def test_a_model_is_its_weights() -> None:
+    model = torch.nn.Linear(2, 2)
+    before = made(model)
+    assert made(model) == before
+    with torch.no_grad():
+        model.bias += 1
+    assert made(model) != before
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [(1, 1.0), ("1", 1), (b"1", "1"), ([1, 2], [2, 1]), ([[1], 2], [1, [2]]), (None, ""), ({"a": 1}, {"a": 2}),
+     (np.zeros(2, np.int16), np.zeros(2, np.int32)), (torch.zeros(1, 2), torch.zeros(2, 1)), ("a\nb", "a")],
+    ids=str,
+)  # fmt: skip
+def test_others_differ(pair: Any) -> None:
+    assert made(pair[0]) == made(pair[0]) != made(pair[1])

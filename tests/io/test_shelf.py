@@ -1,0 +1,115 @@
+"""Records that several processes add to one folder at once, and what a kill leaves."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.io.shelf import Shelf, _shelves, read_record, shelf
+
+
+@pytest.fixture(autouse=True)
+def _own_shelves() -> Iterator[None]:
+    yield
+    _shelves.clear()
+
+
+def opened(folder: Path) -> Shelf:
+    _shelves.clear()
+    return shelf(str(folder), "kind", 1 << 30, "about", True)
+
+
+def content(number: int) -> bytes:
+    return number.to_bytes(4, "little") * (number % 2_000 + 1)
+
+
+def found(one: Shelf, number: int) -> bytearray | None:
+    return next((read_record(entry) for entry in one.find((number * 0x9E3779B97F4A7C15 % 2**64, number))), None)
+
+
+def add(one: Shelf, number: int) -> None:
+    key = number * 0x9E3779B97F4A7C15 % 2**64, number
+    one.add(key, content(number), (number, 16_000, 3))
+
+
+def forked(work: Any) -> int:
+    """Run ``work`` in a process of its own, and return its number."""
+    if child := os.fork():
+        return child
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def test_what_one_has_added_others_find(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
+    add(one, 5)
+    assert found(one, 5) == content(5)
+    assert found(other, 5) is None
+    other.refresh()
+    assert found(other, 5) == content(5)
+    assert next(other.find((5 * 0x9E3779B97F4A7C15 % 2**64, 5))).lengths == (5, 16_000, 3)
+    assert found(other, 6) is None
+    one.refresh()
+    assert found(one, 5) == content(5)
+
+
+def test_several_processes_write_at_once(tmp_path: Path) -> None:
+    def work(first: int) -> None:
+        one = opened(tmp_path)
+        for number in range(first, first + 300):
+            add(one, number)
+
+    children = [forked(lambda first=first: work(first)) for first in (0, 300, 600)]
+    assert {os.waitpid(child, 0)[1] for child in children} == {0}
+    one = opened(tmp_path)
+    assert all(found(one, number) == content(number) for number in range(900))
+    assert len(list(tmp_path.rglob("*.data"))) == 3
+
+
+def test_a_killed_process_leaves_no_half_record(tmp_path: Path) -> None:
+    def work() -> None:
+        one, number = opened(tmp_path), 0
+        while True:
+            add(one, number := number + 1)
+
+    child = forked(work)
+    while not (indexes := list(tmp_path.rglob("*.index"))) or indexes[0].stat().st_size < 64 * 50:
+        os.sched_yield()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with indexes[0].open("ab") as file:  # as if it had been killed in the middle of a row
+        file.write(b"\1" * 30)
+    one, count = opened(tmp_path), indexes[0].stat().st_size // 64
+    assert count >= 50
+    assert all(found(one, number) == content(number) for number in range(1, count + 1))
+    assert found(one, count + 1) is None
+
+
+def test_a_file_that_is_cut_off_or_gone_has_no_records(tmp_path: Path) -> None:
+    one = opened(tmp_path)
+    for number in range(10):
+        add(one, number)
+    (data,) = tmp_path.rglob("*.data")
+    os.truncate(data, data.stat().st_size - 1)
+    one = opened(tmp_path)
+    assert found(one, 8) == content(8)
+    assert found(one, 9) is None
+    data.unlink()
+    from uio_pipes.io.shelf import _opened
+
+    _opened.cache_clear()
+    assert found(one, 8) is None
+
+
+def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
+    add(opened(tmp_path), 7)
+    (data,) = tmp_path.rglob("*.data")
+    data.write_bytes(bytes([data.read_bytes()[0] ^ 1, *data.read_bytes()[1:]]))
+    with pytest.raises(DataError, match="damaged"):
+        found(opened(tmp_path), 7)

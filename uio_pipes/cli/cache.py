@@ -1,0 +1,123 @@
+"""``uio cache``: shows, checks and prunes a folder in which ``.cache`` keeps what is computed once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from uio_pipes.base.urls import counted
+from uio_pipes.cli.common import parsed, print_json, print_tables, say, verdict
+from uio_pipes.cli.options import Json
+from uio_pipes.io.access import as_bytes
+
+app = typer.Typer(help="Look at what .cache has kept: show, verify, prune.", no_args_is_help=True)
+CacheFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder given to .cache. Path or URL.")]
+_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+@app.command()
+def show(folder: CacheFolder, as_json: Json = False) -> None:
+    """Show of each pipeline how many records there are, how large, and since when."""
+    from uio_pipes.io.folders import Folder
+    from uio_pipes.io.shelf import ABOUT, ROW_BYTES
+
+    cache, by_mark = Folder(folder), dict[str, dict[str, dict[str, int]]]()
+    for (mark, name), files in _written(folder).items():
+        by_mark.setdefault(mark, {})[name] = files
+    found = []
+    for mark, written in by_mark.items():
+        records = sum(files.get("index", 0) for files in written.values()) // ROW_BYTES
+        size = sum(sum(files.values()) for files in written.values())
+        stages = cache.read([f"{mark}/{ABOUT}"])[0].decode() if cache.exists(f"{mark}/{ABOUT}") else ""
+        found.append((mark, records, size, len(written), max(written)[:15], stages))
+    if as_json:
+        names = ("fingerprint", "records", "bytes", "files", "newest", "stages")
+        print_json([dict(zip(names, one, strict=True)) for one in found])
+        return
+    rows: Any = [
+        (mark[:8], f"{count:,}", f"{size / 1e6:,.1f}", of, at, text.replace("\n", " → "))
+        for mark, count, size, of, at, text in found
+    ]
+    print_tables([(folder, ("fingerprint", "records", "MB", "files", "newest", "stages"), rows)])
+
+
+@app.command()
+def verify(folder: CacheFolder) -> None:
+    """Read all records and compare their checksums; the exit code is 1 if one is damaged. Runs compute these again."""
+    from uio_pipes.base.errors import DataError
+    from uio_pipes.io.folders import Folder
+    from uio_pipes.io.shelf import DATA, INDEX, entry_of, read_record, rows_of
+
+    cache, good, bad = Folder(folder), 0, Counter[str]()
+    for mark, name in _written(folder):
+        path = f"{mark}/{name}"
+        for row in rows_of(cache.read([path + INDEX])[0]).tolist():
+            try:
+                sound = read_record(entry_of(row, cache.join(path + DATA))) is not None
+            except DataError:
+                sound = False
+            good += sound
+            bad[path + DATA] += not sound
+    for path, count in bad.items():
+        if count:
+            say(f"{cache.join(path)}: {counted(count, 'record')} damaged or cut off")
+    say(f"{counted(good, 'sound record')}")
+    verdict(not any(bad.values()))
+
+
+@app.command()
+def prune(
+    folder: CacheFolder,
+    size: Annotated[str | None, typer.Option(help='Keep the newest files up to so many bytes, as "200GB".')] = None,
+    older_than: Annotated[str | None, typer.Option(help="Remove files begun longer ago: 12h, 30d, 8w.")] = None,
+    fingerprint: Annotated[str | None, typer.Option(help="Remove what this pipeline keeps, as show has it.")] = None,
+) -> None:
+    """Remove whole files, the oldest first; a run that is under way computes again what it had found there."""
+    if size is None and older_than is None and fingerprint is None:
+        raise typer.BadParameter("say what to remove: --size, --older-than or --fingerprint")
+    from uio_pipes.io.folders import Folder
+
+    left = None if size is None else parsed("--size", _size, size)
+    ago = None if older_than is None else parsed("--older-than", _seconds, older_than)
+    before = "" if ago is None else time.strftime("%Y%m%dT%H%M%S", time.gmtime(time.time() - ago))
+    cache, removed, kept = Folder(folder), 0, 0
+    for (mark, name), files in sorted(_written(folder).items(), key=lambda one: one[0][1], reverse=True):
+        bytes_ = sum(files.values())
+        matches = fingerprint is not None and mark.startswith(fingerprint)
+        if matches or name < before or (left is not None and kept + bytes_ > left):
+            for kind in sorted(files, reverse=True):  # the index first
+                cache.remove(f"{mark}/{name}.{kind}")
+            removed += bytes_
+        else:
+            kept += bytes_
+    say(f"removed {removed / 1e6:,.1f} MB, kept {kept / 1e6:,.1f} MB")
+
+
+def _written(folder: str) -> dict[tuple[str, str], dict[str, int]]:
+    """Return the sizes of data and index of what each process wrote, by fingerprint and name."""
+    from uio_pipes.io.folders import Folder
+
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for path, size in Folder(folder).sizes().items():
+        mark, _, rest = path.rpartition("/")
+        name, _, kind = rest.rpartition(".")
+        if kind in ("data", "index") and "/" not in mark:
+            found.setdefault((mark, name), {})[kind] = size
+    if not found:
+        raise typer.BadParameter(f"{folder} holds nothing that .cache has kept")
+    return found
+
+
+def _size(text: str) -> int:
+    if not (size := as_bytes(text)):
+        raise ValueError("give bytes, or a size like 200GB")
+    return size
+
+
+def _seconds(text: str) -> float:
+    if text[-1:] not in _UNITS:
+        raise ValueError("give a number with m, h, d or w, as in 30d")
+    return float(text[:-1]) * _UNITS[text[-1]]

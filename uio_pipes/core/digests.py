@@ -1,0 +1,152 @@
+"""Hashes of what a result depends on: functions with their code, arguments of stages, and the fields of an utterance.
+
+What is equal has the same hash in every process. Audio that has not been read is known by its file, with size and time
+of change or ETag, and by its place there; what cannot be known so, by its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from dis import get_instructions
+from functools import partial
+from hashlib import blake2b
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from uio_pipes.audio.length import StoredFeatures
+from uio_pipes.core.schedule import show
+from uio_pipes.core.stage import IDENTITY
+from uio_pipes.io.command import Piped
+from uio_pipes.io.files import identity
+from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.opening import Coming, is_local
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_AS_SHOWN = (str, int, float, bool, complex, type(None), np.generic, torch.dtype, torch.device, range, ModuleType)
+_PASSING = frozenset(["head", "_file", "_job", "_begun", "_first", "_frames"])  # they only speed up reading
+FileVersion = Callable[[str], Any]  # of the file at a path or URL
+
+
+class Digest:
+    """A hash of all that is added to it. ``version``: gives that of a file. Methods raise DataError as reading does."""
+
+    def __init__(self, version: FileVersion = identity) -> None:
+        self._parts, self._version = list[str](), version
+        self._seen: dict[int, Any] = {}
+
+    def made(self) -> bytes:
+        """Return its 16 bytes."""
+        return _hash("\n".join(self._parts).encode("utf-8", "surrogatepass"))
+
+    def add(self, *values: Any) -> Self:
+        """Take values in."""
+        for value in values:
+            self._add(value)
+        return self
+
+    def file(self, file: Any, *places: Any) -> Self:
+        """Take in which file it is, by path or opened, which version of it, and ``places`` in it."""
+        path = file if isinstance(file, str) else file.path
+        if (local := is_local(path)) is not None:
+            return self._text(os.path.abspath(local), self._version(path), *places)
+        return self._text(path, self._version(path) if isinstance(file, str) else file.stamp, *places)
+
+    def _text(self, *texts: object) -> Self:
+        self._parts.append(repr(texts))
+        return self
+
+    def _add(self, value: Any) -> None:
+        kind = type(value).__name__
+        if isinstance(value, _AS_SHOWN):
+            self._text(kind, value)
+            return
+        if type(value) in (Ref, Coming):
+            self.file(value.file, value.offset, value.size, value.crc, value.info)
+            return
+        self._text(kind)
+        if isinstance(value, (bytes, bytearray)):
+            self._text(_hash(value))
+        elif isinstance(value, torch.Tensor):
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            self._text(value.dtype, tuple(value.shape), _hash(flat.view(torch.uint8).numpy().data))
+        elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            self._text(value.dtype.str, value.shape, _hash(np.ascontiguousarray(value).reshape(-1).view("u1").data))
+        elif isinstance(value, Mapping):
+            self._text(len(value)).add(*value.keys(), *value.values())
+        elif isinstance(value, (list, tuple)):
+            self._text(len(value)).add(*value)
+        elif isinstance(value, (set, frozenset)):
+            self.add(sorted(value, key=repr))
+        elif isinstance(value, (Ref, StoredFeatures)):
+            self._reference(value)
+        elif isinstance(value, LocalFile) or hasattr(value, "read_upto"):
+            self.file(value)
+        elif id(value) not in self._seen:
+            self._seen[id(value)] = value
+            self._object(value)
+
+    def _reference(self, value: Ref | StoredFeatures) -> None:
+        names = dict.fromkeys(name for base in type(value).__mro__ for name in getattr(base, "__slots__", ()))
+        known = {
+            name: getattr(value, name, None)
+            for name in names
+            if name not in _PASSING and not isinstance(getattr(type(value), name, None), property)
+        }
+        if isinstance(value, Piped) or not all(map(_is_plain, known.values())):
+            self.add(value.load() if isinstance(value, StoredFeatures) else value.read())
+            return
+        self.add(known)
+        if "file" not in known and isinstance(value, Ref):
+            self.file(value.file)
+
+    def _object(self, value: Any) -> None:
+        if isinstance(value, MethodType):
+            self.add(value.__func__, value.__self__)
+        elif isinstance(value, FunctionType):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            self._text(value.__module__, value.__qualname__)._code(value.__code__, value.__globals__)
+            self.add(value.__defaults__, value.__kwdefaults__, cells)
+        elif isinstance(value, partial):
+            self.add(value.func, value.args, value.keywords)
+        elif isinstance(value, (type, BuiltinFunctionType)):
+            self._text(value.__module__, value.__qualname__)
+        elif isinstance(value, torch.nn.Module):
+            self.add(type(value), value.training, value.state_dict())
+        elif is_dataclass(value):
+            for f in fields(value):
+                if f.metadata.get(IDENTITY, True):
+                    given = getattr(value, f.name)
+                    named = isinstance(given, (str, os.PathLike)) and os.path.isfile(given)
+                    self.file(os.fspath(given)) if named else self.add(given)
+            self.add(type(value))
+        else:
+            self.add(show(value, stable=True), getattr(value, "__dict__", None), vars(type(value)).get("__call__"))
+
+    def _code(self, code: CodeType, names: Mapping[str, Any]) -> None:
+        """Take in code, with the functions of the same package, the models and the numbers that it names."""
+        self._text(code.co_code, code.co_names, code.co_varnames)
+        for constant in code.co_consts:
+            self._code(constant, names) if isinstance(constant, CodeType) else self.add(constant)
+        home = str(names.get("__name__")).partition(".")[0]
+        set_here = {one.argval for one in get_instructions(code) if one.opname == "STORE_GLOBAL"}  # a counter
+        for found in (names.get(name) for name in code.co_names if name not in set_here):
+            near = isinstance(found, FunctionType) and str(found.__module__).partition(".")[0] == home
+            if near or isinstance(found, (int, float, str, bytes, torch.Tensor, torch.nn.Module)):
+                self.add(found)
+
+
+def _hash(data: Any) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return isinstance(value, (*_AS_SHOWN, bytes, Ref, LocalFile)) or hasattr(value, "read_upto")

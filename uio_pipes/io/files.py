@@ -1,0 +1,82 @@
+"""Files that are written completely or not at all, or by one of several processes for all, and by what a file is told
+from what it was before it changed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from uio_pipes.io.access import Access
+from uio_pipes.io.local import os_failure
+from uio_pipes.io.opening import is_local
+from uio_pipes.io.ranged import RemoteFile
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name ``path`` in the error of a full disk: the system's own error names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in FULL:
+            error.filename = str(path)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path, name: str | None = None) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; it becomes ``path`` when the block ends without an error, and is removed
+    otherwise. ``name``: of the temporary file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(name or f".{path.name}.{os.getpid()}")
+    try:
+        with naming(path):
+            yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, completely or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a text file, one line for each item."""
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a text file without line ends and blank lines."""
+    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path``, which other processes wait for. Its folder is made. Raises: OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def identity(url: str, access: Access | None = None) -> tuple[int, str]:
+    """Return size and ``mtime:ns`` of a local file, size and ``etag:…`` of a remote one. Raises: DataError."""
+    if (path := is_local(url)) is not None:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise os_failure(error, url) from error
+        return status.st_size, f"mtime:{status.st_mtime_ns}"
+    file = RemoteFile(url, access)
+    tag = file.identity.tag
+    return file.size, tag if not tag or tag.startswith("time:") else f"etag:{tag}"

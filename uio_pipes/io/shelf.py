@@ -1,0 +1,264 @@
+"""Records under 128-bit keys, which many processes and machines add to one folder and find there: a shelf.
+
+Each process appends the bytes of records to a file of its own, ``HOST-PID-RANDOM.data``, and then a row of 64 bytes for
+each to the ``.index`` beside it: where the record is, its CRC32, and a planned length. A row that is not complete or
+whose own sum is wrong is no row, so whatever a kill leaves is not found. Nothing is ever changed: many read while
+others write. Object stores cannot append, so there both files are uploaded when they are complete, the index last.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import secrets
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import redact
+from uio_pipes.io.compression import fast_zlib
+from uio_pipes.io.folders import Folder
+from uio_pipes.io.opening import is_local, open_file
+
+logger = logging.getLogger("uio_pipes")
+DATA, INDEX, ABOUT = ".data", ".index", "stages.txt"
+LARGEST = 1 << 30  # bytes of a data file
+UPLOADED = 1 << 28  # the same where files are uploaded
+_ROW, ROW_BYTES = 8, 64  # numbers of 64 bits: two of the key, offset, size, CRC32, two of the plan, and their sum
+_ODD = np.array([0x9E3779B97F4A7C15 * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF | 1 for i in range(_ROW - 1)], np.uint64)
+IndexRows = npt.NDArray[np.uint64]
+RecordKey = tuple[int, int]
+PlanNumbers = tuple[int, int, int]  # three numbers kept with a record: below 2^64, below 2^32, below 2^32
+
+
+class Entry(NamedTuple):
+    """Where a record is. ``lengths``: the numbers that were kept with it."""
+
+    path: str
+    offset: int
+    size: int
+    crc: int
+    lengths: PlanNumbers
+
+
+class _File:
+    """The data and the index that this process is writing. ``path``: where the data can be read."""
+
+    def __init__(self, folder: Folder) -> None:
+        machine, now = socket.gethostname()[:32], time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        self.folder, self.name, self.size = folder, f"{now}-{machine}-{os.getpid()}-{secrets.token_hex(4)}", 0
+        self.scratch = None if folder.path else tempfile.TemporaryDirectory(prefix="uio-cache-")
+        place = folder.path or Path(self.scratch.name if self.scratch else "")
+        place.mkdir(parents=True, exist_ok=True)
+        self.places = [place / (self.name + suffix) for suffix in (DATA, INDEX)]
+        self.path = str(self.places[0])
+        self.data, self.index = (path.open("xb", buffering=0) for path in self.places)
+
+    def add(self, key: RecordKey, data: bytes, lengths: PlanNumbers) -> Entry:
+        """Append a record. Raises: OSError."""
+        entry = Entry(self.path, self.size, len(data), fast_zlib.crc32(data), lengths)
+        _write(self.data, data)
+        self.size += len(data)
+        row = np.array([*key, *entry[1:4], lengths[0], lengths[1] << 32 | lengths[2], 0], np.uint64)
+        row[-1] = _sums(row[None])[0]
+        _write(self.index, row.tobytes())
+        return entry
+
+    def close(self) -> None:
+        """Close both files, and upload what is not local."""
+        self.data.close()
+        self.index.close()
+        if self.scratch is not None:
+            for place in self.places:
+                self.folder.write(place.name, place.read_bytes())
+            self.path = self.folder.join(self.places[0].name)
+            self.scratch.cleanup()
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+class Shelf:
+    """The records in one folder of a cache, for one process. Its methods raise nothing: we go on without it.
+
+    Args:
+        cache: path or URL of the cache, which ``limit`` bounds.
+        name: of the folder in it.
+        limit: bytes of the whole cache from which on nothing is added.
+        about: text for people, kept in the folder.
+        writes: False if nothing is to be added.
+    """
+
+    def __init__(self, cache: str, name: str, limit: int, about: str, writes: bool) -> None:
+        self.cache, self.folder = Folder(cache), Folder(posixpath.join(cache, name))
+        self.limit, self.about, self.writes = limit, about, writes
+        self._lock = threading.Lock()
+        self._read: dict[str, int] = {}  # rows of each index that are known
+        self._paths: list[str] = []
+        self._known = np.empty((0, _ROW), np.uint64), np.empty(0, np.int32)  # rows by their keys, and their files
+        self._own: dict[RecordKey, tuple[_File, Entry]] = {}  # since the last time
+        self._file: _File | None = None
+        self._room = 0  # bytes that may be written before the cache is measured again
+
+    def refresh(self) -> None:
+        """Learn of what has been added since the last time."""
+        with self._lock:
+            try:
+                new = list(self._news())
+            except Exception as error:  # whatever a server answers, the training goes on
+                logger.warning("the cache %s cannot be read (%s): it is not used now", redact(self.cache.url), error)
+                return
+            first, counts = len(self._paths), [len(rows) for _, rows in new]
+            self._paths += [self.folder.join(name + DATA) for name, _ in new]
+            rows = np.concatenate([self._known[0], *(rows for _, rows in new)])
+            numbers = np.repeat(np.arange(first, len(self._paths), dtype=np.int32), counts)
+            order = np.argsort(rows[:, 0], kind="stable")
+            self._known = rows[order], np.concatenate([self._known[1], numbers])[order]
+            self._own = {key: own for key, own in self._own.items() if own[0] is self._file and own[0].scratch}
+
+    def _news(self) -> Iterator[tuple[str, IndexRows]]:
+        """Yield the names of files with new rows, and these."""
+        for name, size in sorted(self.folder.sizes().items()):
+            known, there = self._read.get(name, 0), size // ROW_BYTES
+            if name.endswith(INDEX) and there > known:
+                self._read[name] = there
+                yield name.removesuffix(INDEX), rows_of(self.folder.read([name])[0], known, there)
+
+    def find(self, key: RecordKey) -> Iterator[Entry]:
+        """Yield where records of this key are, the newest first: mostly one or none."""
+        if (own := self._own.get(key)) is not None:
+            yield own[1]._replace(path=own[0].path)
+        rows, file_of = self._known
+        at = int(np.searchsorted(rows[:, 0], np.uint64(key[0]), "right"))
+        while at and (row := rows[at - 1].tolist())[0] == key[0]:
+            at -= 1
+            if row[1] == key[1]:
+                yield entry_of(row, self._paths[file_of[at]])
+
+    def add(self, key: RecordKey, data: bytes, lengths: PlanNumbers) -> None:
+        """Keep a record, unless the cache is full, cannot be written, or is only read."""
+        with self._lock:
+            if not self.writes:
+                return
+            try:
+                if self._room < len(data) and not self._has_room(len(data)):
+                    return
+                file = self._file or self._begin()
+                self._own[key] = file, file.add(key, data, lengths)
+                self._room -= len(data)
+                if file.size > (LARGEST if file.scratch is None else UPLOADED):
+                    self._end()
+            except Exception as error:  # of the disk, or of what uploads
+                self._stop(f"cannot be written ({error})")
+
+    def close(self) -> None:
+        """Upload what has been kept, if it is not on a disk."""
+        with self._lock:
+            if self._file is not None and self._file.scratch is not None:
+                try:
+                    self._end()
+                except Exception as error:
+                    self._stop(f"cannot be written ({error})")
+
+    def _begin(self) -> _File:
+        self.folder.write(ABOUT, self.about.encode())
+        self._file = _File(self.folder)
+        if self._file.scratch is not None:
+            Finalize(self, self.close, exitpriority=10)  # at the end of a worker, too
+        return self._file
+
+    def _end(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _has_room(self, size: int) -> bool:
+        left = self.limit - sum(self.cache.sizes().values())
+        self._room = min(left, max(self.limit >> 6, size))
+        if left < size:
+            self._stop("has reached its size; give it more, or see uio cache prune")
+        return left >= size
+
+    def _stop(self, why: str) -> None:
+        self.writes = False
+        logger.warning("the cache %s %s: nothing more is kept", redact(self.cache.url), why)
+
+
+def rows_of(index: bytes, first: int = 0, last: int | None = None) -> IndexRows:
+    """Return the sound ones of the rows ``first`` to ``last`` of an index."""
+    rows: IndexRows = np.frombuffer(index, np.uint64, len(index) // 8 // _ROW * _ROW).reshape(-1, _ROW)[first:last]
+    return cast(IndexRows, rows[_sums(rows) == rows[:, -1]])
+
+
+def entry_of(row: list[int], path: str) -> Entry:
+    """Return what a row says of a record in the file ``path``."""
+    return Entry(path, row[2], row[3], row[4], (row[5], row[6] >> 32, row[6] & 0xFFFFFFFF))
+
+
+def _sums(rows: IndexRows) -> npt.NDArray[np.uint64]:
+    total: npt.NDArray[np.uint64] = (rows[:, :-1] * _ODD).sum(axis=1, dtype=np.uint64) + _ODD[0]
+    return total
+
+
+def read_record(entry: Entry) -> bytearray | None:
+    """Return the bytes of a record; None if its file is gone or ends before. Raises: DataError ``damaged_cache``."""
+    try:
+        if is_local(entry.path) is not None:
+            data = bytearray(entry.size)
+            count = os.preadv(_opened(entry.path).fileno(), [data], entry.offset)
+        else:
+            data = bytearray(_remote(entry.path).read_upto(entry.offset, entry.size))
+            count = len(data)
+    except (OSError, DataError):
+        return None
+    if count < entry.size:
+        return None
+    if fast_zlib.crc32(data) != entry.crc:
+        message = "a record of the cache is damaged (its CRC32 differs): it is computed again"
+        raise DataError("damaged_cache", message, url=entry.path, offset=entry.offset)
+    return data
+
+
+@lru_cache(maxsize=128)
+def _opened(path: str) -> IO[bytes]:
+    return open(path, "rb", buffering=0)
+
+
+@lru_cache(maxsize=128)
+def _remote(path: str) -> Any:
+    return open_file(path)
+
+
+_shelves: dict[tuple[Any, ...], Shelf] = {}
+
+
+def shelf(cache: str, name: str, limit: int, about: str, writes: bool) -> Shelf:
+    """Return the shelf of this process, with what other processes have added until now."""
+    key = cache, name, limit, writes
+    found = _shelves.get(key) or _shelves.setdefault(key, Shelf(cache, name, limit, about, writes))
+    found.close()
+    found.refresh()
+    return found
+
+
+def _forget() -> None:
+    """Begin files of its own in a forked process."""
+    _shelves.clear()
+    _opened.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)
