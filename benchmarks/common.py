@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import gc
 import io
 import json
 import os
@@ -40,6 +41,7 @@ __all__ = [
     "parser",
     "ratio",
     "rounds",
+    "settle",
     "sized",
     "spread",
 ]
@@ -78,6 +80,15 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def settle() -> None:
+    """Take all that is loaded out of Python's garbage collection; call it after the imports, before the clock starts.
+
+    Otherwise, a full collection, 0.1 s with torch loaded, falls into a measurement or not by the number of modules.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def default_folder() -> Path:
     """Return a temporary folder; it is kept between runs until the system empties it."""
     return Path(tempfile.gettempdir()) / ("uio_pipes_benchmarks_quick" if QUICK else "uio_pipes_benchmarks")
@@ -101,6 +112,7 @@ def begin(measure: Callable[..., dict[str, Any]], parser: argparse.ArgumentParse
     arguments = parser.parse_args()
     if arguments.child is not None:
         one_thread()
+        settle()
         print("\n" + json.dumps(measure(**json.loads(arguments.child))))
         sys.exit()
     return arguments

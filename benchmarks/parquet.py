@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, begin, median, parser, ratio, rounds, sized, spread
+from benchmarks.common import Report, begin, median, parser, ratio, rounds, settle, sized, spread
 from benchmarks.corpus import prepare
 
 MODULE = "benchmarks.parquet"
@@ -41,6 +41,7 @@ def measure(data: str, reader: str, kind: str, workers: int, features: bool) -> 
     for library in ("pyarrow.parquet", "soundfile", *(["torchaudio.compliance.kaldi"] if reader == "datasets" else [])):
         import_module(library)
     batches = {"uio_pipes": _uio, "datasets": _datasets}[reader](files, workers, features)
+    settle()
     began, cpu = time.perf_counter(), _cpu_seconds()
     count = values = 0
     for sizes, shape in batches:

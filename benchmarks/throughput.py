@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.common import Report, begin, child, median, older, parser, ratio, rounds, spread
+from benchmarks.common import Report, begin, child, median, older, parser, ratio, rounds, settle, spread
 from benchmarks.corpus import Corpus, prepare, wav_members
 from benchmarks.peers import BUDGET, LIMIT, PEERS, WORKS, Batch, Work, batches_of
 from benchmarks.peers.stages import SHIFT
@@ -62,6 +62,7 @@ def _epoch(work: Work, batches: Callable[[Work], Iterator[Batch]]) -> dict[str, 
     frames = padded = count = over = 0
     first = 0.0
     budget = BUDGET if work.features else BUDGET * SHIFT
+    settle()
     began, cpu = time.perf_counter(), _cpu_seconds()
     running = batches(work)
     for batch in running:

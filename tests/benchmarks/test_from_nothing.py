@@ -1,5 +1,6 @@
 """Every benchmark runs with an empty folder for temporary files, on few utterances: its figures mean nothing then."""
 
+import gc
 import os
 import re
 import shutil
@@ -56,6 +57,15 @@ def test_a_measurement_has_a_process_of_its_own(temporary: Path) -> None:
         """,
         temporary,
     )
+
+
+def test_what_is_loaded_is_not_collected_while_the_clock_runs() -> None:
+    common.settle()
+    try:
+        assert gc.get_freeze_count() > 0
+        assert gc.get_count()[1:] == (0, 0)
+    finally:
+        gc.unfreeze()
 
 
 def test_what_is_not_installed_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
