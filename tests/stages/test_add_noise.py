@@ -89,7 +89,7 @@ def test_bad_noise_fails_the_utterance_and_is_counted_and_named(
     assert len(batches) + failed == 60
     assert "0.wav: cannot be decoded" in caplog.text
     left = set(keys(batches))
-    assert any(f"member '{i['key']}'" in caplog.text for i in items if i["key"] not in left)
+    assert any(f"utterance '{i['key']}'" in caplog.text for i in items if i["key"] not in left)
     with pytest.raises(uio.DataError, match=r"0\.wav: .*take it off the list \[bad_noise\]"):
         run(uio.from_raw_list(items).decode_audio().add_noise(noises), failures="raise")
 

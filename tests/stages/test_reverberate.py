@@ -131,5 +131,5 @@ def test_computed_rooms_need_no_list_and_recorded_ones_have_the_fingerprint_of_o
 
 def test_the_size_of_a_recorded_room_is_not_to_be_chosen(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio()
-    with pytest.raises(uio.PipelineError, match="room_size is that of computed rooms, but impulse_responses are recor"):
+    with pytest.raises(uio.PipelineError, match="room_size, of computed rooms, cannot be combined with impulse_resp"):
         graph.reverberate(["rooms.tar"], room_size=(2, 3))

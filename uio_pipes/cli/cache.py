@@ -11,7 +11,6 @@ import typer
 from uio_pipes.base.urls import counted
 from uio_pipes.cli.common import parsed, print_json, print_tables, say, verdict
 from uio_pipes.cli.options import Json
-from uio_pipes.io.access import as_bytes
 
 app = typer.Typer(help="Look at what .cache has kept: show, verify, prune.", no_args_is_help=True)
 CacheFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder given to .cache. Path or URL.")]
@@ -112,6 +111,8 @@ def _written(folder: str) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def _size(text: str) -> int:
+    from uio_pipes.io.access import as_bytes
+
     if not (size := as_bytes(text)):
         raise ValueError("give bytes, or a size like 200GB")
     return size

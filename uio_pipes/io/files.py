@@ -9,11 +9,10 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from uio_pipes.io.access import Access
-from uio_pipes.io.local import os_failure
-from uio_pipes.io.opening import is_local
-from uio_pipes.io.ranged import RemoteFile
+if TYPE_CHECKING:
+    from uio_pipes.io.access import Access
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -71,6 +70,10 @@ def locked(path: Path) -> Iterator[None]:
 
 def identity(url: str, access: Access | None = None) -> tuple[int, str]:
     """Return size and ``mtime:ns`` of a local file, size and ``etag:…`` of a remote one. Raises: DataError."""
+    from uio_pipes.io.local import os_failure  # what writes files only, as commands do, needs none of these
+    from uio_pipes.io.opening import is_local
+    from uio_pipes.io.ranged import RemoteFile
+
     if (path := is_local(url)) is not None:
         try:
             status = os.stat(path)
