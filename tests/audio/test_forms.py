@@ -83,6 +83,8 @@ def test_channels_and_intervals(tmp_path: Path, form: str) -> None:
     one = with_form({"wav": path, "channel": 1})
     assert np.array_equal(decode(one), whole[1:])
     assert measure(one) == Plan(2 * RATE, RATE)
+    for same in ("1", 1.0, "1.0", [1.0]):  # of a column with gaps
+        assert np.array_equal(decode(with_form({"wav": path, "channel": same})), decode(one))
     both = with_form({"wav": path, "channel": [1, 0]})
     assert np.array_equal(decode(both), whole)
     joined = with_form({"wav": path, "channel": 1, "intervals": "[[0.25, 0.5], (1, 1.5)]", "start": 0.25, "end": 1.5})
@@ -97,7 +99,7 @@ def test_channels_and_intervals(tmp_path: Path, form: str) -> None:
 
 def test_what_does_not_describe_audio_stays() -> None:
     for fields in (
-        {"wav": "a.wav", "encoding": "PCM_S", "channel": "left", "intervals": None},
+        {"wav": "a.wav", "encoding": "PCM_S", "channel": None, "intervals": None},
         {"txt": "a", "channel": 1},
     ):
         assert with_form(dict(fields)) == fields
@@ -110,6 +112,10 @@ def test_what_does_not_describe_audio_stays() -> None:
         ({"encoding": "s16le", "sample_rate": "fast"}, "missing_sample_rate", "not 'fast'"),
         ({"encoding": "s16le", "sample_rate": 8, "channels": 1}, "bad_audio", "a sample rate of 8 Hz"),
         ({"encoding": "s16le", "sample_rate": 8000, "channels": 0}, "bad_value", "need their channels"),
+        *(
+            ({"channel": wrong}, "bad_value", f"not {wrong!r}: correct")
+            for wrong in ("left", "R", -1, True, 0.5, [0, "b"])
+        ),
         ({"intervals": "[[1]]"}, "bad_segment", "0 <= start < end, not '[[1]]'"),
         ({"intervals": "__import__('os')"}, "bad_segment", "intervals must be"),
         ({"intervals": [[2, 1]]}, "bad_segment", "intervals must be"),
@@ -120,6 +126,11 @@ def test_a_row_that_describes_its_audio_wrongly(fields: dict[str, Any], reason: 
         with_form({"wav": "a.wav", **fields})
     assert caught.value.reason == reason
     assert message in caught.value.message
+
+
+def test_an_encoding_that_there_is_not() -> None:
+    with pytest.raises(uio.DataError, match=r"one of s16le, .*, alaw, not 's16lee'.*bad_value"):
+        with_form({"wav": b"", "encoding": "s16lee"}, "a.pcm")
 
 
 def test_a_channel_that_is_not_there(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ def test_inspect_shows_each_part_that_is_there_and_what_is_missing(tmp_path: Pat
     assert {part: one["utterances"] for part, one in parts.items()} == {
         part: sum(one.part == part for one in said) for part in ("refined", "raw", "dev", "test")
     }
+    assert report["utterances"] == sum(one.part != "refined" for one in said), "raw holds refined"
+    assert parts["refined"]["kind"].endswith("archives (0.tar.gz … 1.tar.gz), which another part holds")
     assert parts["raw"]["hours"] == pytest.approx(sum(one.seconds for one in said if one.part == "raw") / 3600)
     assert report["failures"] == {"no_audio": 1}
     assert report["left_out"] == {"no_row": 4}

@@ -60,7 +60,7 @@ def test_a_flipped_bit_of_audio_or_metadata_is_found(folder: Path) -> None:
     flip(folder / "metainfo.bin", at["metainfo"] + 9)  # within the key: good JSON of another utterance
     assert delivered(folder) == (keys(4, 7), {"bad_crc": 2})
     assert delivered(folder, verify=None)[1] == {}, "nothing else can notice"
-    with pytest.raises(uio.DataError, match=r"audio\.bin, member 'T0004', .*uio index.*bad_crc") as raised:
+    with pytest.raises(uio.DataError, match=r"audio\.bin, utterance 'T0004', .*uio index.*bad_crc") as raised:
         list(uio.Loader(uio.from_indexed(folder, verify="crc"), failures="raise"))
     assert raised.value.offset == at["audio"]
 

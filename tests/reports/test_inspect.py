@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 import touchdataset
+from corpora_small import made
 from corpus import Corpus
+from tones import tone, wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.prep.recognize import recognize
@@ -133,3 +135,23 @@ def test_what_holds_no_utterances_is_named_with_the_command_for_it(tmp_path: Pat
     shutil.copy(next(plain_corpus.list.parent.glob("*.tar")), tmp_path / "only.tar")
     with pytest.raises(uio.ListError, match="by a glob"):
         recognize(str(tmp_path))
+
+
+def test_durations_of_a_table_are_those_that_it_declares(tmp_path: Path) -> None:
+    making = made("fleurs", tmp_path, downloaded=False)
+    seen = inspect(uio.from_corpus("fleurs", tmp_path, part="dev", lang="en_us"))
+    wanted = [said.seconds for said in making.said if (said.part, said.lang) == ("dev", "en_us")]
+    assert seen.seconds == pytest.approx(sum(wanted))
+    assert [sample["seconds"] for sample in seen.samples] == wanted
+
+
+def test_audio_is_looked_for_in_the_folders_beside_a_table(tmp_path: Path) -> None:
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "clips" / "a.wav").write_bytes(wav_bytes(tone(800, 0)))
+    table = tmp_path / "train.tsv"
+    table.write_text("path\tsentence\na.wav\thello\n")
+    assert inspect(recognize(str(table)).pipeline).utterances == 1
+    shutil.copytree(tmp_path / "clips", tmp_path / "older")  # now it may be in either
+    seen = inspect(recognize(str(table)).pipeline)
+    assert seen.failures == {"no_audio": 1}
+    assert "say where paths start (root=…, or --fields 'wav=FOLDER/{…}')" in seen.reports[0]

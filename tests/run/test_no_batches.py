@@ -202,4 +202,6 @@ def test_what_failed_adds_up() -> None:
     assert "left out 3 as too_long" in told
     assert "18 failed (9 as missing_file, 5 as bad_audio, 2 as a, 2 for other reasons); for example x" in told
     assert told.endswith("; 4 noted as suspect")
+    told = Losses(failures=1, skipped={"no_audio": 8, "missing_file": 1}).describe(graph)  # an archive, and its rows
+    assert told == "9 failed (8 as no_audio, 1 as missing_file)"
     assert Losses(failures=2, skipped={"bad_audio": 2, "suspect": 4}).only_failures

@@ -16,6 +16,7 @@ from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.audio.recording import Channels, InFile, decoded
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import suffix_of
 from uio_pipes.io.local import AudioInfo, Payload, Ref
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ ENCODINGS = {
 }  # fmt: skip
 
 
-def with_form(fields: dict[str, Any]) -> dict[str, Any]:
+def with_form(fields: dict[str, Any], name: str = "") -> dict[str, Any]:
     """Return the fields of an utterance with its audio as these fields describe it; nothing is opened.
 
     - ``encoding``: samples without a header, by FFmpeg's names for them ("s16le", …), at ``sample_rate`` Hz and of
-      ``channels`` channels, one without it. Other encodings are no matter here.
+      ``channels`` channels, one without it. Other encodings are no matter here, unless the ``name`` of the audio says
+      that it has no header.
     - ``intervals``: ``[[start, end], …]`` in seconds, as a list or written as one: they are one utterance, one after
       the other, in place of ``start`` and ``end``.
     - ``channel``: the number of a channel, from 0, or several in a list.
@@ -54,8 +56,11 @@ def with_form(fields: dict[str, Any]) -> dict[str, Any]:
     if (encoding := ENCODINGS.get(str(fields.get("encoding")))) is not None:
         del fields["encoding"]
         wav = Headerless(wav, encoding, _whole(fields, "sample_rate"), _whole(fields, "channels", 1))
-    if (channel := _channels(fields.get("channel"))) is not None:
-        wav = Channels(wav, channel, None)
+    elif fields.get("encoding") is not None and suffix_of(name) in ("pcm", "raw"):
+        message = f"encoding must be one of {', '.join(ENCODINGS)}, not {fields['encoding']!r:.40}: correct it"
+        raise DataError("bad_value", message)
+    if fields.get("channel") is not None:
+        wav = Channels(wav, _channels(fields["channel"]), None)
     if fields.get("intervals"):
         wav = JoinedIntervals(wav, _intervals(fields.pop("intervals")))
         for name in ("start", "end", "duration"):
@@ -64,20 +69,34 @@ def with_form(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def whole_number(given: Any) -> int | None:
+    """Return a number that may be written as text, or with decimals as in a column with gaps; None if it is no whole
+    number."""
+    try:
+        number = float("nan" if isinstance(given, bool) else given)
+    except (TypeError, ValueError):
+        return None
+    return int(number) if number.is_integer() else None
+
+
 def _whole(fields: dict[str, Any], name: str, otherwise: int | None = None) -> int:
-    value = fields.get(name, otherwise)
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = fields[name] = int(value)
-    if type(value) is not int or value < 1:
-        message = f"samples without a header need their {name}, a whole number, not {value!r:.40}: say it in fields="
+    value = whole_number(given := fields.get(name, otherwise))
+    if value is None or value < 1:
+        message = f"samples without a header need their {name}, a whole number, not {given!r:.40}: say it in fields="
         raise DataError("missing_sample_rate" if name == "sample_rate" else "bad_value", message)
+    if name in fields:
+        fields[name] = value
     return value
 
 
-def _channels(given: Any) -> list[int] | None:
-    """Return the numbers of channels; None for anything else, which is a field of the row's own."""
-    several = given if isinstance(given, list) else [given]
-    return sorted(set(several)) if several and all(type(one) is int and one >= 0 for one in several) else None
+def _channels(given: Any) -> list[int]:
+    """Return the numbers of channels. Raises: DataError ``bad_value``."""
+    numbers = [whole_number(one) for one in (given if isinstance(given, list) else [given])]
+    found = sorted({number for number in numbers if number is not None})
+    if not found or None in numbers or found[0] < 0:
+        message = f"channel must be the number of a channel, from 0, or a list of them, not {given!r:.40}"
+        raise DataError("bad_value", f"{message}: correct it, or name the fields that are wanted by fields= without it")
+    return found
 
 
 def _intervals(given: Any) -> list[tuple[float, float]]:

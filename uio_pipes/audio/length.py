@@ -30,7 +30,8 @@ OTHERWISE = 'an array that is no features needs another name: in shards fields={
 
 
 class DeclaredSeconds(float):
-    """A duration that a table declares, of a whole recording: it may be up to 50 ms too short, and is planned so."""
+    """A duration that a table declares, of a whole recording: rounded up by its last digit, it may still be up to 50 ms
+    too short, and is planned so."""
 
 
 class Plan(NamedTuple):

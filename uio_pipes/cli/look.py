@@ -72,7 +72,10 @@ def inspect(
             # a part of a corpus that its archives have not got
             seen = look.Contents(failures=Counter(["missing_file"]), reports=[f"{source.kind}: {error}"])
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
-        parts.append({"path": source.path, "kind": source.kind, **counts})
+        kind = f"{source.kind}, which another part holds" if source.held else source.kind
+        parts.append({"path": source.path, "kind": kind, **counts})
+        if source.held:  # its utterances are those of the other part, but not what happened when they were read
+            seen = look.Contents(failures=seen.failures, left_out=seen.left_out, reports=seen.reports)
         total.add(seen)
         silent = seen.utterances and not (seen.texts or as_json)
         if theirs := text_elsewhere(source.pipeline) if silent else "":

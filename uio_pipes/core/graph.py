@@ -107,6 +107,13 @@ class Graph:
             for graph in branches_of(stage).values():
                 yield from graph._every_stage()
 
+    def _places(self, source: str = "") -> Iterator[tuple[str, Stage]]:
+        """Yield all stages with their places in the whole graph. ``source``: the path of names that leads here."""
+        for stage, site in self._sites():
+            yield site.within(source).removeprefix("/"), stage
+            for name, graph in branches_of(stage).items():
+                yield from graph._places(f"{source}/{name}" if source else name)
+
     @property
     def _endless(self) -> bool:
         """True if an epoch has no end of its own."""

@@ -1,5 +1,4 @@
-"""All checks of one shard, in one pass over its bytes, and of the utterances of raw lists, of Shars, and of sources
-that are read in any order."""
+"""All checks of one shard, in one pass over its bytes, of utterances of raw lists, and of sources read in any order."""
 
 from __future__ import annotations
 
@@ -19,6 +18,7 @@ from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Tally
 from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.quarantine import home
@@ -76,6 +76,7 @@ class Checked:
     utterances: int = 0
     bytes: int = 0
     findings: list[DataError] = field(default_factory=list)
+    tallies: dict[str, Tally] = field(default_factory=dict)
 
 
 def verify_shard(url: str, entry: ShardEntry | None, wanted: WantedChecks, access: Access | None = None) -> Checked:
@@ -241,7 +242,7 @@ def _in_order(records: Share, pipeline: Pipeline, checked: Checked) -> Iterator[
     for sample in items_of(pipeline.build(Lane(ledger, records.part, records.parts))):
         yield sample.url, sample.fields
         checked.findings += ledger.take()
-    checked.findings += ledger.take()
+    checked.findings, checked.tallies = checked.findings + ledger.take(), ledger.tallies
 
 
 def _checksums(table: IndexedTable, wanted: WantedChecks) -> Iterator[DataError]:

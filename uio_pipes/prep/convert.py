@@ -36,6 +36,7 @@ from uio_pipes.prep.writing.journal import LIST, Finished, Journal, write_failur
 from uio_pipes.prep.writing.shards import Converted, Kept, Part, RawPart, TarPart, open_part
 from uio_pipes.prep.writing.utterances import CutsPart, Referred, decode_utterance, keep_file, refer_to_file
 from uio_pipes.run.lane_runner import one_thread
+from uio_pipes.sources.table.streamed import rows_without_audio
 
 To = Literal["indexed", "shards", "raw", "cuts"]
 _NAMES = {"indexed": "data-{:05d}", "shards": "shards_{:09d}.tar", "raw": "wav-{:05d}", "cuts": "cuts-{:05d}"}
@@ -160,7 +161,7 @@ class _Parts:
         self.make = _maker(wanted)
         decoded = pipeline.decode_audio(longest=None)
         graph = decoded if wanted.resample is None else decoded.resample(wanted.resample)
-        self.node = graph._nodes(Lane(self.ledger, needs_text=wanted.needs_text))
+        self.graph, self.node = graph, graph._nodes(Lane(self.ledger, needs_text=wanted.needs_text))
         self.node.reset(None)
 
     def part(self, number: int) -> Generator[None, None, _MadePart]:
@@ -192,9 +193,11 @@ class _Parts:
                     lost.append([sample.key, result.reason, str(result)])
                 else:
                     part.add(result)
-        lost += ([error.member, error.reason, str(error)] for error in self.ledger.take())
         self.number += 1
         self.ended = taken < self.wanted.per_part
+        for error in rows_without_audio(self.graph, self.ledger.tallies) if self.ended else ():
+            self.ledger.fail(error, "convert")
+        lost += ([error.member, error.reason, str(error)] for error in self.ledger.take())
         done = replace(part.done, failed=[*lost, *part.done.failed]) if taken or lost else None
         return _MadePart(done, part.dropped, self.ended, Counter(self.ledger.skipped))
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from uio_pipes.base.urls import counted, is_named
+from uio_pipes.base.urls import counted, is_named, name_of
 from uio_pipes.formats.lists.lines import ARCHIVES as TARS
 from uio_pipes.io.access import PLAIN
-from uio_pipes.sources.corpora.card import Corpus
+from uio_pipes.sources.corpora.card import Corpus, largest
 from uio_pipes.sources.corpora.finding import There, everything, find
 from uio_pipes.sources.corpora.source import CORPORA, card_of
 from uio_pipes.sources.table.archives import files_named
@@ -49,10 +49,12 @@ class NamedCorpus(NamedTuple):
             yield part, find(self.card, self.folder, {**self.wanted, "part": [part]}, PLAIN)
 
     def kind(self, there: There, part: str = "") -> str:
-        """Return what there is in words: part, layout, how many archives."""
-        archives = {path for name in there.archives() for path in files_named(name) if is_named(path, ARCHIVES)}
-        what = [part or self.card.name, there.layout.form, *([counted(len(archives), "archive")] if archives else [])]
-        return ", ".join(what)
+        """Return what there is in words: part, layout, how many archives, and the first and last of these."""
+        named = (path for name in there.archives() for path in files_named(name) if is_named(path, ARCHIVES))
+        archives = sorted(map(name_of, set(named)), key=lambda name: (len(name), name))
+        ends = " … ".join(dict.fromkeys([*archives[:1], *archives[-1:]]))
+        what = [f"{counted(len(archives), 'archive')} ({ends})"] if archives else []
+        return ", ".join([part or self.card.name, there.layout.form, *what])
 
 
 def named_corpus(text: str) -> NamedCorpus | None:
@@ -88,7 +90,8 @@ def _lines(card: Corpus) -> Iterator[str]:
     yield from (f"## {card.name}", "", f"{card.title}. Hours: {card.hours}.", "")
     yield from (f"`{_example(card)}`", "")
     yield f"- To download: {card.download}."
-    default = "the first that is there" if card.nested else "as far as they are there"
+    nested = len(largest(card, card.train)) < len(card.train)
+    default = "the first that is there" if nested else "as far as they are there"
     yield f"- Parts: {_names(card.parts)}. Read if none is named: {_names(card.train)}, {default}."
     for name, values in card.options.items():
         all_ = "by default all that are there" if values is not None else "to be named if there are several"

@@ -51,6 +51,7 @@ from uio_pipes.prep.reading.data_list import (
 from uio_pipes.prep.reading.foreign import foreign_folder, foreign_object, rows_of, table_of
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
+from uio_pipes.sources.corpora.card import largest
 from uio_pipes.sources.corpora.source import from_corpus, reading
 from uio_pipes.sources.kaldi.source import from_kaldi
 from uio_pipes.sources.lhotse.shar import from_lhotse_shar
@@ -76,12 +77,16 @@ SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there 
 
 @dataclass(frozen=True)
 class Recognized:
-    """A path, its kind in words, the pipeline of its utterances, and the Python that begins it (to be shuffled)."""
+    """A path, its kind in words, the pipeline of its utterances, and the Python that begins it (to be shuffled).
+
+    ``held``: whether it is a part of a corpus that another part, which is there, holds.
+    """
 
     path: str
     kind: str
     pipeline: Pipeline
     call: str = ""
+    held: bool = False
 
     @property
     def lacks(self) -> str:
@@ -166,8 +171,11 @@ def recognize_parts(path: str, allow_pipes: bool = False, fields: GivenNames = N
     if (corpus := named_corpus(path)) is None:
         yield recognize(path, allow_pipes, fields)
         return
-    for part, there in corpus.parts():
-        yield Recognized(path, corpus.kind(there, part), reading(corpus.card, there, fields))
+    parts = dict(corpus.parts())
+    apart = largest(corpus.card, [*parts])
+    for part, there in parts.items():
+        kind, held = corpus.kind(there, part), part not in apart
+        yield Recognized(path, kind, reading(corpus.card, there, fields), held=held)
 
 
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:

@@ -4,23 +4,26 @@ cuts and Shars, manifests, indexes."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.processes import as_done
+from uio_pipes.core.ledger import Tally, add_tallies
 from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import ItemTable, found_by
 from uio_pipes.io.access import Access
+from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.checks import Checked, Share, WantedChecks, verify_lines, verify_records, verify_shard
 from uio_pipes.prep.common import duplicates, listed_twice
 from uio_pipes.prep.find_data import text_elsewhere
 from uio_pipes.prep.index import PRELOAD
 from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize
+from uio_pipes.sources.table.streamed import rows_without_audio
 from uio_pipes.sources.touchdataset.folder import names_folder, parse_entry
 from uio_pipes.sources.touchdataset.source import ListIndexed
 
@@ -83,7 +86,8 @@ def verify(
     of_lists = [error for error in listed_twice(entries) if only is None or error.url in only]
     of_lists += [error for one in known for error in _unnamed_text(one, wanted)]
     of_lists += _not_in_list({item for item, _ in entries}, manifests) if only is None else ()
-    return _reports(tasks, report, jobs, of_lists)
+    streams = {one.name: one.listing for one in folders if isinstance(one.listing, Pipeline)}
+    return _reports(tasks, report, jobs, of_lists, streams)
 
 
 def _of_lines(lines: list[tuple[int, str, str]], wanted: WantedChecks, access: Access | None) -> Iterator[Task]:
@@ -131,8 +135,11 @@ def _indexed(listing: ListIndexed, wanted: WantedChecks) -> ListIndexed:
     return listing if wanted.text else replace(listing, texts=None)
 
 
-def _reports(tasks: list[Task], report: Verified, jobs: int, of_lists: list[DataError]) -> Iterator[Verified]:
-    """Yield the report after each task, and at last with all findings; ``of_lists``: those of the lists themselves."""
+def _reports(
+    tasks: list[Task], report: Verified, jobs: int, of_lists: list[DataError], streams: Mapping[str, Pipeline]
+) -> Iterator[Verified]:
+    """Yield the report after each task, and at last with all findings; ``of_lists``: those of the lists themselves,
+    ``streams``: what is read in order, by the names of shares."""
     done = dict[int, Checked]()
     yield report
     for (at, items), checked in as_done(_check, tasks, min(jobs, len(tasks)), PRELOAD):
@@ -143,6 +150,11 @@ def _reports(tasks: list[Task], report: Verified, jobs: int, of_lists: list[Data
         yield report
     ordered = [done[at] for at in sorted(done)]
     report.findings = [found for checked in ordered for found in checked.findings]
+    for name, pipeline in streams.items():
+        tallies = dict[str, Tally]()
+        for checked in ordered:
+            add_tallies(tallies, checked.tallies if checked.keys.url == name else {})
+        report.findings += (e for e in rows_without_audio(pipeline, tallies) if not isinstance(e, LeftOut))
     report.findings += duplicates([checked.keys for checked in ordered])
     report.findings += of_lists
     yield report

@@ -13,18 +13,19 @@ import torch
 
 from uio_pipes.audio.containers import sniff_codec
 from uio_pipes.audio.decode import sample_range
-from uio_pipes.audio.length import audio_info
+from uio_pipes.audio.length import TICKS, Plan, audio_info
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import in_order
 from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.ledger import Ledger, Tally, add_tallies
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
 from uio_pipes.sources.conversations import recordings_of
+from uio_pipes.sources.table.streamed import rows_without_audio
 from uio_pipes.sources.touchdataset.folder import Pcm
 
 SAMPLES = 5
@@ -58,6 +59,7 @@ class Contents:
     reports: list[str] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)
     whole: bool = True
+    tallies: dict[str, Tally] = field(default_factory=dict)
 
     @property
     def hours(self) -> float:
@@ -80,10 +82,19 @@ class Contents:
                 self.whole = self.whole and value
             elif isinstance(value, (int, float)):
                 setattr(self, name, mine + value)
+        add_tallies(self.tallies, other.tallies)
         for found in (other.shortest, other.longest):
             if found is not None:
                 self._extremes(*found)
         self.samples, self.reports = self.samples[:SAMPLES], self.reports[:REPORTS]
+
+    def take(self, ledger: Ledger, pipeline: Pipeline) -> None:
+        """Take over what a ledger counted."""
+        on_purpose = {reason for stage in pipeline._every_stage() for reason in stage.reasons}
+        self.left_out.update({reason: n for reason, n in ledger.skipped.items() if reason in on_purpose})
+        self.failures.update({reason: n for reason, n in ledger.skipped.items() if reason not in on_purpose})
+        self.reports += ledger.reports[: max(0, REPORTS - len(self.reports))]
+        add_tallies(self.tallies, ledger.tallies)
 
     def see(self, sample: Sample) -> None:
         """Count one utterance. Raises: DataError if its header is bad, or its segment lies outside the audio."""
@@ -96,7 +107,7 @@ class Contents:
         if plan is None:
             self.unknown += bool(several) or "wav" in fields  # without audio there is no length to know
         else:
-            seconds = plan.length / 100 if plan.frames is not None else plan.samples / plan.sample_rate
+            seconds = _seconds(plan, {} if several else fields)
             self.seconds += seconds
             self.durations[int(seconds / BIN)] += 1
             self._extremes(seconds, sample.key)
@@ -114,7 +125,7 @@ class Contents:
         if (speaker := sample.get("speaker")) is not None:
             self.speakers[str(speaker)] += 1
         if len(self.samples) < SAMPLES:
-            self.samples.append(_shown(sample, plan, infos[0]))
+            self.samples.append(_shown(sample, None if plan is None else seconds, infos[0]))
 
     def _extremes(self, seconds: float, key: str) -> None:
         if self.shortest is None or seconds < self.shortest[0]:
@@ -145,20 +156,24 @@ def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1, told
 
     Raises: ListError if the list cannot be used.
     """
-    if limit is not None or jobs == 1:
-        return _part(pipeline, 0, 1, limit, told)
     total = Contents()
-    work: Any = ((lane, (pipeline, lane, jobs, None)) for lane in range(jobs))
-    lost = ListError("a process of inspect was killed (out of memory?): use fewer with --jobs")
-    for _, part in in_order(_part, work, jobs, ["uio_pipes.api"], lost):
-        total.add(part)
-        told(part.utterances)
+    if limit is not None or jobs == 1:
+        total.add(_part(pipeline, 0, 1, limit, told))
+    else:
+        work: Any = ((lane, (pipeline, lane, jobs, None)) for lane in range(jobs))
+        lost = ListError("a process of inspect was killed (out of memory?): use fewer with --jobs")
+        for _, part in in_order(_part, work, jobs, ["uio_pipes.api"], lost):
+            total.add(part)
+            told(part.utterances)
+    ledger = Ledger(LENIENT)
+    for error in rows_without_audio(pipeline, total.tallies):
+        ledger.fail(error, "inspect")
+    total.take(ledger, pipeline)
     return total
 
 
 def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None, told: Told = int) -> Contents:
     ledger, seen = Ledger(LENIENT), Contents()
-    on_purpose = {reason for stage in pipeline._every_stage() for reason in stage.reasons}
     for sample in items_of(pipeline.build(Lane(ledger, lane, lanes))):
         if limit is not None and seen.utterances >= limit:
             seen.whole = False
@@ -172,9 +187,7 @@ def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None, told: To
         told(1)
         if len(ledger.reports) > REPORTS:
             del ledger.reports[REPORTS:]
-    seen.left_out.update({reason: n for reason, n in ledger.skipped.items() if reason in on_purpose})
-    seen.failures.update({reason: n for reason, n in ledger.skipped.items() if reason not in on_purpose})
-    seen.reports += ledger.reports[:REPORTS]
+    seen.take(ledger, pipeline)
     return seen
 
 
@@ -204,8 +217,15 @@ def _codec(wav: Any) -> str:
     return sniff_codec(wav.read_at(0, min(64, wav.size)) if isinstance(wav, Ref) else wav[:64]) or "samples"
 
 
-def _shown(sample: Sample, plan: Any, info: Any) -> dict[str, Any]:
-    seconds = None if plan is None else round(plan.length / 100, 2)
+def _seconds(plan: Plan, fields: dict[str, Any]) -> float:
+    """Return the length that is planned, or the one that is declared, without what may have been rounded off it."""
+    if plan.sample_rate == TICKS and "duration" in fields:
+        return float(fields["duration"])
+    return plan.length / 100 if plan.frames is not None else plan.samples / plan.sample_rate
+
+
+def _shown(sample: Sample, seconds: float | None, info: Any) -> dict[str, Any]:
+    seconds = None if seconds is None else round(seconds, 2)
     shown = {"key": sample.key, "seconds": seconds, "txt": str(sample.fields.get("txt", ""))[:200], "from": sample.url}
     return shown | ({} if info is None else {"sample_rate": info.sample_rate})
 

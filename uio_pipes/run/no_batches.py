@@ -51,11 +51,12 @@ class Losses:
             for reason, n in _most({r: n for r, n in self.skipped.items() if r in purposes})
         ]
         if self.failures:
-            failed = _most({r: n for r, n in self.skipped.items() if r not in purposes and r not in NOTES})
-            named = [f"{n} as {reason}" for reason, n in failed]
-            rest = self.failures - sum(n for _, n in failed)
+            known = {r: n for r, n in self.skipped.items() if r not in purposes and r not in NOTES}
+            named = [f"{n} as {reason}" for reason, n in _most(known)]
+            total = max(self.failures, sum(known.values()))  # with an archive that fails, all of its rows do
+            rest = total - sum(n for _, n in _most(known))
             named += [f"{rest} for other reasons"] * (rest > 0)
-            parts.append(f"{self.failures} failed ({', '.join(named)})")
+            parts.append(f"{total} failed ({', '.join(named)})")
             parts += [f"for example {self.example}"] * bool(self.example)
         parts += [f"{n} noted as {reason}" for reason, n in self.skipped.items() if reason in NOTES]
         silent = [stage.describe() for stage in pipeline._every_stage() if Trait.SILENT in stage.traits]

@@ -92,6 +92,9 @@ def test_a_pattern_without_members_lists_some(tmp_path: Path, archive: str) -> N
     path = ARCHIVES[archive](tmp_path)
     with pytest.raises(uio.ListError, match=r"no member of .* matches 'c/\*.tsv'; it has c/84/84.trans.txt, c/84/84-1"):
         spooled(Spooling("tsv", ("c/*.tsv",), (str(path),), text=TRANSCRIPTS), PLAIN)
+    texts = in_tar(tmp_path / "texts.tar", {name: data for name, data in MEMBERS.items() if name.endswith(".txt")}, "w")
+    with pytest.raises(uio.ListError, match=r"matches 'c/\*.tsv'; it has no files but those that other paths name: "):
+        spooled(Spooling("tsv", ("**/*", "c/*.tsv"), (str(texts),), text=TRANSCRIPTS), PLAIN)
 
 
 @pytest.mark.parametrize("archive", ["tar.gz", "zip"])

@@ -11,6 +11,7 @@ import parquet_corpus
 import pytest
 import soundfile as sf
 import touchdataset
+from corpora_small import made
 from nemo_data import plain, write
 from video_files import video
 
@@ -18,7 +19,9 @@ import uio_pipes as uio
 from uio_pipes.base.errors import ListError
 from uio_pipes.prep.checks import WantedChecks
 from uio_pipes.prep.convert import convert
+from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import Verified, confirm, verify
+from uio_pipes.reports.inspect import inspect
 
 DECODE = WantedChecks(decode=True)
 
@@ -198,3 +201,20 @@ def test_a_text_of_another_name_is_found_by_verify_inspect_and_dict(tmp_path: Pa
     assert "has no txt, but id, sentence, key, wav: --fields txt=sentence" in done.stderr
     done = command.uio("dict", tmp_path / "x.list", tmp_path / "units.txt", "--fields", "txt=sentence")
     assert "d" in (tmp_path / "units.txt").read_text().split(), done.stderr
+
+
+def test_rows_whose_audio_is_in_none_of_several_streamed_archives_are_told(tmp_path: Path) -> None:
+    made("voxpopuli", tmp_path / "en", downloaded=True)
+    with open(tmp_path / "en/data/en/asr_train.tsv", "a") as table:
+        table.write("gone\tGone.\tgone\t2800\ttrain\tmale\tTrue\tNone\n")
+    source = f"voxpopuli,part=train:{tmp_path}/en"
+    report = checked(source, jobs=2)
+    assert report.utterances == 3
+    assert [(found.reason, found.key, found.url[-21:]) for found in report.findings] == [
+        ("no_audio", "gone", "asr_train.tsv, line 6")
+    ]
+    seen = inspect(recognize(source).pipeline)
+    assert (seen.utterances, seen.failures, seen.left_out) == (3, {"no_audio": 1}, {"not_kept": 1})
+    assert "there is no member 'gone' in any of 2 archives" in seen.reports[0]
+    done = convert(source, str(tmp_path / "out"), to="shards", per_part=3)
+    assert (done.utterances, done.failed) == (3, {"no_audio": 1})

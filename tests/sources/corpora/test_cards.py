@@ -69,6 +69,18 @@ def test_the_folder_may_be_the_corpus_or_the_one_above(tmp_path: Path) -> None:
         assert keys(uio.from_corpus("librispeech", folder, part="dev-clean")) == wanted
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"), [("mls", "."), ("covost2", "."), ("gigaspeech2", "."), ("gigaspeech2", "data/th")]
+)
+def test_the_folder_may_be_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, folder: str
+) -> None:
+    making = made(name, tmp_path, downloaded=True)
+    monkeypatch.chdir(tmp_path / folder)
+    wanted = [s.key for s in making.said if s.part == "dev" and (folder == "." or s.lang == "th")]
+    assert keys(uio.from_corpus(name, ".", part="dev")) == sorted(wanted)
+
+
 @pytest.mark.parametrize("folder", ["", "cv-corpus-17.0-2024-03-15", "cv-corpus-17.0-2024-03-15/zh-CN"])
 def test_the_folder_may_be_that_of_a_release_or_a_language(tmp_path: Path, folder: str) -> None:
     making = made("commonvoice", tmp_path, downloaded=False)
@@ -208,6 +220,19 @@ def test_what_is_there_in_another_layout_only_is_told(tmp_path: Path, caplog: py
     (tmp_path / "LibriSpeech" / "train-clean-100").rename(tmp_path / "LibriSpeech" / "train-clean-360")
     assert keys(uio.from_corpus("librispeech", tmp_path))
     assert "has train-clean-100 of librispeech in another layout (as downloaded), which is not read" in caplog.text
+
+
+def test_what_another_layout_names_more_closely_is_not_told_as_another_language(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made("mls", tmp_path, downloaded=True)
+    uio.from_corpus("mls", tmp_path)
+    assert not caplog.records
+    with pytest.raises(uio.ListError, match="there is no lang german, there are polish: name"):
+        uio.from_corpus("mls", tmp_path, lang="german")
+    (tmp_path / "mls_german.tar.gz").write_bytes((tmp_path / "mls_polish_opus.tar.gz").read_bytes())
+    uio.from_corpus("mls", tmp_path)
+    assert [record.message.count("german") for record in caplog.records] == [1]
 
 
 def test_a_folder_of_another_corpus_is_not_taken_for_a_language(tmp_path: Path) -> None:

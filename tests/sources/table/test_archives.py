@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tarfile
 import zipfile
 from collections import Counter
@@ -17,6 +18,7 @@ from tones import wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, PipelineError
+from uio_pipes.formats.archives.directory import match_of
 from uio_pipes.prep.member_index import index_archives
 
 NAMES = {"key": "id", "wav": "path", "txt": "text"}
@@ -81,6 +83,19 @@ def test_rows_and_audio_that_miss_each_other_are_counted(tmp_path: Path, kind: s
     assert counts == {"no_row": 1, "no_audio": 2, "duplicate_member": 1, "bad_row": 1}
 
 
+@pytest.mark.parametrize("archives", ["a.tar", "{shard}.tar", "a.zip", "{shard}.zip"])
+def test_an_archive_that_is_replaced_is_read_anew(tmp_path: Path, archives: str) -> None:
+    kind = "a.zip" if "zip" in archives else "a.tar"
+    table = [{"wav": name, "shard": "a"} for name in ("a.wav", "b.wav")]
+    options: dict[str, Any] = {"fields": None, "root": tmp_path, "archives": archives}
+    loader = uio.Loader(uio.from_table(table, **options).decode_audio())
+    swapped = [("b.wav", tone(2)), ("a.wav", tone(1))]  # of the same size
+    for time, members in enumerate([swapped[::-1], swapped, [("c.wav", tone(3)), *swapped]], 1):
+        os.utime(write_archive(tmp_path / kind, members), (time, time))
+        assert {sample["key"]: heard(sample["wav"]) for sample in loader} == {"a": 1, "b": 2}
+        assert read(table, **options) == ({"a": 1, "b": 2}, Counter(no_row=len(members) - 2))
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_rows_without_audio_may_be_unwanted(tmp_path: Path, stream: bool) -> None:
     write_archive(tmp_path / "a.tar", MEMBERS[:2])
@@ -114,10 +129,17 @@ def test_the_error_names_row_archive_and_remedy(tmp_path: Path) -> None:
 )
 def test_members_are_named_in_many_ways(tmp_path: Path, match: str, wav: str, stream: bool) -> None:
     members = [(f"x/{name[2:]}", data) for name, data in MEMBERS] if match == "path" else MEMBERS
+    members = [two for one in members for two in ((one[0].replace(".wav", ".txt"), b"text"), one)]
     write_archive(tmp_path / "a.tar", [*members, ("other/u1.flac", tone(11))] if "train" in match else members)
     table = write_table(tmp_path / "t.tsv", ROWS)
     found, counts = read(table, fields={**NAMES, "wav": wav}, archives="a.tar", match=match, stream=stream)
-    assert (found, counts) == (TONES, Counter())  # other/u1.flac is not meant
+    assert (found, counts) == (TONES, Counter())  # other/u1.flac is not meant, nor any text
+
+
+def test_what_is_not_named_as_audio_is_meant_if_the_expression_tells_it_from_audio() -> None:
+    names = ["x/a.txt", "x/a.wav", "x/a", "x/a.dat"]
+    assert list(map(match_of("path | stem"), names)) == [None, "a", "a", None]
+    assert list(map(match_of(r"path | name | s/\.dat$//"), names)) == ["a.txt", "a.wav", "a", "a"]
 
 
 @pytest.mark.parametrize(("first", "second"), [("0.tar", "1.tar"), ("0.tar.gz", "1.tar.gz"), ("0.zip", "1.tar.gz")])

@@ -226,6 +226,17 @@ def test_a_second_table_completes_the_rows(tmp_path: Path) -> None:
 # What is said of the table
 
 
+def test_all_rows_of_a_table_have_its_constants(tmp_path: Path) -> None:
+    tables = [uio.Table(write(tmp_path / lang), constants={"lang": lang, "path": "c1.wav"}) for lang in ("pl", "de")]
+    fields = {**FIELDS, "lang": "lang", "duration": "length_ms | ms"}
+    pipeline = uio.from_table(tables, fields=fields, keep={"lang": "pl|de"}, shuffle=True)
+    found = sorted((sample["lang"], sample["key"], sample["txt"]) for sample in samples(pipeline))
+    assert found == sorted((lang, "c1", f'said "{number}') for lang in ("pl", "de") for number in range(6))
+    assert uio.Table("a.tsv", constants={"lang": "pl"}) == uio.Table("a.tsv", constants=[("lang", "pl")])
+    with pytest.raises(uio.PipelineError, match=r"constants must be texts by the names of columns, not \{'lang': 3\}"):
+        uio.Table("a.tsv", constants={"lang": 3})  # type: ignore[dict-item]
+
+
 def test_a_name_that_no_row_has_is_an_error_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(
         uio.ListError,
@@ -342,3 +353,8 @@ def test_tables_of_several_forms_are_one(tmp_path: Path) -> None:
 def test_a_configuration_takes_tables(tmp_path: Path) -> None:
     source = {"type": "table", "table": str(write(tmp_path)), "fields": FIELDS, "keep": {"subsets": "S"}}
     assert [s["key"] for s in samples(uio.from_config({"sources": [source]}))] == ["c0", "c3"]
+
+
+def test_of_a_table_the_description_shows_what_was_said() -> None:
+    described = str(uio.from_table(uio.Table("t.tsv", separator="|"), root="a"))
+    assert described.splitlines()[0] == "list_table(Table('t.tsv', separator='|'), root='a')"

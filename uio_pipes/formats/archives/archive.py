@@ -26,6 +26,7 @@ from uio_pipes.io.stream import StreamBytes, open_source
 _LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and of what follows it
 
 
+ArchiveVersion = tuple[int, str]  # by which a file is told from what it was before it changed
 _SUFFIXES = (*ARCHIVES, ".zip")
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd"}  # of zips, which are not read
 
@@ -62,10 +63,10 @@ class Archive:
         self.url, self._access = url, access
         self.damage: list[DataError] = []
 
-    def known_size(self) -> int | None:
-        """Return the size of the file in bytes; None if it cannot be read."""
+    def version(self) -> ArchiveVersion | None:
+        """Return size and mtime or ETag of the file; None if it cannot be read."""
         try:
-            return identity(self.url, self._access)[0]
+            return identity(self.url, self._access)
         except DataError:
             return None
 
@@ -170,6 +171,7 @@ class Archive:
         try:
             if isinstance(source, StreamBytes):
                 raise self._sequential("and it has no index")
+            self.file.size  # noqa: B018  by which a file that is replaced after this is told
             members = TarMembers(self.url, source, 0, False)
             while True:
                 try:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import counted, redact, suffix_of, unsigned
-from uio_pipes.formats.archives.archive import Archive, is_archive, is_hidden, is_zip
+from uio_pipes.formats.archives.archive import Archive, ArchiveVersion, is_archive, is_hidden, is_zip
 from uio_pipes.formats.archives.index import MemberPlace
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand
@@ -30,7 +30,8 @@ from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import RandomFile, Ref
 
-AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka"}
+AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka", "mkv", "mov", "avi"}
+AUDIO |= {"aif", "aiff", "au", "snd", "caf", "w64", "amr"}
 Match = Callable[[str], str | None]
 CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])  # the rest of an archive is lost
 LOST = CUT | {"missing_file", "bad_zip"}  # one failure, with which all rows are lost that are not found
@@ -47,11 +48,15 @@ def same_name(name: str) -> str:
 
 
 def match_of(expression: str) -> Match:
-    """Return what an expression over ``path`` makes of a member's name; None for a member that is not meant."""
+    """Return what an expression over ``path`` makes of a member's name; None for a member that is not meant: one of a
+    suffix that is not of audio, if the expression does not tell it from audio, as it does not tell a.txt from a.wav."""
     of = compiled(expression)
 
     def value(name: str) -> str | None:
-        found = of({"path": name.removeprefix("./")})
+        path = name.removeprefix("./")
+        found, suffix = of({"path": path}), suffix_of(path)
+        if suffix and suffix not in AUDIO and found == of({"path": f"{path.rpartition('.')[0]}.wav"}):
+            return None
         return None if found is None else same_name(str(found))
 
     return same_name if expression == "path" else value
@@ -156,7 +161,8 @@ class Archives:
     ) -> None:
         self._templates = [compiled(name) for name in names if is_template(name)]
         self._names = [name for name in names if not is_template(name)]
-        self.match, self.expression, self._access, self._absent = match_of(match), match, access, absent
+        self.match, self.expression, self._access, self.absent = match_of(match), match, access, absent
+        self._known = dict[str, ArchiveVersion | None]()
 
     @cached_property
     def urls(self) -> list[str]:
@@ -166,11 +172,29 @@ class Archives:
     @cached_property
     def digest(self) -> str:
         """A hash of the names and sizes of the archives, and of the expressions for others."""
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            sizes = list(pool.map(lambda url: Archive(url, self._access).known_size(), self.urls))
+        sizes = [None if version is None else version[0] for version in self.versions(self.urls)]
         names = [os.path.basename(unsigned(url)) for url in self.urls]
-        told = repr((names, sizes, [each.text for each in self._templates]))
+        told = repr((names, sizes, self.templates))
         return blake2b(told.encode(), digest_size=16).hexdigest()
+
+    def versions(self, urls: Sequence[str]) -> tuple[ArchiveVersion | None, ...]:
+        """Return what tells archives as they were when this was first asked for; None for what cannot be read."""
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return tuple(pool.map(self._version, urls))
+
+    def _version(self, url: str) -> ArchiveVersion | None:
+        if url not in self._known:
+            self._known[url] = Archive(url, self._access).version()
+        return self._known[url]
+
+    @cached_property
+    def _all(self) -> str:
+        return repr(self.versions(self.urls))
+
+    @property
+    def templates(self) -> list[str]:
+        """The names that rows fill in."""
+        return [each.text for each in self._templates]
 
     @property
     def filled_in(self) -> set[str] | None:
@@ -183,9 +207,9 @@ class Archives:
 
     def places(self, url: str | None = None) -> MemberPlaces:
         """Return the members of one archive, or of all ``urls``. Raises: DataError if one cannot be read; ListError."""
-        urls = self.urls if url is None else [url]
+        urls, version = (self.urls, self._all) if url is None else ([url], self._version(url))
         made = lambda: MemberPlaces([Archive(one, self._access) for one in urls], self.match)  # noqa: E731
-        return _places.get((self.expression, self.digest, *urls), made, len)
+        return _places.get((self.expression, version, *urls), made, len)
 
     def homes(self) -> Callable[[Sequence[str]], Any]:
         """Return what tells in which of ``urls`` values are, by number: in the first one whose index or directory has
@@ -230,6 +254,10 @@ class Archives:
             raise self.missing(value, [archive.url for archive in places.archives], places.damage)
         return found
 
+    def may_lack(self, error: DataError) -> bool:
+        """Return whether the archive that is lost is one that rows name, and that need not be there."""
+        return error.reason == "missing_file" and self.absent != "no_audio" and self.filled_in is not None
+
     def missing(self, value: str, urls: Sequence[str], damage: Sequence[DataError] = ()) -> DataError:
         """Return the error for a row whose audio is in none of the archives. If one of these is lost, it is a row that
         is only counted."""
@@ -238,9 +266,9 @@ class Archives:
         remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
         if damage and damage[0].reason == "unsupported_member":
             why, remedy = " that can be read", damage[0].message
-        told = self._absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
+        told = self.absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
         kind = LeftOut if told else DataError
-        return kind(self._absent, f"there is no member {value!r} in {where}{why}; {remedy}")
+        return kind(self.absent, f"there is no member {value!r} in {where}{why}; {remedy}")
 
 
 _places = Lru(MOST_PLACES)  # which workers have from the process that they were forked from
@@ -262,7 +290,7 @@ class TarDirectory:
 
     def known_size(self) -> int | None:
         """Return the size of the archive in bytes; None if it cannot be read."""
-        return self._archive.known_size()
+        return None if (version := self._archive.version()) is None else version[0]
 
     def members(self) -> Iterator[MemberPlace]:
         """Yield every member. Raises: DataError if the archive cannot be read, or only in its order."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from uio_pipes.base.checks import refuse, require, require_paths
@@ -53,6 +53,7 @@ class Table:
             none.
         on: for a table that is joined to another one: what is equal in a row of the other and in its own, an expression
             of fields each: "path = clip". One expression stands for both. Default: None.
+        constants: values that all its rows have, whatever their own are, as in ``{"lang": "pl"}``. Default: (), none.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -70,6 +71,14 @@ class Table:
     within: AnyPath | None = None
     join: Table | Sequence[Table] = field(default=())
     on: str | None = None
+    constants: Mapping[str, str] | Sequence[tuple[str, str]] = ()
+
+    def __repr__(self) -> str:
+        """Only what differs from the defaults."""
+        paths, *others = fields(self)
+        given = getattr(self, paths.name)
+        told = (f"{f.name}={value!r}" for f in others if (value := getattr(self, f.name)) != f.default)
+        return f"{_NAME}({', '.join([repr(given[0] if len(given) == 1 else list(given)), *told])})"
 
     def __post_init__(self) -> None:
         self._set("paths", require_paths(_NAME, "paths must be a path, or several in a list", self.paths))
@@ -87,6 +96,10 @@ class Table:
             ok, _NAME, "join must be tables that say what is equal", self.join, 'as in uio.Table(…, on="path = clip")'
         )
         self._set("join", joined)
+        pairs = tuple(self.constants.items() if isinstance(self.constants, Mapping) else self.constants)
+        ok = all(isinstance(one, str) for pair in pairs for one in pair)
+        require(ok, _NAME, "constants must be texts by the names of columns", self.constants, 'as in {"lang": "pl"}')
+        self._set("constants", pairs)
         if self.on is not None:
             self.sides()
 

@@ -69,10 +69,9 @@ def files_in(archives: Sequence[str], patterns: Sequence[str], access: Access) -
         except (zipfile.BadZipFile, DataError) as error:
             raise ListError(f"the archive {redact(archive)} cannot be read: {error}: fetch it again") from error
         if missing := [p for p in wanted if p not in found]:
-            raise ListError(
-                f"no member of {redact(archive)} matches {missing[0]!r}; it has {', '.join(seen) or 'no others'}, …: "
-                "correct the paths of the table"
-            )
+            others = f"it has {', '.join(seen)}, …" if seen else "it has no files but those that other paths name"
+            remedy = "correct the paths of the table, or fetch what is missing"
+            raise ListError(f"no member of {redact(archive)} matches {missing[0]!r}; {others}: {remedy}")
 
 
 Open = Callable[[], BinaryIO]

@@ -74,6 +74,24 @@ class ChainedRows(Parts):
         return self._parts[at], within
 
 
+class ConstantRows:
+    """Rows that have further values, the same in each."""
+
+    def __init__(self, rows: Rows, constants: Row) -> None:
+        self._rows, self._constants = rows, constants
+        self.files, self.place, self.file = rows.files, rows.place, rows.file
+        self.digest = f"{rows.digest} {sorted(constants.items())}"
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, number: int) -> Row:
+        return {**self._rows.row(number), **self._constants}
+
+    def scan(self) -> Iterator[Row | DataError]:
+        return (row if isinstance(row, DataError) else {**row, **self._constants} for row in self._rows.scan())
+
+
 class RowIndex:
     """The numbers of rows by a value of theirs: 8 bytes a row, of which the lower bits are the row's number and the
     others a hash of the value. So a number that is found must be compared with its row."""

@@ -63,7 +63,11 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
     rows = list(csv.reader(lines[:2], delimiter=separator))
     headed = len(rows) > 1 and not any(map(names_file, rows[0]))
     names = rows[0] if headed else _columns(rows[0])
-    found = _guess(dict(zip(names, rows[-1], strict=False)), "") | dict(fields or {})
+    row = dict(zip(names, rows[-1], strict=False))
+    guessed = _guess(row, "")
+    if "wav" in guessed:
+        guessed["wav"] = _beside(path, guessed["wav"], row[guessed["wav"]])
+    found = guessed | dict(fields or {})
     if "wav" not in found:
         raise ListError(
             f"{path} is a table with the columns {_shown(names)}, of which none seems to be the audio: say which is "
@@ -74,6 +78,16 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
     form: dict[str, Any] = {"separator": separator, "header": headed or names, "quoted": separator in ",;"}
     more = {name: value for name, value in form.items() if value != usual[name]}
     return Table(path, None if named else "tsv", **more), found
+
+
+def _beside(table: str, column: str, name: str) -> str:
+    """Return the expression for the audio that rows name in a column: below a folder beside the table, as ``clips``, if
+    it is in one of these and nowhere else."""
+    folder = os.path.dirname(table)
+    if os.path.exists(name) or os.path.exists(os.path.join(folder, name)) or not os.path.isfile(table):
+        return column
+    found = [entry.name for entry in os.scandir(folder or ".") if os.path.isfile(os.path.join(entry.path, name))]
+    return f"{found[0]}/{{{column}}}" if len(found) == 1 else column
 
 
 def rows_of(path: str, head: str, fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]]:

@@ -50,10 +50,7 @@ AISHELL4 = Corpus(
     columns=("text (with tags)",),
     layouts=(
         _MEETINGS,
-        _MEETINGS.downloaded(
-            "{part}.tar.gz", "recording", "path | m/\\/wav\\/(.*)\\.flac$/",
-            archives="{table | m/^[^\\/]+/}.tar.gz",
-        ),
+        _MEETINGS.downloaded("{part}.tar.gz", "recording", "path | m/\\/wav\\/(.*)\\.flac$/"),
     ),
     notes="Speakers are known within a recording only, and overlap. Tags are removed from `txt`; segments without "
     "words count as `dropped`. Two TextGrids of the published ones cannot be parsed: `bad_table`.",

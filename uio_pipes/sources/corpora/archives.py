@@ -8,7 +8,6 @@ from uio_pipes.sources.corpora.transcripts import THREE
 from uio_pipes.sources.lists import from_shard_list
 from uio_pipes.sources.table.source import from_table
 
-_LANG = "table | m/data\\/([^\\/]+)\\//"  # from the path of a table
 _GIGA2 = Table("data/{lang}/{part}.tsv", header=("key", "txt"))
 GIGASPEECH2 = Corpus(
     "gigaspeech2",
@@ -16,17 +15,17 @@ GIGASPEECH2 = Corpus(
     hours="30,000 raw, 22,000 refined",
     download="data/LANG of speechcolab/gigaspeech2 from https://huggingface.co/datasets",
     parts={
-        **{name: {"part": f"train_{name}", "tars": "train/*"} for name in ("refined", "raw")},
+        **{name: {"part": f"train_{name}", "tars": "train/*", "folder": "train"} for name in ("refined", "raw")},
         **{name: {"part": name, "tars": name} for name in ("dev", "test")},
     },
     train=("refined",),
+    nested=(("raw", "refined"),),
     options={"lang": ()},
-    fields={"key": "key", "wav": "key", "txt": "txt", "lang": _LANG},
+    fields={"key": "key", "wav": "key", "txt": "txt", "lang": "chosen.lang"},
     layouts=(
         Layout("as downloaded", from_table, {
             "table": _GIGA2, "match": "path | stem", "archives": [
-                f"data/{{{_LANG}}}/{{table | m/(train)_/}}/{{key | m/^\\d+/}}.tar.gz",
-                f"data/{{{_LANG}}}/{{table | stem}}.tar.gz",
+                "data/{chosen.lang}/{chosen.folder}/{key | m/^\\d+/}.tar.gz", "data/{chosen.lang}/{chosen.tars}.tar.gz",
             ],
         }, there="data/{lang}/{tars}.tar.gz"),
         Layout("extracted", from_table, {
@@ -51,12 +50,12 @@ FLEURS = Corpus(
     options={"lang": ()},
     fields={
         "key": "file | stem", "wav": "file", "txt": "normalized", "duration": "samples | / 16000",
-        "lang": _LANG,
+        "lang": "chosen.lang",
     },
     columns=("id", "raw", "characters", "gender"),
     layouts=(
         Layout("as downloaded", from_table, {
-            "table": _FLEURS, "archives": f"data/{{{_LANG}}}/audio/{{table | stem}}.tar.gz", "match": "path | name",
+            "table": _FLEURS, "archives": "data/{chosen.lang}/audio/{table | stem}.tar.gz", "match": "path | name",
         }, there="data/{lang}/audio/{part}.tar.gz"),
         Layout("extracted", from_table, {"table": _FLEURS, "fields": {"wav": "audio/{table | stem}/{file}"}}),
     ),
@@ -65,7 +64,7 @@ FLEURS = Corpus(
 
 _HF = {
     "table": Table("data/{lang}/asr_{part}.tsv"), "match": "path | stem", "keep": {"normalized_text": ".+"},
-    "fields": {"key": "id", "wav": "id", "txt": "normalized_text", "lang": _LANG},
+    "fields": {"key": "id", "wav": "id", "txt": "normalized_text", "lang": "chosen.lang"},
 }  # fmt: skip
 _HF_TARS, _HF_FILES = "data/{lang}/{part}/*.tar.gz", "data/{lang}/{part}/*/*.wav"
 VOXPOPULI = Corpus(
@@ -87,7 +86,7 @@ VOXPOPULI = Corpus(
             "root": "raw_audios/original", "keep": {"split": "{part}", "normed_text": ".+"},
             "fields": {
                 "key": "{session_id}-{id_}", "wav": "{session_id | [:4]}/{session_id}_original.ogg",
-                "txt": "normed_text", "intervals": "vad", "lang": "table | m/asr_([a-z]+)/",
+                "txt": "normed_text", "intervals": "vad", "lang": "chosen.lang",
             },
         }),
     ),
@@ -104,7 +103,7 @@ REAZONSPEECH = Corpus(
     "000-00b small, 000-073 medium, 000-242 large, 000-fff all",
     parts={size: size for size in _SIZES},
     train=_SIZES[::-1],
-    nested=True,
+    nested=(_SIZES[::-1],),
     fields={"key": "path | stem", "wav": "path", "txt": "txt", "lang": "'ja'"},
     layouts=(
         Layout("as downloaded", from_table, {
@@ -127,11 +126,11 @@ YODAS2 = Corpus(
     options={"lang": ()},
     fields={
         "key": "key", "wav": "audio_id", "txt": "text", "start": "key | m/-(\\d+)-\\d+$/ | cs",
-        "end": "key | m/-(\\d+)$/ | cs", "lang": _LANG,
+        "end": "key | m/-(\\d+)$/ | cs", "lang": "chosen.lang",
     },
     layouts=(
         Layout("as downloaded", from_table, {
-            "table": _YODAS, "archives": f"data/{{{_LANG}}}/audio/{{table | stem}}.tar.gz", "match": "path | stem",
+            "table": _YODAS, "archives": "data/{chosen.lang}/audio/{table | stem}.tar.gz", "match": "path | stem",
         }, there="data/{lang}/audio/*.tar.gz"),
         Layout("extracted", from_table, {
             "table": _YODAS, "archives": "data/{lang}/audio/**/*.wav", "match": "path | stem",

@@ -16,6 +16,7 @@ from uio_pipes.pipeline import Pipeline
 _PLACES = frozenset(["table", "paths", "within", "join", "archives", "root", "manifest"])  # arguments that are paths
 _PATTERNS = frozenset(["keep", "drop", "match"])  # arguments that are regular expressions
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_OF_ROW = re.compile(r"\bchosen\.([a-z_]+)")  # what was chosen for the table of a row
 Chosen = Mapping[str, str]  # what is chosen, by the names of placeholders
 
 
@@ -23,7 +24,9 @@ Chosen = Mapping[str, str]  # what is chosen, by the names of placeholders
 class Layout:
     """One of the forms that a corpus lies in, and how it is read.
 
-    In every text, ``{part}`` and the names of the corpus's options in braces stand for what is chosen.
+    In every text, ``{part}`` and the names of the corpus's options in braces stand for what is chosen. Where several
+    languages are read together, ``chosen.lang`` in an expression is that of the row's own table, as in
+    ``"data/{chosen.lang}/{shard}.tar.gz"``: rows of tables have it as a field.
 
     Args:
         form: its name, as "extracted" or "as downloaded".
@@ -38,17 +41,18 @@ class Layout:
     arguments: Mapping[str, Any]
     there: str | None = None
 
-    def downloaded(self, archive: str, wav: str, match: str = "path | stem", archives: str | None = None) -> Layout:
-        """Return the layout "as downloaded", where the table of this one is in an archive, as is its audio.
+    def downloaded(self, archive: str, wav: str, match: str = "path | stem", archives: str = "") -> Layout:
+        """Return the layout "as downloaded", where the table of this one is in an archive with its audio.
 
-        ``wav``: what names a member, as ``match`` says it; ``archives``: that of the audio, if rows fill it in.
+        ``wav``: what names a member, as ``match`` says it; ``archives``: the archive of a row, if not the chosen one.
         """
         table = self.arguments["table"]
         joined = tuple(replace(other, within=archive) for other in table.join)
         fields = {**self.arguments.get("fields", {}), "wav": wav}
-        changes = {"table": replace(table, within=archive, join=joined), "archives": archives or archive}
+        own = archives or PLACEHOLDER.sub(r"{chosen.\1}", archive)
+        changes = {"table": replace(table, within=archive, join=joined), "archives": own}
         arguments = {**self.arguments, **changes, "match": match, "fields": fields}
-        return Layout("as downloaded", self.read, arguments, archive if archives else None)
+        return Layout("as downloaded", self.read, arguments, archive if own != archive else None)
 
     @property
     def sought(self) -> tuple[str, ...]:
@@ -60,7 +64,10 @@ class Layout:
     def places(self) -> list[str]:
         """All paths that are read, with placeholders; ``there`` for archives whose names rows fill in."""
         paths = _paths(self.arguments, within=True)
-        return list(dict.fromkeys(self.there if self.there and " | " in path else path for path in paths))
+        of_rows = (" | ", "{chosen.")
+        return list(
+            dict.fromkeys(self.there if self.there and any(map(path.__contains__, of_rows)) else path for path in paths)
+        )
 
 
 @dataclass(frozen=True)
@@ -82,8 +89,8 @@ class Corpus:
             for what is there, too, but of which one must be chosen if there are several. Default: {}, none.
         columns: other columns that ``fields`` may ask for. Default: (), none.
         notes: what is peculiar, and under which reasons it is counted. Default: "".
-        nested: whether parts for training are parts of one another: only the first one that is there is then read.
-            Default: False.
+        nested: parts that hold one another, the largest first, as in ``[["L", "M", "S"]]``: of several that are there,
+            only the first one is read if none is named, and counted in the sum of all. Default: (), none do.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -100,7 +107,7 @@ class Corpus:
     options: Mapping[str, Sequence[str] | Chosen | None] = field(default_factory=dict)
     columns: Sequence[str] = ()
     notes: str = ""
-    nested: bool = False
+    nested: Sequence[Sequence[str]] = ()
 
     @property
     def told_by_paths(self) -> list[str]:
@@ -115,6 +122,8 @@ class Corpus:
         require(ok, "Corpus", "layouts must be uio.Layout(…), at least one", layouts, "describe how it lies there")
         known = bool(self.parts) and bool(self.train) and all(part in self.parts for part in self.train)
         require(known, "Corpus", f"train must be some of the parts ({', '.join(self.parts)})", self.train, "name one")
+        ok = {part for group in self.nested for part in group} <= self.parts.keys()
+        require(ok, "Corpus", f"nested must be lists of parts ({', '.join(self.parts)})", self.nested, "name these")
         names = {"part", *self.options, *(name for part in self.parts for name in chosen(self, part))}
         for layout in layouts:
             unknown = [name for name in PLACEHOLDER.findall(" ".join(layout.sought)) if name not in names]
@@ -126,6 +135,13 @@ def chosen(corpus: Corpus, part: str) -> Chosen:
     """Return what placeholders stand for in a part."""
     value = corpus.parts[part]
     return {"part": value} if isinstance(value, str) else value
+
+
+def largest(corpus: Corpus, parts: Sequence[str]) -> list[str]:
+    """Return these parts without those that another one of them holds."""
+    there = {*parts}
+    held = {part for group in corpus.nested for part in [one for one in group if one in there][1:]}
+    return [part for part in parts if part not in held]
 
 
 def option(corpus: Corpus, name: str, value: str) -> str:
@@ -143,6 +159,9 @@ def filled(
     below ``root``.
     """
     arguments = {**layout.arguments, "fields": {**fields, **layout.arguments.get("fields", {})}}
+    constants = {found[0]: f"{{{found[1]}}}" for found in _OF_ROW.finditer(repr(arguments))}
+    if constants and isinstance(table := arguments.get("table"), (str, Table)):
+        arguments["table"] = replace(table if isinstance(table, Table) else Table(table), constants=constants)
     made = {
         name: _filled(value, choices, at if name in _PLACES - {"root"} else None, name in _PATTERNS)
         for name, value in arguments.items()
@@ -166,7 +185,7 @@ def _paths(value: Any, within: bool = False, place: bool = False) -> Iterator[st
     elif isinstance(value, (list, tuple)):
         for one in value:
             yield from _paths(one, within, place)
-    elif isinstance(value, str) and place:
+    elif isinstance(value, str) and value and place:
         yield value
 
 
@@ -209,6 +228,9 @@ def _table(table: Table, choice: Chosen, at: Callable[[str], str] | None) -> Tab
             changes["paths"] = tuple(fill(path, choice) for path in value)
         elif one.name == "join":
             changes["join"] = tuple(_table(other, choice, at) for other in value)
+        elif one.name == "constants":
+            told = ((name, fill(text, choice)) for name, text in value)
+            changes["constants"] = [(name, text) for name, text in told if not PLACEHOLDER.search(text)]
         elif isinstance(value, (str, tuple)):
             filled = _filled(value, [choice], at if one.name in _PLACES else None)
             changes[one.name] = tuple(filled) if isinstance(value, tuple) else filled

@@ -6,6 +6,7 @@ from typing import Any
 
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.sources.corpora.card import Corpus, Layout
+from uio_pipes.sources.corpora.transcripts import THREE
 from uio_pipes.sources.table.source import from_table
 
 _CV_PARTS = ("train", "dev", "test", "validated", "invalidated", "other")
@@ -35,6 +36,7 @@ COMMONVOICE = Corpus(
     "https://commonvoice.mozilla.org/datasets",
     parts={part: part for part in _CV_PARTS},
     train=("train",),
+    nested=[("validated", part) for part in THREE],
     options={"version": None, "lang": ()},
     fields=_CV_FIELDS,
     columns=(
@@ -53,13 +55,12 @@ COMMONVOICE = Corpus(
     "the clips: the others count as `no_row` where archives are streamed.",
 )  # fmt: skip
 
-_SOURCE = "table | m/covost_v2\\.([^_]+)_/"
 _COVOST: dict[str, Any] = {
     "root": "",
     "keep": {"sentence": ".+", "split": "{part}"},
     "fields": {
         "key": "path | stem", "txt": "sentence", "translation": "translation | strip", "speaker": "client_id",
-        "lang": _SOURCE,
+        "lang": "chosen.source",
     },
 }  # fmt: skip
 _CV4 = "cv-corpus-4-2019-12-10"
@@ -67,12 +68,12 @@ _CV4 = "cv-corpus-4-2019-12-10"
 
 def _covost(form: str, translations: str | None, audio: str) -> Layout:
     """Return the layout with Common Voice in the folder, or the archive, ``audio``."""
-    own = audio.replace("{source}", f"{{{_SOURCE}}}")  # that of a row
+    own = audio.replace("{source}", "{chosen.source}")  # that of a row
     there, on = f"{audio}/validated.tsv", "path"
     texts, wav, archives = Table(there, on=on), f"{own}/clips/{{path}}", dict[str, str]()
     if audio.endswith(".gz"):
         there, wav, archives = audio, "path", {"archives": own, "match": "path | name"}
-        texts = Table("validated.ts[v]", "tsv", within=audio, on=on)
+        texts = Table("validated.tsv", within=audio, on=on)
     table = Table("covost_v2.{source}_{target}.tsv", escape="\\", within=translations, join=texts)
     fields = {**_COVOST["fields"], "wav": wav}
     return Layout(form, from_table, {"table": table, **_COVOST, **archives, "fields": fields}, there=there)

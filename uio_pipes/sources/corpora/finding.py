@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -11,10 +12,11 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.base.urls import folder_of, inside, redact
+from uio_pipes.formats.archives.directory import is_template
 from uio_pipes.formats.lists.table import matching
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local
-from uio_pipes.sources.corpora.card import PLACEHOLDER, Chosen, Corpus, Layout, chosen, fill, filled, option
+from uio_pipes.sources.corpora.card import PLACEHOLDER, Chosen, Corpus, Layout, chosen, fill, filled, largest, option
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +37,9 @@ class There(NamedTuple):
     choices: dict[str, list[Chosen]]
 
     def at(self, path: str) -> str:
-        """Return the place of one of the layout's paths."""
+        """Return the place of one of the layout's paths: a glob, or of an archive that rows name a literal path."""
         local = is_local(self.folder)
-        return inside(self.folder if local is None else glob.escape(local), path)
+        return inside(self.folder if local is None or is_template(path) else glob.escape(local), path)
 
     def only(self, parts: Sequence[str], wanted: Wanted, corpus: Corpus) -> There:
         """Return what is there of these parts, with the values of options that are wanted."""
@@ -76,7 +78,7 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
     for there in several:
         some = [part for part in parts or corpus.train if part in there.choices]
         if some and (parts is None or len(some) == len(parts)):
-            some = some[:1] if corpus.nested and parts is None else some
+            some = largest(corpus, some) if parts is None else some
             wholly = there.only(some, wanted, corpus)
             if all(wholly.choices.values()) and _has_each(wholly, wanted, corpus):
                 _tell_of_others(corpus, folder, wholly, wanted, several)
@@ -86,8 +88,9 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
 
 def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
     """Yield what is there in each layout that is, in their order, for the options that have given values."""
+    whole = folder if (local := is_local(folder)) is None else os.path.abspath(local)
     for layout in corpus.layouts:
-        for base, known in _bases(layout.sought[0], folder, corpus.told_by_paths):
+        for base, known in _bases(layout.sought[0], whole, corpus.told_by_paths):
             choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
             fitting = {part: [one for one in some if known.items() <= one.items()] for part, some in choices.items()}
             if there := {part: some for part, some in fitting.items() if some}:
@@ -112,7 +115,7 @@ def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, 
     """Log what would be read, too, if it were not there in another layout only."""
 
     def named(there: There) -> dict[str, None]:
-        parts = [part for part in wanted.get("part") or corpus.train if part in there.choices]
+        parts = [part for part in wanted.get("part") or corpus.train if part in there.choices and is_apart(part)]
         choices = there.only(parts, wanted, corpus).choices.items()
         return {
             " ".join([part, *(c[n] for n in corpus.told_by_paths if n in c)]): None
@@ -120,11 +123,16 @@ def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, 
             for c in some
         }
 
-    if corpus.nested and "part" not in wanted:
-        return
+    def is_apart(part: str) -> bool:
+        """Return whether what is read holds nothing of a part, nor the other way round."""
+        others = [one for one in chosen.choices if one != part]
+        return "part" in wanted or all(len(largest(corpus, [one, part])) == 2 for one in others)
+
     known = named(chosen)
     for there in several:
-        if there.layout is not chosen.layout and (more := [name for name in named(there) if name not in known]):
+        more = [name for name in named(there) if name not in known]
+        known |= dict.fromkeys(more)
+        if more:
             logger.warning(
                 "from_corpus: %s has %s of %s in another layout (%s), which is not read beside the first one (%s): "
                 "read it by a from_corpus of its own, and uio.mix both",
@@ -186,13 +194,28 @@ def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wante
         path = fill(first, choice)
         open_ = [name for name, some in given.items() if not some and f"{{{name}}}" in path]
         found = matching(_star(path, open_, base), access)
-        seen = (_captured(path, open_).search(one) for one in found if open_)
-        for each in (
-            dict.fromkeys(tuple(one.groupdict().items()) for one in seen if one) if open_ else [()][: len(found)]
-        ):
+        patterns = [
+            _captured(fill(sought, choice), open_) for sought in (first, *(o.sought[0] for o in corpus.layouts))
+        ]
+        told = [_told(one, *patterns) for one in found] if open_ else [dict[str, str]()][: len(found)]
+        for each in dict.fromkeys(tuple(one.items()) for one in told if one is not None):
             whole = {**choice, **dict(each)}
             if all(matching(_star(fill(other, whole), (), base), access) for other in others):
                 yield whole
+
+
+def _told(path: str, own: re.Pattern[str], *others: re.Pattern[str]) -> Chosen | None:
+    """Return what a pattern finds in a path; None if another one of the same placeholders leaves less to them, as
+    ``mls_{lang}_opus`` does than ``mls_{lang}``."""
+    if (found := own.search(path)) is None:
+        return None
+    hits = [hit for one in others if one.groups == own.groups and (hit := one.search(path))]
+    return found.groupdict() if all(_left(found) <= _left(hit) for hit in hits) else None
+
+
+def _left(found: re.Match[str]) -> int:
+    """Return how many characters of a path placeholders stand for."""
+    return sum(map(len, found.groups()))
 
 
 def _star(path: str, names: Sequence[str], base: str) -> str:

@@ -21,6 +21,7 @@ PEOPLES_SPEECH = Corpus(
     notes="There are no speakers.",
 )
 
+_LOQUACIOUS = tuple(f"{subset}/train" for subset in ("large", "medium", "small", "clean"))
 LOQUACIOUS = Corpus(
     "loquacious",
     title="Loquacious: English of five corpora in one form",
@@ -31,11 +32,11 @@ LOQUACIOUS = Corpus(
         for subset in ("large", "medium", "small", "clean")
         for part in ("train", "dev", "test")
     },
-    train=tuple(f"{subset}/train" for subset in ("large", "medium", "small", "clean")),
+    train=_LOQUACIOUS,
+    nested=(_LOQUACIOUS,),
     fields={"key": "ID", "wav": "wav", "txt": "text", "speaker": "spk_id", "duration": "duration", "lang": "'en'"},
     columns=("sex",),
     layouts=(Layout("as downloaded", from_parquet, {"paths": "{subset}/{part}-*.parquet"}),),
-    nested=True,
     notes="Speakers are often unknown. Subsets are parts of the large one: by default the largest one there is read.",
 )
 
@@ -63,6 +64,7 @@ GIGASPEECH = Corpus(
     download="GigaSpeech.json and audio/ by the tools of https://github.com/SpeechColab/GigaSpeech (on request)",
     parts={size: size for size in ("XL", "L", "M", "S", "XS", "DEV", "TEST")},
     train=("XL",),
+    nested=(("XL", "L", "M", "S", "XS"),),
     fields={
         "key": "sid", "wav": "path", "txt": _TAGS, "start": "begin_time", "end": "end_time",
         "speaker": "speaker | m/^(?!N\\/A$).+/", "lang": "'en'",
@@ -85,6 +87,7 @@ WENETSPEECH = Corpus(
     download="WenetSpeech.json and audio/ by the tools of https://github.com/wenet-e2e/WenetSpeech (on request)",
     parts={part: part for part in ("L", "M", "S", "W", "DEV", "TEST_NET", "TEST_MEETING")},
     train=("L",),
+    nested=(("L", "M", "S"),),
     fields={"key": "sid", "wav": "path", "txt": "text", "start": "begin_time", "end": "end_time", "lang": "'zh'"},
     columns=("confidence", "aid", "source", "tags", "subsets"),
     layouts=(
@@ -123,7 +126,7 @@ GRANARY = Corpus(
     options={"lang": (), "task": ("asr", "ast")},
     fields={
         "key": "utt_id", "wav": "audio_filepath", "txt": "text", "start": "offset or ''", "duration": "duration",
-        "lang": "source_lang or table | m/([^\\/]+)(?:\\/[^\\/]+){2}$/",
+        "lang": "source_lang or chosen.lang",
     },
     columns=("answer (of task ast)", "target_lang", "dataset_source"),
     layouts=(

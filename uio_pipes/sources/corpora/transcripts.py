@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from uio_pipes.formats.tables.description import Table
@@ -13,7 +14,8 @@ THREE = {"train": "train", "dev": "dev", "test": "test"}
 
 _TRANSCRIPT = Table("data_aishell/transcript/aishell_transcript_v0.8.txt", separator=" ", header=("key", "words"))
 _OF_SPEAKERS = Layout("as downloaded, extracted once", from_table, {
-    "table": _TRANSCRIPT, "archives": "data_aishell/wav/*.tar.gz", "absent": "not_kept",
+    "table": _TRANSCRIPT, "absent": "not_kept",
+    "archives": ["data_aishell/wav/{key | m/(S\\d+)W/}.tar.gz", "data_aishell/wav/S*.tar.gz"],
     "match": "path | m/(?:^|\\/){part}\\/.*?([^\\/]*)\\.wav$/",
 }, there="data_aishell/wav/S*.tar.gz")  # fmt: skip
 AISHELL1 = Corpus(
@@ -75,7 +77,6 @@ AISHELL3 = Corpus(
 
 _CLEAN = ("train-clean-100", "train-clean-360", "train-other-500")
 _TESTS = ("dev-clean", "dev-other", "test-clean", "test-other")
-_OWN = "{table | m/^[^\\/]+\\/([^\\/]+)/}.tar.gz"  # of the part of the table, which lies in it with its audio
 _CHAPTERS = Layout("extracted", from_table, {
     "table": Table("LibriSpeech/{part}/*/*/*.trans.txt", separator=" ", header=("key", "txt")),
     "fields": {"wav": "{key}.flac"},
@@ -88,7 +89,7 @@ LIBRISPEECH = Corpus(
     parts={part: part for part in (*_CLEAN, *_TESTS)},
     train=_CLEAN,
     fields={"key": "key", "txt": "txt", "speaker": "key | m/^\\d+/", "lang": "'en'"},
-    layouts=(_CHAPTERS, _CHAPTERS.downloaded("{part}.tar.gz", "key", archives=_OWN)),
+    layouts=(_CHAPTERS, _CHAPTERS.downloaded("{part}.tar.gz", "key")),
 )
 
 _LIBRITTS = ("key", "original", "normalized")
@@ -103,37 +104,31 @@ LIBRITTS = Corpus(
     columns=("original",),
     layouts=tuple(
         layout
-        for root, tar, own in (("LibriTTS", "{part}", _OWN), ("LibriTTS_R", "{tar}", _OWN.replace("/}", "/ | s/-/_/}")))
+        for root, tar in (("LibriTTS", "{part}"), ("LibriTTS_R", "{tar}"))
         for extracted in [
             Layout("extracted", from_table, {
                 "table": Table(f"{root}/{{part}}/*/*/*.trans.tsv", header=_LIBRITTS), "fields": {"wav": "{key}.wav"},
             })
         ]
-        for layout in (extracted, extracted.downloaded(f"{tar}.tar.gz", "key", archives=own))
+        for layout in (extracted, extracted.downloaded(f"{tar}.tar.gz", "key"))
     ),
     notes="Files of macOS (`._*`) never count. One recording is known to be damaged (1092_134562_000013_000004).",
 )  # fmt: skip
 
 
-def _mls(kind: str, suffix: str) -> tuple[Layout, Layout]:
-    """Return the layouts of a form of the audio: of the three parts, and of those for limited supervision."""
-    root, audio = f"mls_{{lang}}{kind}", f"audio/{{key | m/^(\\d+)_/}}/{{key | m/_(\\d+)_/}}/{{key}}.{suffix}"
-    texts = Table(f"{root}/{{own}}/transcripts.txt", separator="\t", header=("key", "txt"))
-    limited = Table(
-        f"{root}/train/limited_supervision/{{hours}}/handles.txt", separator="\t", header=("key",),
-        join=replace(texts, paths=f"{root}/train/transcripts.txt", on="key"),
-    )  # fmt: skip
-    audio_of_train = f"{{table | m/(mls_[a-z]+(?:_opus)?)\\//}}/train/{audio}"
-    return (
-        Layout("extracted", from_table, {"table": texts, "fields": {"wav": audio}}),
-        Layout("extracted", from_table, {"table": limited, "root": "", "fields": {"wav": audio_of_train}}),
-    )
+def _mls(kind: str, suffix: str) -> Iterator[Layout]:
+    """Yield the layouts of a form of the audio: of the three parts, and of those for limited supervision."""
+    folder, book = f"mls_{{lang}}{kind}", "{key | m/^\\d+/}/{key | m/_(\\d+)_/}"
+    wav = f"mls_{{chosen.lang}}{kind}/{{chosen.own}}/audio/{book}/{{key}}.{suffix}"
+    texts = Table(f"{folder}/{{split}}/transcripts.txt", separator="\t", header=("key", "txt"))
+    join = replace(texts, paths=f"{folder}/train/transcripts.txt", on="key")
+    limited = Table(f"{folder}/train/limited_supervision/{{hours}}/handles.txt", header=("key",), join=join)
+    for table in (texts, limited):
+        extracted = Layout("extracted", from_table, {"table": table, "root": "", "fields": {"wav": wav}})
+        yield extracted
+        yield extracted.downloaded(f"{folder}.tar.gz", "key", "path | m/\\/{own}\\/audio\\/.*?([^\\/]*)\\.\\w+$/")
 
 
-_MLS = [(f"mls_{{lang}}{kind}.tar.gz", *_mls(kind, suffix)) for kind, suffix in (("_opus", "opus"), ("", "flac"))]
-_OF_PART = "path | m/\\/{own}\\/audio\\/.*?([^\\/]*)\\.\\w+$/"
-_OF_LANG = "{table | m/^[^\\/]+/}.tar.gz"  # of the folder of the table, which lies in it with its audio
-_MLS_LANG = "table | m/mls_([a-z]+?)(?:_opus)?(?:\\/|\\.tar)/"
 MLS = Corpus(
     "mls",
     title="Multilingual LibriSpeech: eight languages, read from books",
@@ -141,26 +136,21 @@ MLS = Corpus(
     download="mls_LANG_opus.tar.gz or mls_LANG.tar.gz from https://www.openslr.org/94, or "
     "facebook/multilingual_librispeech from https://huggingface.co/datasets",
     parts={
-        **{part: {"part": part, "own": part} for part in THREE},
-        "9_hours": {"part": "9_hours", "hours": "9hr"}, "1_hours": {"part": "1_hours", "hours": "1hr/*"},
+        **{part: {"part": part, "own": part, "split": part} for part in THREE},
+        "9_hours": {"part": "9_hours", "own": "train", "hours": "9hr"},
+        "1_hours": {"part": "1_hours", "own": "train", "hours": "1hr/*"},
     },
     train=("train",),
+    nested=(("train", "9_hours", "1_hours"),),
     options={"lang": ()},
-    fields={"key": "key", "txt": "txt", "speaker": "key | m/^\\d+/", "lang": _MLS_LANG},
+    fields={"key": "key", "txt": "txt", "speaker": "key | m/^\\d+/", "lang": "chosen.lang"},
     layouts=(
-        *(layout for _, *several in _MLS for layout in several),
-        *(
-            layout.downloaded(archive, "key", match, archives=_OF_LANG)
-            for archive, whole, limited in _MLS
-            for layout, match in ((whole, _OF_PART), (limited, _OF_PART.replace("{own}", "train")))
-        ),
-        Layout("Parquet, from Hugging Face", from_parquet, {
-            "paths": "{lang}/{part}-*.parquet",
-            "fields": {
-                "key": "id", "wav": "audio", "txt": "transcript", "speaker": "speaker_id", "duration": "audio_duration",
-                "lang": "table | folder | name",
-            },
-        }),
+        *_mls("_opus", "opus"),
+        *_mls("", "flac"),
+        Layout("Parquet, from Hugging Face", from_parquet, {"paths": "{lang}/{part}-*.parquet", "fields": {
+            "key": "id", "wav": "audio", "txt": "transcript", "speaker": "speaker_id", "duration": "audio_duration",
+            "lang": "table | folder | name",
+        }}),
     ),
     notes="`9_hours` and `1_hours` are the parts of train for limited supervision.",
 )  # fmt: skip

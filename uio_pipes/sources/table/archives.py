@@ -7,17 +7,19 @@ import os
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import folder_of, inside, redact
+from uio_pipes.core.items import alone
 from uio_pipes.formats.archives.archive import is_reachable
 from uio_pipes.formats.archives.directory import LOST, Archives, hash_of, is_template, same_name
 from uio_pipes.formats.archives.index import has_index
@@ -28,7 +30,7 @@ from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import is_local
 from uio_pipes.sources.table.records import TableRecords
 
-_FILLED = re.compile(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}")  # expressions in the name of an archive
+_FILLED = re.compile(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")  # expressions in the name of an archive
 
 
 def located(names: Sequence[str], root: str | None, table: str) -> list[str]:
@@ -48,7 +50,7 @@ def _located(name: str, folders: list[str]) -> str:
 
 def files_named(path: str) -> list[str]:
     """Return the local files that the name of archives stands for, with anything in place of what rows fill in."""
-    pattern = _FILLED.sub("*", path) if is_template(path) else path
+    pattern = "*".join(map(glob.escape, _FILLED.split(path))) if is_template(path) else path
     return [path] if os.path.exists(path) else glob.glob(pattern, recursive=True)
 
 
@@ -68,10 +70,14 @@ class NamesInRows:
         known = filled_in or ()
         self._filled_in = None if filled_in is None else {name: compiled(ours.get(name, name)) for name in known}
 
-    @property
+    @cached_property
     def key(self) -> tuple[object, ...]:
-        """What these names follow from; the files of rows, too, whose paths may name archives (``table``)."""
-        return self.rows.digest, self.archives.digest, self._names, *self.archives.urls, *self.rows.files
+        """What these names follow from: the rows, the files of which may name archives, too (``table``), and the
+        archives as they are now."""
+        archives = self.archives
+        filled_in = [path for name in archives.templates for path in files_named(name)]
+        versions = archives.versions([*archives.urls, *filled_in])
+        return self.rows.digest, self._names, archives.digest, versions, *archives.urls, *self.rows.files
 
     def member(self, row: Row) -> str | None:
         """Return the member that a row names, as names are compared; None if there is none, or the row is damaged."""
@@ -144,7 +150,10 @@ class AudioInArchives:
                 continue  # each of its rows fails
             found += places.leftover(np.frombuffer(wanted, np.uint64))
             lost = {
-                archive.url: error for archive in places.archives for error in archive.damage if error.reason in LOST
+                archive.url: error
+                for archive in places.archives
+                for error in archive.damage
+                if error.reason in LOST and not self._names.archives.may_lack(error)
             }
             damage += lost.values()
         return found, damage
@@ -254,6 +263,18 @@ class ArchiveTable:
         """Return the fields of a row with its audio; None if there is none. Raises: DataError, LeftOut."""
         urls = self.archives.urls if self.archives.filled_in is None else [self.urls[archive]]
         return self.records.fields(number, _Passing(self.archives, urls, payload))
+
+    def missed(self, numbers: Iterable[int], archive: int) -> Iterator[DataError]:
+        """Yield the failures of rows whose audio did not come."""
+        for number in numbers:
+            lost: DataError | None = None
+            try:
+                self.fields(number, archive, None)
+            except DataError as error:
+                lost = alone(error)
+            if lost is not None:
+                lost.key = "" if isinstance(lost, LeftOut) else self.key(number, lost)
+                yield lost
 
     def key(self, number: int, error: DataError) -> str:
         """Return the key of the utterance of a row that failed, as far as it is known."""

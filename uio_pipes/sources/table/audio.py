@@ -44,7 +44,8 @@ class AudioByPath:
 
 def _missing(absent: Absent, places: Sequence[str], url: str) -> DataError:
     """Return the error of a file that is not there: a failure, or none if the table is of more than is wanted here."""
-    message = f"no such file ({' and '.join(places)}): fetch it, say by root= where paths start, or correct the row"
+    remedy = "fetch it, say where paths start (root=…, or --fields 'wav=FOLDER/{…}'), or correct the row"
+    message = f"no such file ({' and '.join(places)}): {remedy}"
     return (DataError if absent == "no_audio" else LeftOut)(absent, message, url=url)
 
 

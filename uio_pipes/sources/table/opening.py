@@ -13,7 +13,7 @@ from uio_pipes.formats.lists.lines import Content
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.naming import Asked, check_asked
 from uio_pipes.formats.tables.description import TEXTS, Table
-from uio_pipes.formats.tables.rows import ChainedRows, JoinedRows, Rows, value_by
+from uio_pipes.formats.tables.rows import ChainedRows, ConstantRows, JoinedRows, Rows, value_by
 from uio_pipes.formats.tables.spool import Spooling, spooled
 from uio_pipes.formats.tables.text import WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
@@ -36,7 +36,7 @@ def _table(table: Table, access: Access) -> Rows:
     rows = _chained([_read(table, form, tuple(some), within, access) for form, some in groupby(names, table.format_of)])
     for other in _tables(table.join):
         rows = _joined(rows, _table(other, access), *other.sides())
-    return rows
+    return ConstantRows(rows, dict(table.constants)) if table.constants else rows
 
 
 def _joined(rows: Rows, other: Rows, by: Expression, to: Expression) -> Rows:

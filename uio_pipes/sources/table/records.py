@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from uio_pipes.audio.forms import with_form
+from uio_pipes.audio.forms import whole_number, with_form
 from uio_pipes.audio.length import DeclaredSeconds
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
@@ -153,7 +153,7 @@ class TableRecords:
         if "key" not in fields:
             fields["key"] = self._place_as_key(number)
         numbers_as_text(fields, "key", "txt")
-        with_form(fields)
+        with_form(fields, wav if isinstance(wav, str) else "")
 
     def _place_as_key(self, number: int) -> str:
         file, _, line = self.place(number).rpartition(", line ")
@@ -220,8 +220,8 @@ def _times(fields: dict[str, Any]) -> None:
         if name in fields and fields[name] == "":
             del fields[name]
     for name in ("channel", "sample_rate"):
-        if isinstance(value := fields.get(name), str) and value.isdecimal():
-            fields[name] = int(value)
+        if (number := whole_number(fields.get(name))) is not None:
+            fields[name] = number
     duration = fields.get("duration")
     if duration is not None and "start" not in fields and "end" not in fields:
         fields["duration"] = _declared(duration)

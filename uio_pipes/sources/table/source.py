@@ -134,8 +134,8 @@ def from_table(
     ``channel`` and ``sample_rate``. Where the row gives no key, it is the name of the audio file without its suffix, to
     which a segment's start in ms is added. With ``start`` and ``duration``, the end follows.
 
-    Lengths are planned by the rows as far as they tell them. A declared duration of a whole file may be up to 50 ms too
-    short: it is planned so. Audio that is longer still is the failure ``length_mismatch``.
+    Lengths are planned by the rows as far as they tell them. A declared duration of a whole file is planned rounded up
+    by its last digit, and 50 ms longer. Audio that is longer still is the failure ``length_mismatch``.
 
     Args:
         table: the table: a path, URL, glob or ``{a,b}`` braces, :class:`Table` where the name does not tell how rows
@@ -153,11 +153,13 @@ def from_table(
             is in files.
         match: how members are named in rows: an expression over the ``path`` of a member. ``"path | name"`` is its
             name without folders, ``"path | stem"`` also without its suffix. Members for which it gives nothing are
-            not meant. Default: "path"; a leading ``./`` and the case of the suffix do not count.
+            not meant, nor a text ``a.txt`` where it gives the same as for ``a.wav``. Default: "path"; a leading ``./``
+            and the case of the suffix do not count.
         stream: whether archives are read in their own order, each in a lane, and joined to the rows as they come; or
             the rows in theirs, in any order. Audio without a row is counted as ``no_row``, rows without audio as
             ``no_audio``; in several archives that are streamed only if rows fill in their names, or they have indexes:
-            else a warning at the end of the epoch says it. Default: None, only if an archive can be read in no other
+            else a warning at the end of the epoch says it, and ``uio verify``, ``inspect`` and ``pack`` count them.
+            Default: None, only if an archive can be read in no other
             way: it is compressed and has no index (``uio index --members``), or is remote.
         keep: rows that are wanted: expressions with regular expressions that their values, or items of these if they
             are lists, match as a whole, as in ``{"subsets": "L"}``. Others are left out and counted as ``not_kept``.

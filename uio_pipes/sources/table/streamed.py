@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -15,8 +15,10 @@ from uio_pipes.base.json_text import OBJECT, TEXT, Kind, listed, whole
 from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.core.buffer import changed, check_stamp, reopening, taken
 from uio_pipes.core.capabilities import Uncountable
-from uio_pipes.core.items import File, Loaded, alone
+from uio_pipes.core.graph import Graph
+from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
+from uio_pipes.core.ledger import Tally
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Sample
@@ -48,12 +50,16 @@ class RowsMet:
     def add(self, other: RowsMet) -> None:
         self.met.update(other.met)
 
+    @property
+    def complete(self) -> bool:
+        """Whether all archives were read."""
+        return len(self.met) == self.archives
+
     def verdict(self, last: bool) -> str | None:
-        complete = len(self.met) == self.archives
-        if self.reported or not (complete or last):
+        if self.reported or not (self.complete or last):
             return None
         self.reported = True
-        if not (found := self._lost() if complete else self._unknown()):
+        if not (found := self._lost() if self.complete else self._unknown()):
             return None
         return (
             f"{found}, since neither indexes (uio index --members) nor the rows (archives='{{…}}.tar.gz') tell where "
@@ -77,6 +83,17 @@ class RowsMet:
             f"this process read {len(self.met)} of {self.archives} archives from beginning to end, so that rows "
             "without audio, and utterances that are in two archives, are not counted"
         )
+
+
+def rows_without_audio(pipeline: Graph, tallies: Mapping[str, Tally]) -> Iterator[DataError]:
+    """Yield the failures of rows whose audio might have been in any of several archives, and was in none: of a pipeline
+    that was read in one go, of which all lanes together counted ``tallies``."""
+    for place, stage in pipeline._places():
+        tally = tallies.get(place)
+        if isinstance(stage, JoinRows) and isinstance(tally, RowsMet) and tally.complete:
+            table: ArchiveTable = stage.listing.table()
+            anywhere = np.flatnonzero(table.homes == ANYWHERE)
+            yield from table.missed(np.setdiff1d(anywhere, np.concatenate([*tally.met.values()])).tolist(), 0)
 
 
 class _Met(NamedTuple):
@@ -216,7 +233,8 @@ class _JoinNode(Node):
         if self.file is not None:
             error.item = self.file.origin.item
         out_of_reach = self.reader is None or error.reason in UNREADABLE
-        self.lane.ledger.fail(error, self.stage.name)
+        if self.table is None or not self.table.archives.may_lack(error):
+            self.lane.ledger.fail(error, self.stage.name)
         if out_of_reach:
             self._end(reached=False)
 
@@ -262,18 +280,24 @@ class _JoinNode(Node):
                     yield suspect(url, self.table.fields(number, item, b"")["key"], met.offset)
         if self.reader.unchecked:
             yield unchecked(url)
-        if reached and self.unnamed and not self.met and is_archive(url):
-            yield self._unmatched()
+        if (
+            reached
+            and self.unnamed
+            and not self.met
+            and is_archive(url)
+            and (names := self.table.members(item, _SHOWN))
+        ):
+            yield self._unmatched(names)
 
-    def _unmatched(self) -> DataError:
-        """Return the error of an archive of which nothing has a row: then it is named otherwise than rows say."""
+    def _unmatched(self, wanted: list[str]) -> DataError:
+        """Return the error of an archive of which nothing has a row, although rows name members that may be in it:
+        then it is named otherwise than rows say."""
         assert self.table is not None
         assert self.file is not None
-        wanted = self.table.members(self.file.origin.item, _SHOWN)
         there, named = (", ".join(map(repr, some)) for some in (self.unnamed, wanted))
         message = (
             f"no row names any of its audio: by match={self.table.archives.expression!r} it has {there}, …; rows name "
-            f"{named or 'nothing'}, …; say how members match rows (match=…, fields['wav']), or leave the archive out"
+            f"{named}, …; say how members match rows (match=…, fields['wav']), or leave the archive out"
         )
         return DataError("unmatched_archive", message, url=self.file.url)
 
@@ -282,17 +306,7 @@ class _JoinNode(Node):
         assert self.table is not None
         assert self.file is not None
         item = self.file.origin.item
-        for number in map(int, self.table.rows_in(item)):
-            if number in self.met:
-                continue
-            lost: DataError | None = None
-            try:
-                self.table.fields(number, item, None)
-            except DataError as error:
-                lost = alone(error)
-            if lost is not None:
-                lost.key = "" if isinstance(lost, LeftOut) else self.table.key(number, lost)
-                yield lost
+        yield from self.table.missed((row for row in self.table.rows_in(item).tolist() if row not in self.met), item)
 
     # Opening and states
 
