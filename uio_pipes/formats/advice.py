@@ -24,6 +24,7 @@ USUAL = {  # what fields are called elsewhere, by ours
 }  # fmt: skip
 OURS = frozenset(["key", "wav", "feat", "txt", "duration", "start", "end", "speaker", "sample_rate", "label"])
 SHOWN = 12  # names in a message
+_MISSPELT = 0.85  # how near a name is to the one that was asked for if that is only misspelt
 _OPTIONAL = frozenset(["speaker", "label"])  # of ours: '' can stand for one that is not there
 _AUDIO_FILE = re.compile(
     r".*\.(?:wav|flac|mp3|m4a|ogg|opus|wma|aac|sph|aiff|amr|pcm|raw|webm|mp4)(?:\?.*)?|/\S*/\S+|\w+://\S+", re.I
@@ -103,9 +104,11 @@ def instead(
         if asked in OURS and ours in values and ours not in OURS:  # as rename_columns of datasets, the old name first
             line[asked] = ours
             swapped.append(ours)
-        elif asked and ours in values and text == asked != ours:
+        elif asked and ours in values and text == asked != ours and not nearest(asked, {*values} - OURS, _MISSPELT):
             own.append(ours)
-        elif theirs := ours if ours in values and asked else meant(ours, values, asked, line.values()):
+        elif (
+            theirs := ours if ours in values and asked and text != asked else meant(ours, values, asked, line.values())
+        ):
             line[ours] = _replaced(text, asked, theirs)
             found.append(theirs)
         else:
@@ -150,8 +153,9 @@ def _replaced(text: str, asked: str, theirs: str) -> str:
 
 
 def meant(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collection[str] = ()) -> str | None:
-    """Return which field is probably meant: one with a usual name, else one whose name is near the one that was asked
-    for, else, for audio, the only one that looks like it; None if nothing shows it."""
+    """Return which field is probably meant: the one whose name was only misspelt, else one with a usual name, else one
+    with a name near the one that was asked for, else, for audio, the only one that looks like it; None if nothing shows
+    it."""
     within = within_reach(there, asked)
     taken = taken if ours in USUAL else ()
     names = {tail: name for tail, name in within.items() if name not in {*taken, asked} and name not in OURS}
@@ -161,7 +165,8 @@ def meant(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collectio
         names = audio or names
     elif ours in USUAL:
         names = {tail: name for tail, name in names.items() if not looks_like_audio(there.get(name))} or names
-    tail = usual_of(ours, names) or nearest(re.split(r"[.:]", asked or ours)[-1], names)
+    last = re.split(r"[.:]", asked or ours)[-1]
+    tail = (nearest(last, names, _MISSPELT) if asked else None) or usual_of(ours, names) or nearest(last, names)
     if tail is None and len(audio) == 1:
         tail = next(iter(audio))
     if tail is None and within.keys() != there.keys() and asked:
