@@ -83,3 +83,15 @@ def identity(url: str, access: Access | None = None) -> tuple[int, str]:
     file = RemoteFile(url, access)
     tag = file.identity.tag
     return file.size, tag if not tag or tag.startswith("time:") else f"etag:{tag}"
+
+
+def version(url: str, access: Access | None = None) -> tuple[int, str]:
+    """Return what :func:`identity` does, with the inode of a local file and when it changed: it tells a file that was
+    replaced by one of its size and time, too, but is the same on no other machine. Raises: DataError."""
+    from uio_pipes.io.opening import is_local
+
+    size, stamp = identity(url, access)
+    if (path := is_local(url)) is None:
+        return size, stamp
+    status = os.stat(path)
+    return size, f"{stamp} {status.st_ino} {status.st_ctime_ns}"

@@ -90,8 +90,8 @@ def test_an_archive_that_is_replaced_is_read_anew(tmp_path: Path, archives: str)
     options: dict[str, Any] = {"fields": None, "root": tmp_path, "archives": archives}
     loader = uio.Loader(uio.from_table(table, **options).decode_audio())
     swapped = [("b.wav", tone(2)), ("a.wav", tone(1))]  # of the same size
-    for time, members in enumerate([swapped[::-1], swapped, [("c.wav", tone(3)), *swapped]], 1):
-        os.utime(write_archive(tmp_path / kind, members), (time, time))
+    for members in [swapped[::-1], swapped, [("c.wav", tone(3)), *swapped]]:
+        os.utime(write_archive(tmp_path / kind, members), (1, 1))  # as rsync -t keeps it
         assert {sample["key"]: heard(sample["wav"]) for sample in loader} == {"a": 1, "b": 2}
         assert read(table, **options) == ({"a": 1, "b": 2}, Counter(no_row=len(members) - 2))
 

@@ -18,7 +18,7 @@ from uio_pipes.formats.tar.checks import open_sidecar
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import fast_zlib
-from uio_pipes.io.files import identity
+from uio_pipes.io.files import version
 from uio_pipes.io.local import Positioned, RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file, reference
 from uio_pipes.io.stream import StreamBytes, open_source
@@ -64,9 +64,9 @@ class Archive:
         self.damage: list[DataError] = []
 
     def version(self) -> ArchiveVersion | None:
-        """Return size and mtime or ETag of the file; None if it cannot be read."""
+        """Return the version of the file; None if it cannot be read."""
         try:
-            return identity(self.url, self._access)
+            return version(self.url, self._access)
         except DataError:
             return None
 

@@ -23,7 +23,7 @@ from uio_pipes.formats.tables.files import TableFile, files_in, files_of
 from uio_pipes.formats.tables.rows import Row, Rows, expanded, rows_of_json
 from uio_pipes.formats.tables.text import IN_MEMORY, WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
-from uio_pipes.io.files import atomic_path, identity, locked, write_bytes
+from uio_pipes.io.files import atomic_path, locked, version, write_bytes
 from uio_pipes.io.local import Positioned
 from uio_pipes.io.opening import is_local, open_file
 
@@ -106,7 +106,7 @@ def _key(what: Spooling, access: Access) -> str:
 def _identity(name: str, access: Access) -> Any:
     try:
         path = is_local(name)
-        return path and os.path.abspath(path), identity(name, access)
+        return path and os.path.abspath(path), version(name, access)
     except DataError as error:
         raise ListError(f"cannot read the table {redact(name)}: {error.message}") from error
 
