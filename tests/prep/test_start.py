@@ -167,6 +167,15 @@ def test_what_else_is_in_a_folder_is_said(tmp_path: Path) -> None:
     assert "no audio was found in it (--fields wav=NAME" in done.stdout
 
 
+def test_a_list_or_a_table_above_the_audio_is_read(tmp_path: Path) -> None:
+    lines = foreign_lines(tmp_path)
+    (tmp_path / "notes.tsv").write_text("who\twhen\nme\ttoday\n")
+    assert find_data(str(tmp_path), tmp_path / "made.list").path == str(lines)
+    (tmp_path / "train.tsv").write_text("path\tsentence\nwavs/0.wav\tgood day\n")
+    assert find_data(str(tmp_path), tmp_path / "made.list").path == str(tmp_path / "train.tsv")
+    assert not (tmp_path / "made.list").exists()
+
+
 def described(script: str) -> uio.Pipeline:
     """The pipeline of a script, without its loop."""
     names: dict[str, uio.Pipeline] = {}

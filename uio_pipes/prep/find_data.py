@@ -38,6 +38,7 @@ from uio_pipes.sources.parquet.table import SUFFIXES, columns_within
 
 LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl")
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.tsv")  # of datasets' folders of audio
+ROWS = (".list", ".jsonl", ".json", ".tsv", ".csv")  # of other lists and tables, which need not be of audio
 TEXTS = (".txt", ".lab")  # beside audio files
 _LOOKED_AT = 4  # utterances
 _OF_HUB = re.compile(r"(?:hf://datasets/)?([\w.-]+/[\w-][\w.-]*)/?")
@@ -112,6 +113,8 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
             one = os.path.join(lists[0], _listing(lists[0]))
             raise ListError(f"{folder} has folders with lists ({shown(lists)}): name one, as in uio start {one}")
         return os.path.join(lists[0], _listing(lists[0]))
+    if others := [name for name in names if name.endswith(ROWS) and _names_audio(os.path.join(folder, name))]:
+        return os.path.join(folder, next((name for name in others if name.startswith("train")), others[0]))
     if lines := [json.dumps(line, ensure_ascii=False) for line in _audio_files(folder, listed)]:
         if listed.exists():
             raise ListError(f"{listed} is there already, where the list of the audio files is written: remove it")
@@ -140,6 +143,16 @@ def _has(folder: str, card: Corpus) -> bool:
     except (ListError, PipelineError):
         return False
     return True
+
+
+def _names_audio(path: str) -> bool:
+    """Return whether a file is a list or a table whose first utterance has audio."""
+    try:
+        pipeline = recognize(path, False, _names_in_file(path) or None).pipeline
+        first = next(items_of(pipeline.build(Lane(Ledger(LENIENT)))), None)
+    except (ListError, PipelineError):
+        return False
+    return first is not None and "wav" in first.fields
 
 
 def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
