@@ -58,6 +58,7 @@ SAID = {"text": "said", "spk": "s"}
 ADVICE: list[tuple[Callable[..., uio.Pipeline], Callable[[], Any], dict[str, str], str]] = [
     (raw, lambda: lines(key="a", wav=AUDIO, txt="said"), {"txt": "transcript"}, "leave fields out"),
     (raw, lambda: lines(id="a", audio_filepath=AUDIO, sentence="said"), {}, "audio_filepath"),
+    (raw, lambda: lines(id="a", wav=AUDIO, text=" ", sentence="said"), {}, '"txt": "sentence"'),
     (raw, lambda: lines(utt="a", snd=AUDIO, words="said"), {}, '"wav": "snd"'),
     (raw, lambda: lines(utt="a", snd=AUDIO, words="said"), {"txt": "word"}, '"txt": "words"'),
     (raw, lambda: lines(id="a", wav=AUDIO, txt="said"), {"id": "key"}, 'our name comes first, write fields={"key":'),

@@ -158,7 +158,8 @@ def meant(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collectio
     it."""
     within = within_reach(there, asked)
     taken = taken if ours in USUAL else ()
-    names = {tail: name for tail, name in within.items() if name not in {*taken, asked} and name not in OURS}
+    free = {tail: name for tail, name in within.items() if name not in {*taken, asked} and name not in OURS}
+    names = {tail: name for tail, name in free.items() if not _is_blank(lookup(there, name))}
     audio = {}
     if ours == "wav":
         audio = {name: name for name in there if name not in {*taken, *OURS} and looks_like_audio(there[name])}
@@ -172,6 +173,10 @@ def meant(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collectio
     if tail is None and within.keys() != there.keys() and asked:
         return meant(ours, there, "", taken) if ours in USUAL else None
     return None if tail is None else names[tail]
+
+
+def _is_blank(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 def within_reach(there: Mapping[str, Any], asked: str) -> dict[str, str]:
