@@ -176,6 +176,12 @@ def test_a_list_or_a_table_above_the_audio_is_read(tmp_path: Path) -> None:
     assert not (tmp_path / "made.list").exists()
 
 
+def test_a_text_within_an_object_of_json_is_found(tmp_path: Path) -> None:
+    shards = shards_in(tmp_path, "json", b'{"meta": {"sentence": "good day"}}')
+    found = find_data(str(shards), tmp_path / "made.list")
+    assert found.kind.endswith(", json:meta.sentence taken as txt")
+
+
 def described(script: str) -> uio.Pipeline:
     """The pipeline of a script, without its loop."""
     names: dict[str, uio.Pipeline] = {}

@@ -192,8 +192,10 @@ def text_elsewhere(pipeline: Pipeline) -> str:
             return ""
         fields = sample.fields.items()
         there |= {name: name for name, value in fields if isinstance(value, (str, bytes, Ref)) and name != "wav"}
-        for name in _names_of_json(sample.fields.get("json")):
+        for name, value in _names_of_json(sample.fields.get("json")).items():
             there.setdefault(name, f"json:{name}")
+            for inner in value if isinstance(value, Mapping) else ():
+                there.setdefault(inner, f"json:{name}.{inner}")
     return there.get(usual_of("txt", there) or "", "")
 
 
