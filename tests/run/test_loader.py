@@ -438,6 +438,12 @@ def test_another_list_is_refused(tmp_path: Path, change: Callable[[list[Any]], l
     assert re_order(message, "list changed", *told, 'on_change="restart"')
 
 
+def test_a_list_of_a_damaged_state_is_refused(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_list(tmp_path / "x.list", raw_items(tmp_path, 5)))
+    state = uio.Loader(graph).state_dict()
+    assert "list changed" in refused(graph, {**state, "meta": json.dumps({**json.loads(state["meta"]), "list": []})})
+
+
 def test_a_moved_list_of_equal_content_is_accepted(tmp_path: Path) -> None:
     items = raw_items(tmp_path, 5)
     state = uio.Loader(uio.from_raw_list(raw_list(tmp_path / "x.list", items))).state_dict()

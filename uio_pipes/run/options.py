@@ -300,11 +300,8 @@ def _differences(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any
             if old == new:
                 continue
             old, new = first_difference(old, new)
-        then = (
-            f"{old[0]} items then, {new[0]} now"
-            if name == "list" and old[0] != new[0]
-            else f"{old!r} then, {new!r} now"
-        )
+        counts = name == "list" and old[:1] not in ([], new[:1])  # of a damaged state it may be empty
+        then = f"{old[0]} items then, {new[0]} now" if counts else f"{old!r} then, {new!r} now"
         out.append(f"{name} changed since the state was saved: {then}. {REMEDY}")
     return out
 
