@@ -82,7 +82,7 @@ class Case:
         for sample in node:
             planned = sample.planned()
             sample.finish()
-            made[sample.key] = Made(sample.fields, planned, sample._seed is not None)
+            made[sample.key] = Made(sample.fields, planned, sample.has_drawn)
         return made
 
 

@@ -268,8 +268,9 @@ class Older:
 
         An unknown keyword is a TypeError, which says what it is here, or names the nearest known one; of several, all.
         """
-        known = list(signature(function).parameters)
-        by_place = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in signature(function).parameters.values())
+        parameters = signature(function).parameters
+        known = list(parameters)
+        by_place = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters.values())
 
         @wraps(function)
         def called(*args: Parameters.args, **given: Parameters.kwargs) -> Returned:

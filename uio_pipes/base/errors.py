@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-import sysconfig
+from functools import cache
 from pathlib import Path
 from traceback import walk_tb
 
@@ -114,16 +114,18 @@ def _rebuild(reason: str, message: str, url: str, member: str, offset: int | Non
     return DataError(reason, message, url=url, member=member, offset=offset)
 
 
-_ELSEWHERE = (
-    str(Path(__file__).parents[1]),
-    *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
-    "<",
-)
+@cache
+def _elsewhere() -> tuple[str, ...]:
+    """Return what the files begin with that are not the user's: of this package, and of Python and its libraries."""
+    import sysconfig  # finding its paths takes 1 ms, which only an error may cost
+
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    return str(Path(__file__).parents[1]), *libraries, "<"
 
 
 def raised_in(error: Exception) -> str:
     """Return in which function of the user's an error was raised, as `` in name @ file:line``; "" if in none."""
     for frame, line in walk_tb(error.__traceback__):
-        if not (code := frame.f_code).co_filename.startswith(_ELSEWHERE):
+        if not (code := frame.f_code).co_filename.startswith(_elsewhere()):
             return f" in {code.co_name} @ {code.co_filename}:{line}"
     return ""

@@ -70,15 +70,9 @@ def locked(path: Path) -> Iterator[None]:
 
 def identity(url: str, access: Access | None = None) -> tuple[int, str]:
     """Return size and ``mtime:ns`` of a local file, size and ``etag:…`` of a remote one. Raises: DataError."""
-    from uio_pipes.io.local import os_failure  # what writes files only, as commands do, needs none of these
-    from uio_pipes.io.opening import is_local
-    from uio_pipes.io.ranged import RemoteFile
+    from uio_pipes.io.ranged import RemoteFile  # what writes files only, as commands do, needs no servers
 
-    if (path := is_local(url)) is not None:
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            raise os_failure(error, url) from error
+    if (status := _status(url)) is not None:
         return status.st_size, f"mtime:{status.st_mtime_ns}"
     file = RemoteFile(url, access)
     tag = file.identity.tag
@@ -88,10 +82,18 @@ def identity(url: str, access: Access | None = None) -> tuple[int, str]:
 def version(url: str, access: Access | None = None) -> tuple[int, str]:
     """Return what :func:`identity` does, with the inode of a local file and when it changed: it tells a file that was
     replaced by one of its size and time, too, but is the same on no other machine. Raises: DataError."""
+    if (status := _status(url)) is None:
+        return identity(url, access)
+    return status.st_size, f"mtime:{status.st_mtime_ns} {status.st_ino} {status.st_ctime_ns}"
+
+
+def _status(url: str) -> os.stat_result | None:
+    """Return what the system says of a local file; None for a remote one. Raises: DataError."""
+    from uio_pipes.io.local import os_failure
     from uio_pipes.io.opening import is_local
 
-    size, stamp = identity(url, access)
-    if (path := is_local(url)) is None:
-        return size, stamp
-    status = os.stat(path)
-    return size, f"{stamp} {status.st_ino} {status.st_ctime_ns}"
+    path = is_local(url)
+    try:
+        return None if path is None else os.stat(path)
+    except OSError as error:
+        raise os_failure(error, url) from error

@@ -6,7 +6,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,9 +17,10 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.formats.advice import meant, shown, usual_of
+from uio_pipes.core.sample import Sample
+from uio_pipes.formats.advice import meant, shown, usual_of, within_reach
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, of_json
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.files import write_lines
 from uio_pipes.io.folders import entry_of
@@ -138,8 +139,7 @@ def left_out(folder: str, read: str) -> list[str]:
 def _has(folder: str, card: Corpus) -> bool:
     """Return whether a corpus is in a folder: its files are there, and its first rows can be read."""
     try:
-        there = find(card, folder, {}, PLAIN)
-        next(items_of(reading(card, there, None).build(Lane(Ledger(LENIENT)))), None)
+        _first(reading(card, find(card, folder, {}, PLAIN), None))
     except (ListError, PipelineError):
         return False
     return True
@@ -148,11 +148,15 @@ def _has(folder: str, card: Corpus) -> bool:
 def _names_audio(path: str) -> bool:
     """Return whether a file is a list or a table whose first utterance has audio."""
     try:
-        pipeline = recognize(path, False, _names_in_file(path) or None).pipeline
-        first = next(items_of(pipeline.build(Lane(Ledger(LENIENT)))), None)
+        seen = _first(recognize(path, False, _names_in_file(path) or None).pipeline)
     except (ListError, PipelineError):
         return False
-    return first is not None and "wav" in first.fields
+    return any("wav" in sample.fields for sample in seen)
+
+
+def _first(pipeline: Pipeline, count: int = 1) -> list[Sample]:
+    """Return the first utterances that can be read."""
+    return list(islice(items_of(pipeline.build(Lane(Ledger(LENIENT)))), count))
 
 
 def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
@@ -186,22 +190,19 @@ def _names_in_file(path: str) -> dict[str, str]:
 def text_elsewhere(pipeline: Pipeline) -> str:
     """Return what seems to be the text of the first utterances if they have none: a field, or one of their JSON; "" if
     nothing does, or one of them has a text."""
-    there: dict[str, str] = {}
-    for sample in islice(items_of(pipeline.build(Lane(Ledger(LENIENT)))), _LOOKED_AT):
+    there: dict[str, Any] = {}
+    for sample in _first(pipeline, _LOOKED_AT):
         if "txt" in sample.fields or "messages" in sample.fields:
             return ""
         fields = sample.fields.items()
-        there |= {name: name for name, value in fields if isinstance(value, (str, bytes, Ref)) and name != "wav"}
-        for name, value in _names_of_json(sample.fields.get("json")).items():
-            there.setdefault(name, f"json:{name}")
-            for inner in value if isinstance(value, Mapping) else ():
-                there.setdefault(inner, f"json:{name}.{inner}")
-    return there.get(usual_of("txt", there) or "", "")
+        there |= {name: None for name, value in fields if isinstance(value, (str, bytes, Ref)) and name != "wav"}
+        there |= _within_json(sample.fields.get("json"))
+    names = within_reach(there, "")
+    return names.get(usual_of("txt", names) or "", "")
 
 
-def _names_of_json(member: Any) -> Mapping[str, Any]:
+def _within_json(member: Any) -> dict[str, Any]:
     try:
-        read = parse_json(member if isinstance(member, bytes) else member.read()) if member is not None else None
+        return of_json(parse_json(member if isinstance(member, bytes) else member.read())) if member is not None else {}
     except ValueError:
         return {}
-    return read if isinstance(read, dict) else {}

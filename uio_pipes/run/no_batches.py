@@ -52,9 +52,10 @@ class Losses:
         ]
         if self.failures:
             known = {r: n for r, n in self.skipped.items() if r not in purposes and r not in NOTES}
-            named = [f"{n} as {reason}" for reason, n in _most(known)]
+            most = _most(known)
+            named = [f"{n} as {reason}" for reason, n in most]
             total = max(self.failures, sum(known.values()))  # with an archive that fails, all of its rows do
-            rest = total - sum(n for _, n in _most(known))
+            rest = total - sum(n for _, n in most)
             named += [f"{rest} for other reasons"] * (rest > 0)
             parts.append(f"{total} failed ({', '.join(named)})")
             parts += [f"for example {self.example}"] * bool(self.example)

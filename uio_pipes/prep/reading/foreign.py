@@ -10,7 +10,7 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
-from uio_pipes.formats.advice import USUAL, names_file
+from uio_pipes.formats.advice import USUAL, names_file, shown
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand as expand_names
 from uio_pipes.formats.tables.description import TEXTS, Table
@@ -22,7 +22,6 @@ from uio_pipes.sources.table.opening import open_rows
 from uio_pipes.sources.table.records import list_with
 
 _TABLES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
-_SHOWN = 12  # names in a message
 _UNKNOWN = '{"wav": …, "txt": …}'
 
 
@@ -39,7 +38,7 @@ def foreign_folder(path: str, names: set[str]) -> str:
     line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))" if audio else data
     given = _guess(features, audio or next((name for name in ("wav", *USUAL["wav"]) if name in features), ""))
     if "wav" not in given:
-        columns = f", with the columns {_shown([*features])}" if features else ""
+        columns = f", with the columns {shown(features)}" if features else ""
         return f"a folder of datasets' save_to_disk{columns}: {_iterable(line, {})} reads it in Python"
     return f"a folder of datasets' save_to_disk: {_iterable(line, given)} reads it in Python"
 
@@ -70,7 +69,7 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
     found = guessed | dict(fields or {})
     if "wav" not in found:
         raise ListError(
-            f"{path} is a table with the columns {_shown(names)}, of which none seems to be the audio: say which is "
+            f"{path} is a table with the columns {shown(names)}, of which none seems to be the audio: say which is "
             "which, as in --fields wav=clips/{path},txt=sentence, or by uio.from_table in Python"
         )
     named = next((form for form in ("tsv", "csv") if is_named(path, (f".{form}", f".{form}.gz"))), None)
@@ -108,7 +107,7 @@ def rows_of(path: str, head: str, fields: Mapping[str, str] | None) -> tuple[Tab
         said = ",".join(f"{ours}={theirs}" for ours, theirs in found.items())
         where = f", in its list {expand}," if expand else ""
         raise ListError(
-            f"{path} has rows{where} with the columns {_shown([*row])}: say which is which, as in --fields '{said}', "
+            f"{path} has rows{where} with the columns {shown(row)}: say which is which, as in --fields '{said}', "
             "or by uio.from_table in Python" + (f' (uio.Table(…, expand="{expand}"))' if expand else "")
         )
     return Table(path, expand=expand or None), found
@@ -131,10 +130,7 @@ _TIMES = [("speaker", "speaker"), ("end", "end_time"), ("end", "end"), ("start",
 
 def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
     """Return the names, ours first, that a JSON object with the name of an audio file seems to have; "" without one."""
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        return ""
+    read = _object(line)
     audio = next((name for name, value in read.items() if _is_file(value)), "")
     given = _guess(read, audio) | dict(fields or {})
     return ",".join(f"{ours}={theirs}" for ours, theirs in ({"key": audio} | given).items()) if audio else ""
@@ -142,13 +138,19 @@ def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
 
 def names_of_object(line: str) -> dict[str, str]:
     """Return our names of fields with those that a JSON object seems to have instead, as far as ours are not there."""
+    read = _object(line)
+    audio = "wav" if "wav" in read else next((name for name, value in read.items() if _is_file(value)), "")
+    given = ({"key": audio} if audio else {}) | _guess(read, audio)
+    return {ours: given[ours] for ours in USUAL if ours in given and ours not in read}
+
+
+def _object(line: str) -> dict[str, Any]:
+    """Return a JSON object; an empty one for what is none."""
     try:
         read = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    audio = "wav" if "wav" in read else next((name for name, value in read.items() if _is_file(value)), "")
-    given = ({"key": audio} if audio else {}) | _guess(read, audio)
-    return {ours: given[ours] for ours in USUAL if ours in given and ours not in read}
+    return read if isinstance(read, dict) else {}
 
 
 def _is_file(value: Any) -> bool:
@@ -195,7 +197,3 @@ def _features(path: str) -> dict[str, Any]:
     except (OSError, ValueError, AttributeError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")

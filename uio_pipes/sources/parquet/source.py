@@ -62,11 +62,12 @@ class ListParquet(KnowsFields, Source):
         return ParquetTable(self.paths, self.access, self.fields or {}, self.columns)
 
     @cached_property
-    def _columns_here(self) -> list[ParquetColumn]:
+    def first_columns(self) -> list[ParquetColumn]:
+        """The columns to read, as the first file has them, if the files are on this machine. Raises: ListError."""
         return columns_here(self.paths, self.access, self.fields or {}, self.columns)
 
     def lacking(self, name: str) -> str:
-        there, made = self._columns_here, self.fields or {}
+        there, made = self.first_columns, self.fields or {}
         if not there or name in made or name in (column.field for column in there):
             return ""
         also = {"wav", "txt"} - {name, *made, *(column.field for column in there)}
@@ -197,6 +198,6 @@ def from_parquet(
     ok = not isinstance(columns, str) and all(isinstance(name, str) for name in kept or ())
     require(ok, _STAGE, "columns must be names of columns", columns, 'as in ["speaker_id"]')
     access = Access.of(_STAGE, storage_options, cache, cache_size)
-    columns_here(given, access, fields or {}, kept)
     stage = ListParquet(given, shuffle, kept, access, fields)
+    stage.first_columns  # noqa: B018  the columns that were named must be there
     return Pipeline((stage,)).sharding_filter()._then(LoadFromParquet())
