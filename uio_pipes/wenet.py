@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number, is_whole, require
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
@@ -278,6 +279,7 @@ def _likeness(name: str, known: str) -> float:
     return max(whole, SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio() - 0.05)
 
 
+@understood
 def wenet_dataset(
     data_type: str,
     data_list: Any,

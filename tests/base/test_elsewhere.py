@@ -22,7 +22,9 @@ def test_the_page_has_the_table() -> None:
     assert renewed(text) == text
 
 
-@pytest.mark.parametrize("call", sorted({call for call, _ in CALLED} - {"Loader", "Pipeline", "uio"}))
+@pytest.mark.parametrize(
+    "call", sorted({call for call, _ in CALLED} - {"Loader", "Pipeline", "from_…", "output", "uio"})
+)
 def test_stages_answer(call: str) -> None:
     for name in (name for of, name in CALLED if of == call):
         with pytest.raises(uio.PipelineError) as raised:
@@ -49,7 +51,7 @@ def test_the_loader_answers_all_of_them_in_the_order_in_which_they_were_given() 
 
 @pytest.mark.parametrize("name", [name for call, name in CALLED if call == "Pipeline"])
 def test_the_pipeline_answers(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"a Pipeline has no '{name}'; {name} of \w+ is said"):
+    with pytest.raises(AttributeError, match=rf"a Pipeline has no '{name}'; {name} of [\w, .]+ is said"):
         getattr(GRAPH, name)
 
 
@@ -72,10 +74,53 @@ def test_names_that_begin_alike_are_suggested() -> None:
 
 
 def test_options_of_the_loader_are_given_by_name_and_nothing_private_is_suggested() -> None:
-    with pytest.raises(TypeError, match=r"Loader\(\) takes its options by name, as in seed=777; batch_size of "):
+    with pytest.raises(TypeError, match=r"Loader\(\) takes its options by name, as in seed=…; batch_size of "):
         uio.Loader(GRAPH, 32)  # type: ignore[misc]
-    with pytest.raises(AttributeError, match=r"a Pipeline has no 'cut'(; did you mean '[a-z].*)?$"):
-        GRAPH.cut()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"a Pipeline has no 'glue'(; did you mean '[a-z].*)?$"):
+        GRAPH.glue()  # type: ignore[attr-defined]
+
+
+SOURCES = [
+    name for name in uio.__all__ if name.startswith("from_") and name != "from_corpus"
+]  # with options of its own
+
+
+@pytest.mark.parametrize("source", sorted(SOURCES))
+def test_sources_answer(source: str) -> None:
+    for name in (name for of, name in CALLED if of == "from_…"):
+        with pytest.raises(
+            TypeError, match=rf"^{source}\(\) got an unexpected keyword argument '{name}'; {name} of \w+"
+        ):
+            getattr(uio, source)("train.tsv", **{name: 7})
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "says"),
+    [
+        (uio.Table, {"seperator": ";"}, r"Did you mean 'separator'\?"),
+        (uio.from_table, {"shufle": True}, r"Did you mean 'shuffle'\?"),
+        (uio.mix, {"weight": [1]}, r"Did you mean 'weights'\?"),
+        (uio.Failures, {"maxx": 3}, "it takes on_error, max_failures, max_consecutive_failures and quarantine"),
+        (uio.Ranks, {"grp": None}, r"Did you mean 'group'\?"),
+        (uio.Corpus, {"part": ()}, r"Did you mean 'parts'\?"),
+    ],
+)
+def test_misspelt_keywords_are_answered(made: Any, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{made.__name__}\(\) got an unexpected keyword argument '\w+'.*{says}$"):
+        made("train.tsv", **given)
+
+
+def test_what_answers_is_sent_as_before() -> None:
+    for one in (uio.from_table, uio.Table, uio.Table("a.tsv", separator=";"), uio.Failures()):
+        assert pickle.loads(pickle.dumps(one)) == one
+
+
+@pytest.mark.parametrize("name", [name for call, name in CALLED if call == "output"])
+def test_pad_answers(name: str) -> None:
+    batches = GRAPH.batch(2)
+    with pytest.raises(uio.PipelineError, match=rf"^pad: value has '{name}', but .*; {name} of \w+ is said"):
+        batches.pad(value={name: -100})
+    batches.pad(value={name: -100, "feats": 0.0, "prompt_target": -1}, keep=[name])
 
 
 def test_a_pipeline_is_copied_and_sent_as_before() -> None:
@@ -92,6 +137,6 @@ def test_what_people_search_for_is_on_the_page(word: str) -> None:
 def test_the_package_answers(name: str) -> None:
     with pytest.raises(
         AttributeError,
-        match=rf"'uio_pipes' has no attribute '{name}'; {name} of \w+ is said in another way here: .*(uio|as_dataset)",
+        match=rf"'uio_pipes' has no attribute '{name}'; {name} of [\w, ]+ is said .* here: .*(uio|as_dataset)",
     ):
         getattr(uio, name)

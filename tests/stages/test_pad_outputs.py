@@ -97,7 +97,10 @@ def _with_codes(sample: dict[str, Any]) -> dict[str, Any]:
         ({"order": "shortest"}, r"order must be one of \('longest', 'kept'\), not 'shortest'"),
         ({"lengths": "int16"}, r"lengths must be int32 or int64, not 'int16'; models of Hugging Face take int64"),
         ({"lengths": torch.int64}, r"lengths must be int32 or int64, not torch.int64"),
-        ({"value": {"keys": 1}}, r"keys are texts, which are not padded; leave it out"),
+        (
+            {"value": {"keys": 1}},
+            r"value has 'keys', but what is padded is feats, .*; leave it out",
+        ),
         ({"layout": "ragged", "mask": True}, "mask and transpose cannot be combined with layout='ragged'"),
         ({"collate": _keys, "mask": True}, r"collate makes the whole batch, so that mask would do nothing"),
     ],
@@ -112,7 +115,7 @@ def test_wrong_arguments(wrong: dict[str, Any], said: str) -> None:
     ("wrong", "said"),
     [
         ({"names": {"feat": "input_features"}}, r"names has 'feat', but the batch has keys, .*did you mean 'feats'\?"),
-        ({"value": {"targets": -100}}, r"value has 'targets', but the batch has .*did you mean 'target'\?"),
+        ({"value": {"pcm": 1.0}}, r"value has 'pcm', but the batch has keys, feats"),
         ({"names": {"feats": "target"}}, r"gives two outputs of keys, feats, .* the same name"),
     ],
     ids=lambda given: re.sub(r" at 0x\w+", "", str(given)),

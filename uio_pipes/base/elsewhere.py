@@ -15,7 +15,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from uio_pipes.base.checks import is_number, nearest
+from uio_pipes.base.checks import in_words, is_number, nearest
 from uio_pipes.base.errors import PipelineError
 
 BATCHES = ("batch", "dynamic_batch", "bucket_batch")
@@ -29,8 +29,8 @@ class Word(NamedTuple):
     Attributes:
         name: the word. library: whose it is.
         here: what is said here, as Markdown.
-        calls: the calls that answer with it, if they are given it as a keyword; "Pipeline" for a method; "uio" for a
-            name of the package.
+        calls: the calls that answer with it, if they are given it as a keyword, "from_…" for all sources; "Pipeline"
+            for a method; "uio" for a name of the package; "output" for one of the batch.
         factor: of a budget, by which its value becomes that of ``max_frames``.
     """
 
@@ -54,7 +54,7 @@ WORDS = (
         "the pipeline: `uio.from_…(…)`; of a dataset of yours, `uio.from_iterable(…)`",
         ("Loader",),
     ),
-    Word("batch_size", "DataLoader", _IN_PIPELINE, ("Loader", *BATCHES[1:])),
+    Word("batch_size", "DataLoader", _IN_PIPELINE, ("Loader", "from_…", *BATCHES[1:])),
     Word("shuffle", "DataLoader", _ORDER, ("Loader",)),
     Word("sampler", "DataLoader", f"order: {_ORDER}; a share of each source: `uio.mix(…)`", ("Loader",)),
     Word(
@@ -63,7 +63,12 @@ WORDS = (
         "`.bucket_batch(…)` or `.sort(500).dynamic_batch(…)` in the pipeline",
         ("Loader",),
     ),
-    Word("collate_fn", "DataLoader", "`.pad()` in the pipeline; a function of yours is `.pad(collate=…)`", ("Loader",)),
+    Word(
+        "collate_fn",
+        "DataLoader",
+        "`.pad()` in the pipeline; a function of yours is `.pad(collate=…)`",
+        ("Loader", "Pipeline"),
+    ),
     Word("drop_last", "DataLoader", "`drop_last=True` of `.batch`, `.dynamic_batch` or `.bucket_batch`", ("Loader",)),
     Word(
         "padding_value, padding_side",
@@ -73,10 +78,28 @@ WORDS = (
     ),
     Word("collate", "DataLoader", "`.pad()`; a function of yours is `.pad(collate=…)`", ("Pipeline",)),
     Word(
+        "batch_first",
+        "torch",
+        "not needed: batches are (B, T, F); `.pad(transpose=True)` makes features (B, F, T)",
+        ("pad",),
+    ),
+    Word(
         "attention_mask, return_attention_mask",
         "Transformers",
         '`.pad(mask=True, names={"feats_mask": "attention_mask"})`',
         ("pad",),
+    ),
+    Word(
+        "labels",
+        "Transformers",
+        '`target`, before it gets another name: `.pad(value={"target": -100}, names={"target": "labels"})`',
+        ("output",),
+    ),
+    Word(
+        "input_features, input_values",
+        "Transformers",
+        'the outputs `feats`, `pcm`, before they get another name: `.pad(names={"feats": "input_features"})`',
+        ("output",),
     ),
     Word("padding", "Transformers", "not needed: `.pad()` pads to the longest utterance of each batch", ("pad",)),
     Word(
@@ -89,8 +112,15 @@ WORDS = (
     Word("persistent_workers", "DataLoader", _LASTING, ("Loader",)),
     Word("in_order", "DataLoader", "not needed: the order of batches never depends on workers", ("Loader",)),
     Word("pin_memory_device", "DataLoader", "`uio.Loader(…, pin_memory=True)`, then `.to(device)`", ("Loader",)),
-    Word("epochs, num_epochs", "trainers", "`for epoch in range(epochs): loader.set_epoch(epoch)`", ("Loader",)),
+    Word("device", "trainers", "`for batch in uio.to_device(loader, device)`", ("Loader",)),
+    Word(
+        "epochs, num_epochs, max_epochs",
+        "trainers",
+        "`for epoch in range(epochs): loader.set_epoch(epoch)`",
+        ("Loader",),
+    ),
     Word("prefetch_factor", "DataLoader", "`uio.Loader(…, prefetch_factor=2)`, the same"),
+    Word("prefetch", "webdataset, tf.data", "`uio.Loader(…, num_workers=4, prefetch_factor=2)`", ("Pipeline",)),
     Word("num_workers, pin_memory", "DataLoader", "`uio.Loader(…, num_workers=4, pin_memory=True)`, the same"),
     Word("worker_init_fn", "DataLoader", "not needed: draws depend on `seed`, epoch and utterance alone", ("Loader",)),
     Word(
@@ -119,7 +149,10 @@ WORDS = (
     Word("num_replicas", "DistributedSampler", "`uio.Loader(…, rank=…, world_size=…)`", ("Loader",)),
     Word("max_duration", "Lhotse", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
     Word(
-        "max_cuts", "Lhotse", "`.batch(max_cuts)`; a budget besides it is `bucket_batch(bucket_batch_sizes=…)`", BUDGETS
+        "max_cuts, max_batch_size",
+        "Lhotse, NeMo",
+        "`.batch(number)`; with buckets by length `.bucket_batch(bucket_batch_sizes=[…])`",
+        (*BUDGETS, "Loader"),
     ),
     Word(
         "num_buckets",
@@ -137,6 +170,20 @@ WORDS = (
     Word("duration_bins", "Lhotse", "`bucket_boundaries`, in frames of 10 ms", ("bucket_batch",)),
     Word("DynamicBucketingSampler", "Lhotse", "`.bucket_batch(max_frames=…, window=1_500)`"),
     Word("CutSet", "Lhotse", '`uio.from_lhotse_cuts("cuts.jsonl.gz")`', ("uio",)),
+    Word(
+        "from_manifest, from_manifests",
+        "Lhotse, NeMo",
+        '`uio.from_lhotse_cuts("cuts.jsonl.gz")` or `uio.from_nemo("manifest.json")`',
+        ("uio",),
+    ),
+    Word(
+        "cut, trim, trim_to_supervisions",
+        "Lhotse",
+        "`start` and `end` of an utterance, in seconds; segments of a recording by `.segments()`; any piece by "
+        "`.random_crop(…)`",
+        ("Pipeline",),
+    ),
+    Word("factors, factor", "Lhotse, SpeechBrain", "`.speed_perturb(speeds=[0.9, 1.0, 1.1])`", ("speed_perturb",)),
     Word("CutSet.mux", "Lhotse", "`uio.mix({…}, weights=…)`"),
     Word("K2SpeechRecognitionDataset", "Lhotse", 'not needed: `.pad(keep=["txt"])` makes the batch'),
     Word("max_seconds", "NeMo, fairseq", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
@@ -161,7 +208,7 @@ WORDS = (
         "shardshuffle, resampled",
         "webdataset",
         "`uio.from_shard_list(…, shuffle=True)`; without an end `.repeat()`",
-        ("Loader",),
+        ("Loader", "from_…"),
     ),
     Word("batched", "webdataset", "`.batch(16)`, and `.pad()` to make tensors", ("Pipeline",)),
     Word("decode", "webdataset", "`.decode_audio()`, before the features", ("Pipeline",)),
@@ -188,6 +235,7 @@ WORDS = (
 
 def answer(call: str, name: str, value: object = None) -> str | None:
     """Return what is said here instead of the keyword ``name`` of ``call``; None if nobody says so elsewhere."""
+    call = "from_…" if call.startswith("from_") else call
     for word in WORDS:
         if call in word.calls and name in word.name.split(", "):
             so = f", so max_frames={value * word.factor:.0f}" if word.factor and is_number(value) else ""  # type: ignore[operator]
@@ -269,24 +317,38 @@ class Older:
         An unknown keyword is a TypeError, which says what it is here, or names the nearest known one; of several, all.
         """
         parameters = signature(function).parameters
-        known = list(parameters)
-        by_place = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters.values())
+        known = [name for name in parameters if name != "self"]
+        by_name = [one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
+        by_place = len(parameters) - len(by_name)
 
         @wraps(function)
         def called(*args: Parameters.args, **given: Parameters.kwargs) -> Returned:
-            if len(args) > by_place:
-                hint = answer(self.call, "batch_size")
-                raise TypeError(f"{self.call}() takes its options by name, as in seed=777{hint and f'; {hint}'}")
+            if len(args) > by_place and by_name:
+                told = f"; {answer('Loader', 'batch_size')}" if self.call == "Loader" else ""
+                raise TypeError(f"{self.call}() takes its options by name, as in {by_name[0]}=…{told}")
             if given.keys() - known:
                 options = self.today(given)
                 if strange := [name for name in given if name in options.keys() - known]:
                     what = "an unexpected keyword argument" if len(strange) == 1 else "unexpected keyword arguments"
                     hints = unexpected(self.call, {name: options[name] for name in strange}, known)
+                    hints = hints or f"; it takes {in_words(known)}"
                     raise TypeError(f"{self.call}() got {what} {', '.join(map(repr, strange))}{hints}")
                 return function(*args, **options)
             return function(*args, **given)
 
         return called
+
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+
+def understood(made: Made) -> Made:
+    """Decorate a function, or a class: unknown keywords are answered (see :class:`Older`)."""
+    older = Older(made.__name__, {})
+    if not isinstance(made, type):
+        return older(made)  # type: ignore[return-value]
+    made.__init__ = older(made.__init__)  # type: ignore[misc]
+    return made
 
 
 def _outside() -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, NothingRead, PipelineError, TooManyFailures, UioError
 from uio_pipes.base.urls import counted
 
@@ -49,6 +50,7 @@ class Report(str):
         return report
 
 
+@understood
 @dataclass(frozen=True)
 class Failures:
     """What happens to utterances and shards that fail: ``uio.Loader(…, failures=uio.Failures(max_failures=100))``.

@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 
 from uio_pipes.base.checks import require_whole
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.private import group_named_by_its_members, timeout_of
@@ -80,6 +81,7 @@ def is_grouped() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
+@understood
 @dataclass(frozen=True)
 class Ranks:
     """The processes that share the data, if not all do: ``uio.Loader(…, ranks=uio.Ranks(mesh=mesh, data="dp"))``.

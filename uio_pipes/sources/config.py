@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn, get_args
 
 import uio_pipes.tokenizers as tokenizers
 from uio_pipes.base.checks import is_number, is_weight, nearest, require
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.json_text import parse_yaml, place_of
 from uio_pipes.base.urls import AnyPath
@@ -183,6 +184,7 @@ class Handed(NamedTuple):
     place: str
 
 
+@understood
 def from_config(
     config: AnyPath | Mapping[str, Any],
     *,

@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from uio_pipes.base.checks import require, require_root
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.stage import OUTSIDE, verbatim
@@ -299,6 +300,7 @@ class ListConversations(ListNemo):
         return ConversationTable(self.manifests, self.tars, self.access, self.names, self.tags, self.root)
 
 
+@understood
 def from_conversations(
     manifest: ManifestPaths,
     tarred_audio: ManifestPaths | None = None,

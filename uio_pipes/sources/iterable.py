@@ -22,6 +22,7 @@ from torchdata.nodes import BaseNode
 from uio_pipes.audio.length import Plan
 from uio_pipes.audio.recording import as_waveform
 from uio_pipes.base.checks import require
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.json_text import FLAG, SOMETHING, Kind, refused, whole
@@ -349,6 +350,7 @@ def is_indexed(items: Any) -> bool:
     return by_number and not isinstance(items, (Mapping, IterableDataset))
 
 
+@understood
 def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, str] | None = None) -> Pipeline:
     """Start a pipeline from any Python object that yields utterances: a list, a ``Dataset``, an ``IterDataPipe``, a
     node.

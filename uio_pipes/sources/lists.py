@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.reading.loading import ListFiles
@@ -15,6 +16,7 @@ from uio_pipes.stages.reading.loading import ListFiles
 ListEntry = str | os.PathLike[str] | Mapping[str, object]
 
 
+@understood
 def list_files(
     paths: str | os.PathLike[str] | Iterable[ListEntry],
     *,
@@ -60,6 +62,7 @@ def _entry(entry: object) -> str:
     return str(path)
 
 
+@understood
 def from_raw_list(
     paths: Any,
     *,
@@ -92,6 +95,7 @@ def from_raw_list(
     return listed.sharding_filter().load_from_raw(fields=fields, text=text)
 
 
+@understood
 def from_shard_list(
     paths: Any,
     *,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uio_pipes.base.checks import is_number, is_weight, require
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.core.schedule import Schedule, changed
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.order.mix import Interleave, Mix
@@ -14,6 +15,7 @@ from uio_pipes.stages.order.mix_node import Stop
 Pipelines = Mapping[str, Pipeline] | Sequence[Pipeline]
 
 
+@understood
 def mix(
     pipelines: Pipelines,
     weights: Mapping[str, float] | Sequence[float] | None = None,
@@ -62,6 +64,7 @@ def tempered(weight: Any, temperature: float) -> Any:
     return changed(weight, lambda w: w if temperature == 1 or not w else w**temperature)
 
 
+@understood
 def interleave(pipelines: Pipelines, *, stop: Stop = "all") -> Pipeline:
     """Start a pipeline from several others that take turns. Otherwise it works like :func:`mix`.
 

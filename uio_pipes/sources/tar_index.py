@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.core.items import Loaded, Record
@@ -213,6 +214,7 @@ class OpenIndex(Mapping[str, Sample]):
         return sum(len(shard.index) for shard in self.records.shards)
 
 
+@understood
 def from_tar_index(
     paths: Any,
     *,
@@ -253,6 +255,7 @@ def from_tar_index(
     return Pipeline((stage,)).sharding_filter().load_records()
 
 
+@understood
 def open_index(
     paths: Any,
     *,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import AnyPath, counted, name_of, redact
 from uio_pipes.core.roles import Source
@@ -206,6 +207,7 @@ Paths = AnyPath | Iterable[AnyPath]
 _RULE = "paths must be a path, or several in a list"
 
 
+@understood
 def from_text(
     paths: Paths | Mapping[str, Paths],
     *,
@@ -242,6 +244,7 @@ def from_text(
     return _loaded(ListText(columns, shuffle, Access.of("from_text", storage_options, cache, cache_size)))
 
 
+@understood
 def from_jsonl(
     paths: Paths,
     *,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from uio_pipes.base.checks import refuse, require, require_paths
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath, suffix_of
 from uio_pipes.formats.expressions import Expression, compiled
@@ -27,6 +28,7 @@ _COMPRESSIONS = ("gz", "bz2", "xz", "zst", "lz4")
 _NAME = "Table"
 
 
+@understood
 @dataclass(frozen=True)
 class Table:
     """How the rows of a table are written: what the names of its files do not tell.

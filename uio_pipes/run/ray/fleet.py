@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from uio_pipes.base.checks import require_whole
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.processes import import_ray, join_cluster, started_here
 from uio_pipes.base.urls import counted
@@ -149,6 +150,7 @@ PLACING = (
 logger = logging.getLogger("uio_pipes")
 
 
+@understood
 @dataclass(frozen=True)
 class RayWorkers:
     """Workers of a loader as actors on a Ray cluster: ``uio.Loader(…, num_workers=uio.RayWorkers(8))``.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from uio_pipes.base.checks import require
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import inside
 from uio_pipes.formats.tables.description import Table
@@ -20,6 +21,7 @@ _OF_ROW = re.compile(r"\bchosen\.([a-z_]+)")  # what was chosen for the table of
 Chosen = Mapping[str, str]  # what is chosen, by the names of placeholders
 
 
+@understood
 @dataclass(frozen=True)
 class Layout:
     """One of the forms that a corpus lies in, and how it is read.
@@ -70,6 +72,7 @@ class Layout:
         )
 
 
+@understood
 @dataclass(frozen=True)
 class Corpus:
     """A published corpus: its parts, its layouts, and what utterances have.

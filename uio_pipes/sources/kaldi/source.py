@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.base.checks import require
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
@@ -154,6 +155,7 @@ class ListKaldi(Source):
         return KaldiTable(files, self.access, self.allow_pipes, self.fields)
 
 
+@understood
 def from_kaldi(
     scp: AnyPath,
     text: AnyPath | None = None,

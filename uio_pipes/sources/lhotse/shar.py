@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError, StateError
 from uio_pipes.base.json_text import OBJECT, Kind, listed, parse_json, whole
 from uio_pipes.base.urls import AnyPath, inside, name_of, unsigned
@@ -234,6 +235,7 @@ def _files(item: Item) -> dict[str, str]:
     return found
 
 
+@understood
 def from_lhotse_shar(
     source: AnyPath | Mapping[str, AnyPath | Iterable[AnyPath]],
     *,

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths, require_root
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
@@ -299,6 +300,7 @@ class ListCuts(Source):
         return CutTable(self.paths, self.access, self.fields, self.allow_pipes, self.root)
 
 
+@understood
 def from_lhotse_cuts(
     paths: AnyPath | Iterable[AnyPath],
     *,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths, require_root
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, verbatim
@@ -41,6 +42,7 @@ class ListNemo(Source):
 ManifestPaths = AnyPath | Iterable[AnyPath | Iterable[AnyPath]]
 
 
+@understood
 def from_nemo(
     manifest: ManifestPaths,
     tarred_audio: ManifestPaths | None = None,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.capabilities import KnowsFields
@@ -150,6 +151,7 @@ def _take(fields: dict[str, Any], name: str) -> None:
 _STAGE = "from_parquet"
 
 
+@understood
 def from_parquet(
     paths: AnyPath | Iterable[AnyPath],
     *,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
 from uio_pipes.base.checks import refuse, require, require_paths
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.items import File, Record
@@ -111,6 +112,7 @@ class _TableNode(SourceNode):
 TablePaths = AnyPath | Table | Iterable[AnyPath | Table | Mapping[str, Any]]
 
 
+@understood
 def from_table(
     table: TablePaths,
     *,

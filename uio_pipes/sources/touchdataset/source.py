@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.checks import check_names, require, require_paths
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.core.lane import Lane, Site
@@ -156,6 +157,7 @@ class ListIndexed(Source):
         return IndexedTable(self.dirs, self.metainfo, self.access, verify, self.indexes, texts, self.fields)
 
 
+@understood
 def from_indexed(
     dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,

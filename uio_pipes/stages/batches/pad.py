@@ -109,7 +109,7 @@ class Pad(Flow):
         ok = self.collate is None or callable(self.collate)
         require(ok, self.name, "collate must be a function of a list of utterances", self.collate, "give a function")
         require(self.order in ORDERS, self.name, f"order must be one of {ORDERS}", self.order, "see help")
-        check_outputs(self.name, self.value, self.names, self.lengths)
+        check_outputs(self.name, self.value, self.names, self.lengths, self.keep)
         sentence = f"mask and transpose cannot be combined with layout={self.layout!r}, which has no padding"
         refuse(self.layout != PADDED and (self.mask or self.transpose), self.name, sentence, "leave them out")
         others = [f.name for f in fields(self) if f.name not in _OF_COLLATE and getattr(self, f.name) != f.default]

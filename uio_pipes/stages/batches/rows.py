@@ -4,7 +4,7 @@ rate; and how a padded batch is handed to a model: by which names, with which pa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from uio_pipes.base.checks import is_number, nearest, refuse, require
+from uio_pipes.base.checks import in_words, is_number, nearest, refuse, require
+from uio_pipes.base.elsewhere import answer
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.chain import audio_names, recordings
@@ -274,14 +275,18 @@ FEATS = "feats"
 LENGTHS = {"int32": torch.int32, "int64": torch.int64}
 
 
-def check_outputs(stage: str, value: Any, names: Any, lengths: Any) -> None:
+PADDED_OUTPUTS = ("feats", "pcm", "target")  # also those of streams, as prompt_feats
+
+
+def check_outputs(stage: str, value: Any, names: Any, lengths: Any, keep: Sequence[str]) -> None:
     """Raises: PipelineError if an argument of ``pad`` that only says how the batch looks breaks a rule."""
     values = list(value.values()) if isinstance(value, Mapping) else [value]
     rule = "value must be a number for the features, or numbers by the outputs that they pad"
     require(all(map(is_number, values)), stage, rule, value, 'as in {"feats": 0.0, "target": -100}')
-    refuse(
-        isinstance(value, Mapping) and "keys" in value, stage, "keys are texts, which are not padded", "leave it out"
-    )
+    for name in value if isinstance(value, Mapping) else ():
+        unpadded = name not in keep and name.rpartition("_")[2] not in PADDED_OUTPUTS
+        sentence = f"value has {name!r}, but what is padded is {in_words(PADDED_OUTPUTS)}, also of streams, and keep"
+        refuse(unpadded, stage, sentence, _meant(name, PADDED_OUTPUTS) or "leave it out")
     require(
         isinstance(lengths, str) and lengths in LENGTHS,
         stage,
@@ -351,6 +356,12 @@ def _are_features(name: str) -> bool:
 def _check_there(argument: str, given: Mapping[str, Any], batch: Mapping[str, Any]) -> None:
     for name in given:
         if name not in batch:
-            near = nearest(name, batch)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise PipelineError(f"pad: {argument} has {name!r}, but the batch has {', '.join(batch)}{hint}")
+            hint = _meant(name, batch)
+            told = f"{argument} has {name!r}, but the batch has {', '.join(batch)}"
+            raise PipelineError(f"pad: {told}{'; ' if hint else ''}{hint}")
+
+
+def _meant(name: str, outputs: Iterable[str]) -> str:
+    """Return what to say of an output ``name`` that is not among ``outputs``; "" if no other seems to be meant."""
+    near = nearest(name, outputs)
+    return answer("output", name) or (f"did you mean {near!r}?" if near else "")
