@@ -220,6 +220,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
             given([100], max_frames=500, window=10),
             given(max_frames=500, window=10, min_batch_size=2),
             given(**PAIRS, window=5),
+            given(max_frames=500, window=5, num_buckets=3),
         ],
     ),
     (BucketBatch, "it needs a bound of its batches; give max_frames", [given(window=10)]),
@@ -232,6 +233,11 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
         BucketBatch,
         "bucket_batch_sizes of pairs of lengths need",
         [given(num_buckets=(3, 2), bucket_batch_sizes=[1] * 6)],
+    ),
+    (
+        BucketBatch,
+        "num_buckets cannot be combined with bucket_boundaries; leave one of them out",
+        [given([100], max_frames=9, num_buckets=4), given([(9, 3)], **PAIRS)],
     ),
     (BucketBatch, "length must be a pair of lengths", [given(**PAIRS, length="tokens")]),
     (

@@ -194,5 +194,12 @@ def test_what_does_not_go_together(arguments: dict[str, Any], says: str) -> None
         place_of_rank(ranks=Ranks(**arguments))
 
 
+@pytest.mark.parametrize("place", [{"rank": 0, "world_size": 2}, {"world_size": 2}], ids=str)
+@pytest.mark.parametrize("ranks", [Ranks(), Ranks(mesh=Mesh(), data="dp")], ids=["nothing", "mesh"])  # type: ignore[arg-type]
+def test_a_rank_is_not_given_beside_ranks(place: dict[str, Any], ranks: Ranks) -> None:
+    with pytest.raises(uio.PipelineError, match="say the same in different ways: leave ranks out"):
+        place_of_rank(**place, ranks=ranks)
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -216,10 +216,10 @@ def cost_of(budget: dict[str, Any]) -> Callable[[int, int], float]:
 @st.composite
 def in_pairs(draw: st.DrawFn) -> BucketBatch:
     bounds = draw(st.none() | PAIR_BOUNDS.map(sorted))
-    many = draw(st.tuples(st.integers(1, 4), st.integers(1, 3)))
+    many = {} if bounds else {"num_buckets": draw(st.tuples(st.integers(1, 4), st.integers(1, 3)))}
     budget = draw(st.sampled_from(BUDGETS))
     ends = {"drop_last": draw(st.booleans()), "min_batch_size": draw(st.integers(1, 4))}
-    return BucketBatch(bounds, num_buckets=many, max_wait=draw(st.integers(1, 60)), **budget, **ends)
+    return BucketBatch(bounds, max_wait=draw(st.integers(1, 60)), **many, **budget, **ends)
 
 
 def budget_of(stage: BucketBatch) -> tuple[Callable[[int, int], float], int]:

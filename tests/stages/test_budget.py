@@ -104,7 +104,8 @@ def rules(
         return Rules(Batch(draw(st.integers(1, 9)), drop_last=drop), drop_last=drop)
     ends = {"drop_last": drop, "min_batch_size": least}
     bounds = draw(st.none() | st.lists(st.integers(1, 120), max_size=5, unique=True).map(sorted))
-    placed = {"bucket_boundaries": bounds, "max_wait": draw(st.integers(1, 60)), "num_buckets": 4}
+    placed = {"bucket_boundaries": bounds, "max_wait": draw(st.integers(1, 60))}
+    placed |= {"num_buckets": 4} if bounds is None else {}
     if kind == "sizes":
         count = 4 if bounds is None else len(bounds) + 1
         sizes = draw(st.lists(st.integers(least, 9), min_size=count, max_size=count))

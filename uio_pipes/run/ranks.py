@@ -129,10 +129,9 @@ def place_of_rank(
         raise PipelineError(f"partition must be True or False, not {partition!r}")
     if not isinstance(ranks, Ranks | None):
         raise PipelineError(f"ranks must be uio.Ranks(…), not {ranks!r}; as in ranks=uio.Ranks(group=…)")
+    if ranks is not None and (rank, world_size) != (None, None):
+        raise PipelineError("rank, world_size and ranks=uio.Ranks(…) say the same in different ways: leave ranks out")
     ranks = ranks or Ranks()
-    among = next((name for name in ("group", "mesh") if getattr(ranks, name) is not None), None)
-    if rank is not None and among is not None:
-        raise PipelineError(f"rank and ranks=uio.Ranks({among}=…) say the same in different ways: give one of them")
     if ranks.mesh is not None:
         place = _in_mesh(ranks.mesh, ranks.data)
         if ranks.peers == "read" or len(place.peers) == 1:

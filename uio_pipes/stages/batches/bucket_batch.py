@@ -151,6 +151,8 @@ class BucketBatch(BudgetStage):
         ok = is_pair(number, 1) or (is_whole(number) and number >= 1)
         remedy = "10, or (10, 3) for frames and tokens"
         require(ok, self.name, "num_buckets must be 1 or more, or a pair of such", number, remedy)
+        both = bounds is not None and number != BucketBatch.num_buckets
+        refuse(both, self.name, "num_buckets cannot be combined with bucket_boundaries", "leave one of them out")
 
     def _check_window(self) -> None:
         if self.window is None:
@@ -159,7 +161,7 @@ class BucketBatch(BudgetStage):
         require(self.window >= 1, self.name, "window must be 1 or more", self.window, "1,500 is usual")
         given = [n for n in ("bucket_boundaries", "bucket_batch_sizes") if getattr(self, n) is not None]
         given += ["drop_last"] * self.drop_last + ["min_batch_size"] * (self.min_batch_size > 1)
-        given += ["num_buckets"] * self.in_pairs
+        given += ["num_buckets"] * (self.num_buckets != BucketBatch.num_buckets)
         sentence = f"{in_words(given)} cannot be combined with window, which has no buckets"
         refuse(given, self.name, sentence, "leave out these, or window")
 
