@@ -244,7 +244,7 @@ class Pipeline(Graph):
         """
         ...
 
-    def decode_audio(self, channel: int | None = 0, longest: float | None = 3600.0, of: str = "") -> Pipeline:
+    def decode_audio(self, channel: int | str | None = 0, longest: float | None = 3600.0, of: str = "") -> Pipeline:
         """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
         Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
@@ -257,7 +257,9 @@ class Pipeline(Graph):
         ``missing_codec``, ``too_long_to_decode``.
 
         Args:
-            channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+            channel: number of the channel to keep, counted from 0; or the name of the field that has this number, or a
+                list of them, of each utterance; None keeps all channels, (C, S). Tables have chosen the ``channel`` of a
+                row already. Default: 0.
             longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
                 failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default:
                 3600.0.

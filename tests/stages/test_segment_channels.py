@@ -1,4 +1,4 @@
-"""Segments of one channel: a tone in each channel of a recording shows which of them was cut out."""
+"""Segments, and utterances, of one channel: a tone in each channel of a recording shows which of them was cut out."""
 
 import gzip
 import io
@@ -193,3 +193,95 @@ def test_recordings_need_no_text_if_their_segments_have_one(tmp_path: Path) -> N
         with pytest.raises(uio.TooManyFailures):
             list(loader)
         assert loader.stats().skipped == {"missing_text": 1}, "without segments they need one"
+
+
+# Whole utterances, whose channel a field of each names
+
+SIDES: dict[str, Any] = {"left": 0, "right": "1", "last": 1.0}
+ROWS = [{"key": key, "side": side, "txt": "x"} for key, side in SIDES.items()]
+NAMED = {"channel": "side"}
+
+
+def raw_sides(root: Path, fields: dict[str, str] | None) -> uio.Pipeline:
+    (root / "call").write_bytes(audio())
+    (root / "a.list").write_text("\n".join(json.dumps({**row, "wav": f"{root}/call"}) for row in ROWS))
+    return uio.from_raw_list(root / "a.list", fields=fields)
+
+
+def shard_sides(root: Path, fields: dict[str, str] | None, form: str = "json") -> uio.Pipeline:
+    named = [(row["key"], json.dumps(row) if form == "json" else str(row["side"])) for row in ROWS]
+    members = [
+        (f"{key}.{suffix}", data)
+        for key, said in named
+        for suffix, data in [("txt", b"x"), ("json" if form == "json" else "side", said.encode()), ("wav", audio())]
+    ]
+    (root / "a.tar").write_bytes(corpus._tar(members))
+    given = {ours: f"json:{theirs}" if form == "json" else theirs for ours, theirs in (fields or {}).items()}
+    return uio.from_shard_list(root / "a.tar", fields=given or None)
+
+
+def parquet_sides(root: Path, fields: dict[str, str] | None) -> uio.Pipeline:
+    given = [{**row, "side": str(row["side"]), "wav": audio()} for row in ROWS]
+    return uio.from_parquet(parquet_corpus.write(root / "a.parquet", given), fields=fields)
+
+
+def nemo_sides(root: Path, fields: dict[str, str] | None) -> uio.Pipeline:
+    (root / "call.wav").write_bytes(audio())
+    rows = [{**row, "audio_filepath": "call.wav", "duration": 3.0, "text": "x"} for row in ROWS]
+    (root / "a.json").write_text("\n".join(map(json.dumps, rows)))
+    return uio.from_nemo(root / "a.json", fields={"key": "key", **(fields or {})})
+
+
+SOURCES: dict[str, Callable[[Path, dict[str, str] | None], uio.Pipeline]] = {
+    "raw": raw_sides,
+    "shard, JSON": shard_sides,
+    "shard, a member": lambda root, fields: shard_sides(root, fields, "text"),
+    "parquet": parquet_sides,
+    "nemo": nemo_sides,
+    "iterable": lambda root, fields: uio.from_iterable([{**row, "wav": audio()} for row in ROWS], fields=fields),
+}
+
+
+@pytest.mark.parametrize("kind", list(SOURCES))
+def test_a_field_names_the_channel_of_an_utterance(kind: str, tmp_path: Path) -> None:
+    graph = SOURCES[kind](tmp_path, NAMED).decode_audio(channel="channel")
+    assert {s["key"]: heard(s["wav"]) for s in uio.Loader(graph)} == {
+        "left": [HZ[0]],
+        "right": [HZ[1]],
+        "last": [HZ[1]],
+    }
+
+
+@pytest.mark.parametrize("kind", list(SOURCES))
+def test_a_channel_that_fields_names_is_not_passed_over(kind: str, tmp_path: Path) -> None:
+    source = SOURCES[kind](tmp_path, NAMED)
+    with pytest.raises(uio.PipelineError, match=r'names a channel, .*; say decode_audio\(channel="channel"\)'):
+        source.decode_audio()
+    with pytest.raises(uio.PipelineError, match="names a channel"):
+        uio.mix({"a": source, "b": source}, weights=[1, 1]).decode_audio()
+    source.decode_audio(channel=1)
+
+
+def test_a_table_has_chosen_already(tmp_path: Path) -> None:
+    (tmp_path / "call").write_bytes(audio())
+    rows = [{**row, "wav": str(tmp_path / "call")} for row in ROWS]
+    table = uio.from_table(rows, fields={"key": "key", "wav": "wav", "channel": "side"})
+    assert [heard(s["wav"]) for s in uio.Loader(table.decode_audio())] == [[HZ[0]], [HZ[1]], [HZ[1]]]
+    with pytest.raises(uio.PipelineError, match=r"list_table takes the channel that a row names.*; leave channel out"):
+        table.decode_audio(channel="channel")
+    by_side = uio.from_table(rows, fields={"key": "key", "wav": "wav", "side": "side"}).decode_audio(channel="side")
+    assert [heard(s["wav"]) for s in uio.Loader(by_side)] == [[HZ[0]], [HZ[1]], [HZ[1]]]
+
+
+@pytest.mark.parametrize(
+    ("side", "reason"),
+    [(7, "no_such_channel"), ("left", "bad_value"), (None, "bad_value"), ([0, 7], "no_such_channel")],
+)
+@pytest.mark.parametrize("samples", [False, True])
+def test_a_channel_that_is_none_is_counted(side: Any, reason: str, samples: bool) -> None:
+    wav = np.zeros((2, 400), np.float32) if samples else audio()
+    more = {"sample_rate": RATE} if samples else {}
+    graph = uio.from_iterable([{"key": "a", "wav": wav, "side": one, **more} for one in (side, [1, 0])])
+    loader = uio.Loader(graph.decode_audio(channel="side"))
+    assert [len(s["wav"]) for s in loader] == [2]
+    assert loader.stats().skipped == {reason: 1}

@@ -60,7 +60,7 @@ def with_form(fields: dict[str, Any], name: str = "") -> dict[str, Any]:
         message = f"encoding must be one of {', '.join(ENCODINGS)}, not {fields['encoding']!r:.40}: correct it"
         raise DataError("bad_value", message)
     if fields.get("channel") is not None:
-        wav = Channels(wav, _channels(fields["channel"]), None)
+        wav = Channels(wav, channel_numbers(fields["channel"]), None)
     if fields.get("intervals"):
         wav = JoinedIntervals(wav, _intervals(fields.pop("intervals")))
         for name in ("start", "end", "duration"):
@@ -89,8 +89,8 @@ def _whole(fields: dict[str, Any], name: str, otherwise: int | None = None) -> i
     return value
 
 
-def _channels(given: Any) -> list[int]:
-    """Return the numbers of channels. Raises: DataError ``bad_value``."""
+def channel_numbers(given: Any) -> list[int]:
+    """Return the numbers of channels, from 0, that a field gives: one, or a list. Raises: DataError ``bad_value``."""
     numbers = [whole_number(one) for one in (given if isinstance(given, list) else [given])]
     found = sorted({number for number in numbers if number is not None})
     if not found or None in numbers or found[0] < 0:

@@ -55,7 +55,7 @@ class ListTable(Source):
     @property
     def traits(self) -> Trait:  # type: ignore[override]
         silent = self.fields is not None and "txt" not in dict(self.fields)
-        return Trait.TEXTLESS if silent else Trait.NONE
+        return Trait.TAKES_CHANNEL | (Trait.TEXTLESS if silent else Trait.NONE)
 
     @property
     def gives(self) -> str:  # type: ignore[override]

@@ -3,7 +3,7 @@ several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,12 +11,14 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.containers import LONGEST, check_channel, decoding
+from uio_pipes.audio.forms import channel_numbers
 from uio_pipes.audio.length import TICKS, Plan
-from uio_pipes.audio.recording import Recording, as_waveform, decoded
+from uio_pipes.audio.recording import Recording, as_waveform, decoded, of_channels
 from uio_pipes.audio.video import ReadBytes, decode_video
-from uio_pipes.base.checks import is_whole, require
+from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.graph import Graph
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Trait, added
@@ -40,7 +42,9 @@ class DecodeAudio(OfStream):
     ``missing_codec``, ``too_long_to_decode``.
 
     Args:
-        channel: number of the channel to keep, counted from 0; None keeps all of them, (C, S). Default: 0.
+        channel: number of the channel to keep, counted from 0; or the name of the field that has this number, or a
+            list of them, of each utterance; None keeps all channels, (C, S). Tables have chosen the ``channel`` of a
+            row already. Default: 0.
         longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
             failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default:
             3600.0.
@@ -49,19 +53,39 @@ class DecodeAudio(OfStream):
 
     name: ClassVar[str] = "decode_audio"
     note: ClassVar[str] = "when the batch is made (mp3, m4a, aac, wma: when its length is needed)"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "start", "end"])
     writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
-    channel: int | None = 0
+    channel: int | str | None = 0
     longest: float | None = added(LONGEST)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.channel is None or (isinstance(self.channel, int) and self.channel >= 0)
+        ok = (
+            bool(self.channel)
+            if isinstance(self.channel, str)
+            else self.channel is None or (is_whole(self.channel) and self.channel >= 0)
+        )
         bounded = self.longest is None or self.longest > 0
         require(bounded, self.name, "longest must be above 0 seconds, or None for no bound", self.longest, "try 7200")
-        require(ok, self.name, "channel must be 0 or more, or None for all", self.channel, "WeNet keeps channel 0")
+        rule = "channel must be 0 or more, None for all, or the name of a field that has its number"
+        require(ok, self.name, rule, self.channel, "WeNet keeps channel 0")
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(["wav", "start", "end", *([self.channel] if isinstance(self.channel, str) else [])])
+
+    def check(self, before: Sequence[Stage]) -> None:
+        super().check(before)
+        for stage in () if self.of else Graph(tuple(before))._every_stage():
+            sentence = f"{stage.name} takes the channel that a row names, so that decode_audio need not"
+            again = Trait.TAKES_CHANNEL in stage.traits and self.channel == "channel"
+            refuse(again, self.name, sentence, "leave channel out")
+            named = "channel" in _named(stage) and Trait.TAKES_CHANNEL not in stage.traits
+            sentence = (
+                f"fields of {stage.name} names a channel, but channel={self.channel!r} is kept of every utterance"
+            )
+            refuse(named and self.channel == 0, self.name, sentence, 'say decode_audio(channel="channel")')
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is not None or "wav" not in sample.fields:
@@ -77,13 +101,43 @@ class DecodeAudio(OfStream):
             instead = ", but features: leave out what makes them from audio" if "feat" in fields else ""
             there = lacking_in_sample("wav", fields)
             raise DataError("missing_audio", f"the utterance has no audio to decode{instead}: {there}")
+        channel = self.channel
+        if isinstance(channel, str):
+            wav, channel = _of_channel(wav, fields, channel)
         if isinstance(wav, (torch.Tensor, np.ndarray)):
-            fields["wav"] = as_waveform(wav, self.channel)
+            fields["wav"] = as_waveform(wav, channel)
             return
         with decoding(self.longest, sample.as_stored and not isinstance(wav, Recording)):
-            waveform, rate = decoded(wav, self.channel, fields.get("start"), fields.get("end"))
+            waveform, rate = decoded(wav, channel, fields.get("start"), fields.get("end"))
         _check_rate(wav, fields.get("sample_rate"), rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
+
+
+def _named(stage: Stage) -> Mapping[str, str]:
+    """Return our names of fields that the argument ``fields`` of a source gives, with those in the data."""
+    given = getattr(stage, "fields", None) or getattr(stage, "names", None)
+    return dict(given) if given and not isinstance(stage, Op) else {}
+
+
+def _of_channel(wav: Any, fields: Mapping[str, Any], name: str) -> tuple[Any, int | None]:
+    """Return audio, and the one of its channels to decode, or None for all: those that the field ``name`` gives.
+
+    Raises: DataError ``bad_value`` or ``no_such_channel``.
+    """
+    given = fields.get(name)
+    if given is None:
+        message = (
+            f"the utterance has no {name!r}, by which decode_audio chooses its channel; it has {', '.join(fields)}"
+        )
+        raise DataError("bad_value", message)
+    given = given.read() if isinstance(given, Ref) else given
+    numbers = channel_numbers(given.decode("utf-8", "replace").strip() if isinstance(given, bytes) else given)
+    if len(numbers) == 1:
+        return wav, numbers[0]
+    if isinstance(wav, (torch.Tensor, np.ndarray)):
+        check_channel(numbers[-1], 1 if wav.ndim < 2 else len(wav))
+        return wav[numbers], None
+    return of_channels(wav, numbers, None), None
 
 
 def _check_rate(wav: Any, stated: Any, rate: int) -> None:
