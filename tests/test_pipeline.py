@@ -196,7 +196,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
         ("sort", lambda: RAW.sort(0), "0"),
         ("sort", lambda: RAW.sort("500"), "500"),
         ("decode_audio", lambda: RAW.decode_audio(-1), "-1"),
-        ("decode_audio", lambda: RAW.decode_audio("left"), "left"),
+        ("decode_audio", lambda: RAW.decode_audio(""), ""),
         ("resample", lambda: RAW.resample(0), "0"),
         ("resample", lambda: RAW.resample(16_000.0), "16000.0"),
         ("resample", lambda: RAW.resample("16k"), "16k"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
@@ -63,9 +63,7 @@ class Op(Stage):
             rule = f"{self.name} works on the transcript, but {source.name} says that there need be none"
             how = "as in text='txt'" if hasattr(source, "text") else "as txt in fields"
             raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, {how}")
-        for name in sorted(self.reads & _GIVEN if not self.of else ()):
-            if told := _lacking(name, before):
-                raise PipelineError(f"{self.name} works on {name}, and {told}")
+        check_there(self.name, self.reads if not self.of else (), before)
         makes = self.writes - self.reads
         for stage in before:
             if not isinstance(stage, Op) or stage.of != self.of:
@@ -105,17 +103,37 @@ def have_features(stages: Sequence[Stage], of: str = "") -> bool:
     return any(isinstance(stage, Op) and "feat" in stage.writes and stage.of == of for stage in stages)
 
 
-_GIVEN = frozenset(["wav", "txt"])  # fields that come from a source
+_GIVEN = {"wav": "", "txt": "", "feat": ".fbank(…)", "label": ".tokenize(…)"}  # from a source, or by what they are made
+
+
+def check_there(stage: str, reads: Collection[str], before: Sequence[Stage]) -> None:
+    """Raises: PipelineError if ``stage`` needs a field that the source says it lacks, and no stage ``before`` makes it.
+    One that reads audio and features takes either."""
+    either = {"wav", "feat"} if {"wav", "feat"} <= {*reads} else set()
+    for name in (name for name in _GIVEN if name in reads and name not in either and sees_all(before)):
+        if told := _lacking(name, before):
+            made = f"nothing makes it here: put {_GIVEN[name]} before {stage}"
+            raise PipelineError(f"{stage} works on {name}, and {made if _GIVEN[name] else told}")
+
+
+def check_labels(stage: str, length: Any, before: Sequence[Stage]) -> None:
+    """Raises: PipelineError if a ``length`` by which ``stage`` goes, or one of a pair, is that of labels which nothing
+    makes."""
+    counted = "tokens" in (length if isinstance(length, tuple) else (length,))
+    check_there(stage, ["label"] if counted else [], before)
 
 
 def _lacking(name: str, stages: Sequence[Stage]) -> str:
     """Return what the source says of a field that it lacks; "" if it may have it, or a stage after it may make it."""
-    source = stages[0] if stages else None
-    for stage in stages[1:]:
-        loads = "record" in stage.takes  # what the source says
-        if name in stage.writes if isinstance(stage, Op) else stage.gives == "sample" and not loads:
+    for stage in reversed(stages):
+        if isinstance(stage, KnowsFields):
+            return stage.lacking(name)
+        if mixed := not stage.takes and [_lacking(name, graph.stages) for graph in branches_of(stage).values()]:
+            return mixed[0] if all(mixed) else ""
+        makes = stage.gives == "sample" and not {"item", "file", "record"} & {*stage.takes}
+        if name in stage.writes if isinstance(stage, Op) else makes:
             return ""
-    return source.lacking(name) if isinstance(source, KnowsFields) else ""
+    return ""
 
 
 def _textless(stages: Sequence[Stage]) -> Stage | None:

@@ -13,6 +13,7 @@ from uio_pipes.base.checks import refuse, require, require_paths
 from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
+from uio_pipes.core.capabilities import KnowsFields
 from uio_pipes.core.items import File, Record
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
@@ -34,7 +35,7 @@ _NAME = "from_table"
 
 
 @dataclass(frozen=True)
-class ListTable(Source):
+class ListTable(KnowsFields, Source):
     """The rows of tables. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_table"
@@ -71,6 +72,10 @@ class ListTable(Source):
         found = NamesInRows(rows, Archives(names, self.match, self.access, self.absent), self.fields)
         records = TableRecords(rows, AudioInArchives(found), self.fields, self.keep, self.drop)
         return ArchiveTable(records, found) if self.stream else records
+
+    def lacking(self, name: str) -> str:
+        there = self.fields is None or name in dict(self.fields)
+        return "" if there else f"fields of {_NAME} does not name it: add {name}=…"
 
     def item(self, table: Any, number: int, origin: Origin) -> Record | File:
         if not self.stream:

@@ -19,7 +19,7 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length, Pair, check_measure
-from uio_pipes.core.roles import Flow, have_features
+from uio_pipes.core.roles import Flow, check_labels, have_features
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 
@@ -173,6 +173,7 @@ class BudgetStage(MakesBatches, Flow):
     def check(self, before: Sequence[Stage]) -> None:
         if self.max_samples is not None and have_features(before):
             raise _no_samples(self.name)
+        check_labels(self.name, self.sized_by, before)
 
 
 def waveform_samples(plan: Plan, stage: str) -> int:

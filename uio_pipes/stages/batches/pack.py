@@ -18,9 +18,9 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length, check_measure, measure_of, realize
-from uio_pipes.core.roles import Flow
+from uio_pipes.core.roles import Flow, check_labels
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Trait, name_node
+from uio_pipes.core.stage import Node, Stage, Trait, name_node
 from uio_pipes.stages.batches.rows import audio_of, check_kept, joined, numbers_of, odd_ones, places_of
 from uio_pipes.stages.utterances.flat_map import Expanding
 
@@ -108,6 +108,9 @@ class Pack(MakesBatches, Flow):
 
     def padded(self, lengths: Sequence[int], batch: Any) -> int:
         return len(batch.ends) * max(self.max_tokens, *lengths) if lengths else 0
+
+    def check(self, before: Sequence[Stage]) -> None:
+        check_labels(self.name, self.sized_by, before)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         if self.overflow == "split":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,8 +13,8 @@ from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length, check_measure
-from uio_pipes.core.roles import Flow
-from uio_pipes.core.stage import Node, Trait, added
+from uio_pipes.core.roles import Flow, check_labels
+from uio_pipes.core.stage import Node, Stage, Trait, added
 
 LAG = 3  # a sample leaves at the latest after so many times the buffer's size
 
@@ -110,6 +111,9 @@ class Sort(Flow):
         ok = isinstance(self.sort_size, int) and self.sort_size >= 1
         require(ok, self.name, "sort_size must be a whole number above 0", self.sort_size, "WeNet uses 500")
         check_measure(self.name, self.length)
+
+    def check(self, before: Sequence[Stage]) -> None:
+        check_labels(self.name, self.length, before)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SortNode(source, lane, self, site)

@@ -14,7 +14,7 @@ from uio_pipes.base.errors import DAMAGED, DataError, StateError
 from uio_pipes.base.json_text import FLAG, OBJECT, TEXT, Kind, whole
 from uio_pipes.base.urls import redact
 from uio_pipes.core.buffer import check_stamp, reopening, taken
-from uio_pipes.core.capabilities import FileList, LooksAhead
+from uio_pipes.core.capabilities import FileList, KnowsFields, LooksAhead
 from uio_pipes.core.items import File, Loaded
 from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.origin import Origin
@@ -46,7 +46,7 @@ _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 
 
 @dataclass(frozen=True)
-class LoadFromTar(LooksAhead, Flow):
+class LoadFromTar(KnowsFields, LooksAhead, Flow):
     """Read the utterances of tar shards: consecutive members with one key are an utterance.
 
     Shards may be .tar, .tar.gz, .tar.zst, .tar.bz2 or .tar.xz. An utterance has the fields ``key``, ``txt``,
@@ -101,6 +101,11 @@ class LoadFromTar(LooksAhead, Flow):
         several = any(isinstance(stage, OpenFiles) and stage.interleave > 1 for stage in before[:-1])
         rule = "open_files(interleave=…) must stand directly before load_from_tar"
         require(not several, self.name, rule, before[-1].name if before else "", "put nothing between them")
+
+    def lacking(self, name: str) -> str:
+        return (
+            "shards have none, unless fields names them" if name == "label" and name not in (self.fields or {}) else ""
+        )
 
     def look(self, listed: list[FileList]) -> None:
         shards = [(each.lines()[0], each.access) for each in listed] if self.fields else []

@@ -16,7 +16,7 @@ from uio_pipes.base.checks import check_names, is_number, is_whole, require
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.roles import OfStream, Op, StageLink, sees_all
+from uio_pipes.core.roles import OfStream, Op, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, added
 from uio_pipes.formats.advice import lacking_in_sample
@@ -337,12 +337,6 @@ class CtcFilter(Op):
         ok = (is_whole(self.subsampling) and self.subsampling in CONVOLUTIONS) or callable(self.subsampling)
         rule = f"subsampling must be one of {sorted(CONVOLUTIONS)} or a function of the number of frames"
         require(ok, self.name, rule, self.subsampling, "give a function that computes it as your model does")
-
-    def check(self, before: Sequence[Stage]) -> None:
-        super().check(before)
-        from_tar = any("file" in stage.takes for stage in before)  # raw lists may have labels of their own
-        if from_tar and sees_all(before) and not any(isinstance(stage, Tokenize) and not stage.of for stage in before):
-            raise PipelineError("ctc_filter counts labels, but nothing makes them here: put .tokenize(…) before it")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return FilterNode(super().build(source, lane, site), lane, self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -16,9 +16,9 @@ from uio_pipes.core.capabilities import Connects, FollowsSteps, Upstream
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.realize import Length, check_measure, exactly
-from uio_pipes.core.roles import Flow
+from uio_pipes.core.roles import Flow, check_labels
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, Node, added
+from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, added
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.local import open_regular
 
@@ -120,6 +120,9 @@ class Filter(FollowsSteps, Flow):
         share = (0, self.share) if is_number(self.share) else self.share
         low, high = require_range(self.name, "share", share, 0, 1)
         return round(low * 2**64), round(high * 2**64)
+
+    def check(self, before: Sequence[Stage]) -> None:
+        check_labels(self.name, self.length, before)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _FollowingFilter(source, lane, self, site) if self.versions else FilterNode(source, lane, self)
