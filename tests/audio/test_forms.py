@@ -59,6 +59,19 @@ def test_samples_without_a_header(tmp_path: Path, encoding: str, where: str) -> 
     assert measure(second) == Plan(2 * RATE, RATE)
 
 
+@pytest.mark.parametrize(("channels", "more"), [(1, 1), (2, 2), (2, 3)])
+def test_samples_that_end_within_one_are_counted(tmp_path: Path, channels: int, more: int) -> None:
+    path = tmp_path / "a.pcm"
+    path.write_bytes(raw("s16le", STEREO) + bytes(more))
+    said = {"encoding": "s16le", "sample_rate": RATE, "channels": channels}
+    graph = uio.from_table([{"key": "a", "wav": str(path), "txt": "x", **said}]).decode_audio()
+    loader = uio.Loader(graph)
+    assert list(loader) == []
+    assert loader.stats().skipped == {"truncated_audio": 1}
+    with pytest.raises(DataError, match=r"bytes are not a whole number of samples of \d bytes: it was cut off, or its"):
+        list(uio.Loader(graph, failures="raise"))
+
+
 @pytest.mark.parametrize("encoding", ["mulaw", "alaw", "s24le"])
 def test_encodings_of_libsndfile(tmp_path: Path, encoding: str) -> None:
     how = ENCODINGS[encoding]

@@ -45,7 +45,7 @@ def test_file_cut_off_while_open(path: Path) -> None:
     os.truncate(path, 50)
     with pytest.raises(DataError) as caught:
         file.read(0, 100)
-    assert caught.value.reason == "truncated"
+    assert caught.value.reason == "changed_file"
 
 
 @pytest.mark.parametrize("missing", ["nowhere.bin", "data.bin/below.bin"])

@@ -383,7 +383,7 @@ def test_a_file_cut_while_it_is_in_use_is_counted_not_fatal(tmp_path: Path) -> N
     next(batches)
     os.truncate(folder / "audio.bin", 10)
     assert list(batches) == []
-    assert loader.stats().skipped == {"truncated": 4}
+    assert loader.stats().skipped == {"changed_file": 4}
 
 
 def test_a_wrong_duration_does_not_matter(tmp_path: Path) -> None:

@@ -135,9 +135,12 @@ class Headerless(_Described):
 
     @property
     def info(self) -> AudioInfo:  # type: ignore[override]
-        """Its length, by the number of bytes. Raises: DataError if there is no such file."""
+        """Its length, by the number of bytes. Raises: DataError if there is no such file, or it ends in a sample."""
         if self._info is None:
-            samples = self.size // (self._encoding.size * self._width)
+            samples, rest = divmod(self.size, frame := self._encoding.size * self._width)
+            if rest:
+                message = f"its {self.size} bytes are not a whole number of samples of {frame} bytes"
+                raise DataError("truncated_audio", f"{message}: it was cut off, or its encoding or channels are others")
             self._info = AudioInfo(samples, self._rate, self._width)
         return self._info
 

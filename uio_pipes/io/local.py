@@ -9,6 +9,7 @@ import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 from zlib import crc32
 
@@ -118,13 +119,15 @@ def os_failure(error: OSError, url: str) -> DataError:
 
 
 MAX_OPEN = 128
+LOOK = 0.05  # seconds after which it is asked again whether a file has changed
 
 
 class LocalFile:
     """A local file, opened when first read; any number of these share at most 128 open descriptors in a process.
 
-    Every method raises ``DataError``: ``missing_file``, ``unreadable_file``, or ``changed_file`` if on re-opening the
-    file's size, mtime or inode is not what it was at first. Picklable; safe to use from threads and after a fork.
+    Every method raises ``DataError``: ``missing_file``, ``unreadable_file``, or ``changed_file`` if the file's size,
+    mtime or inode is not what it was at first: this is asked on re-opening, where the file ends, and every 50 ms. (For
+    each read it would cost more than the read.) Picklable; safe to use from threads and after a fork.
     """
 
     __slots__ = ("_key", "path")
@@ -165,24 +168,31 @@ class LocalFile:
                 data += more  # the kernel returns at most 2 GiB at once
         except OSError as error:
             raise os_failure(error, self.path) from error
+        if len(data) < size or monotonic() - descriptor.seen > LOOK:
+            self._check(os.fstat(descriptor.number))
+            descriptor.seen = monotonic()
         return data
+
+    def _check(self, status: os.stat_result) -> tuple[int, int, int]:
+        """Return the file's size, mtime and inode. Raises: DataError ``changed_file``."""
+        identity = (status.st_size, status.st_mtime_ns, status.st_ino)
+        if (first := self._key[1] or identity) == identity:
+            return identity
+        changes = zip(("size", "mtime_ns", "inode"), first, identity, strict=True)
+        changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
+        message = f"the file was replaced or written to while in use ({changed}): start again with files at rest"
+        raise DataError("changed_file", message, url=self.path)
 
     def _opened(self) -> _Descriptor:
         """Open the file, as one of the 128 that were opened last. Raises: DataError ``changed_file``."""
         number, status = opened_regular(self.path)
         descriptor = _Descriptor(number)
-        identity = (status.st_size, status.st_mtime_ns, status.st_ino)
         with _lock:
-            if (first := self._key[1] or identity) == identity:
-                self._key = self.path, identity
-                _descriptors[self._key] = descriptor
-                while len(_descriptors) > MAX_OPEN:
-                    _descriptors.popitem(last=False)
-                return descriptor
-        changes = zip(("size", "mtime_ns", "inode"), first, identity, strict=True)
-        changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
-        message = f"the file was replaced or written to while in use ({changed}): start again with files at rest"
-        raise DataError("changed_file", message, url=self.path)
+            self._key = self.path, self._check(status)
+            _descriptors[self._key] = descriptor
+            while len(_descriptors) > MAX_OPEN:
+                _descriptors.popitem(last=False)
+        return descriptor
 
 
 class RandomFile(Protocol):
@@ -258,10 +268,10 @@ class _Descriptor:
     """An open descriptor, closed by whoever holds it last. No weak reference to it can be made: one would hand it out
     to another thread while it is being closed."""
 
-    __slots__ = ("number",)
+    __slots__ = ("number", "seen")
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.number, self.seen = number, monotonic()  # when the file was last known to be as at first
 
     def __del__(self) -> None:
         os.close(self.number)
