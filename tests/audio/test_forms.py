@@ -9,7 +9,7 @@ import soundfile
 
 import uio_pipes as uio
 from uio_pipes.audio.decode import _held
-from uio_pipes.audio.forms import ENCODINGS, with_form
+from uio_pipes.audio.forms import ENCODINGS, Headerless, with_form
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.audio.recording import Recording, decoded
 from uio_pipes.io.local import LocalFile, Ref
@@ -59,17 +59,20 @@ def test_samples_without_a_header(tmp_path: Path, encoding: str, where: str) -> 
     assert measure(second) == Plan(2 * RATE, RATE)
 
 
-@pytest.mark.parametrize(("channels", "more"), [(1, 1), (2, 2), (2, 3)])
-def test_samples_that_end_within_one_are_counted(tmp_path: Path, channels: int, more: int) -> None:
-    path = tmp_path / "a.pcm"
-    path.write_bytes(raw("s16le", STEREO) + bytes(more))
-    said = {"encoding": "s16le", "sample_rate": RATE, "channels": channels}
-    graph = uio.from_table([{"key": "a", "wav": str(path), "txt": "x", **said}]).decode_audio()
-    loader = uio.Loader(graph)
-    assert list(loader) == []
-    assert loader.stats().skipped == {"truncated_audio": 1}
-    with pytest.raises(DataError, match=r"bytes are not a whole number of samples of \d bytes: it was cut off, or its"):
-        list(uio.Loader(graph, failures="raise"))
+@pytest.mark.parametrize("where", ["path", "bytes"])
+def test_samples_that_end_within_one_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(Headerless, "told", False)
+    path, data = tmp_path / "a.pcm", raw("s16le", STEREO)
+    path.write_bytes(data + b"1")
+    said = {"encoding": "s16le", "sample_rate": RATE, "channels": 2}
+    for _ in range(2):
+        fields = with_form({"wav": str(path) if where == "path" else path.read_bytes(), **said})
+        assert measure(fields) == Plan(2 * RATE, RATE)
+    (told,) = caplog.messages
+    assert f"{len(data) + 1} bytes, which end within a sample" in told
+    assert (str(path) in told) == (where == "path")
 
 
 @pytest.mark.parametrize("encoding", ["mulaw", "alaw", "s24le"])

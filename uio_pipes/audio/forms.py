@@ -4,9 +4,10 @@ intervals of a recording are one utterance."""
 from __future__ import annotations
 
 import io
+import logging
 from ast import literal_eval
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import soundfile
 
@@ -16,11 +17,18 @@ from uio_pipes.audio.length import SLACK, TICKS
 from uio_pipes.audio.recording import Channels, InFile, decoded
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.urls import suffix_of
+from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.io.local import AudioInfo, Payload, Ref
 
 if TYPE_CHECKING:
     import torch
+
+
+logger = logging.getLogger("uio_pipes")
+TOLD = (
+    "%s has %d bytes, which end within a sample: it was cut off, or its encoding or its number of channels is another "
+    "one; the first %d bytes are used, as of other files where it is so (which is said once)"
+)
 
 
 class _Encoding(NamedTuple):
@@ -123,9 +131,13 @@ class _Described(InFile):
 
 
 class Headerless(_Described):
-    """Samples without a header: a path, bytes, or a reference. Only what is wanted of them is read."""
+    """Samples without a header: a path, bytes, or a reference. Only what is wanted of them is read.
+
+    ``told``: whether this process has said that the end of a file which is no whole sample is left out.
+    """
 
     __slots__ = ("_encoding", "_info", "_rate", "_width")
+    told: ClassVar[bool] = False
 
     def __init__(self, stored: Payload | str, encoding: _Encoding, sample_rate: int, channels: int) -> None:
         check_claims(sample_rate, channels)
@@ -135,12 +147,13 @@ class Headerless(_Described):
 
     @property
     def info(self) -> AudioInfo:  # type: ignore[override]
-        """Its length, by the number of bytes. Raises: DataError if there is no such file, or it ends in a sample."""
+        """Its length, by the number of bytes. Raises: DataError if there is no such file."""
         if self._info is None:
-            samples, rest = divmod(self.size, frame := self._encoding.size * self._width)
-            if rest:
-                message = f"its {self.size} bytes are not a whole number of samples of {frame} bytes"
-                raise DataError("truncated_audio", f"{message}: it was cut off, or its encoding or channels are others")
+            samples, rest = divmod(self.size, self._encoding.size * self._width)
+            if rest and not Headerless.told:
+                Headerless.told = True
+                name = "audio in memory" if isinstance(self.stored, bytes) else redact(self.file.path)
+                logger.warning(TOLD, name, self.size, self.size - rest)
             self._info = AudioInfo(samples, self._rate, self._width)
         return self._info
 
