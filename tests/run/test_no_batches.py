@@ -44,6 +44,15 @@ def test_failures_and_not_one_utterance_are_an_error(
     assert "Check the paths in the list" in text
 
 
+@pytest.mark.parametrize("asked", [{"keep": {"part": "dev"}}, {"drop": {"part": ".*"}}], ids=str)
+def test_rows_none_of_which_is_asked_for_are_an_error(asked: dict[str, Any]) -> None:
+    rows = [{"key": f"a{n}", "wav": "a.wav", "txt": "x", "part": "train"} for n in range(3)]
+    graph = uio.from_table(rows, **asked).decode_audio().batch(2)
+    with pytest.raises(NothingRead, match=r"list_table\(.* left out 3 as .*\. Ask for others by keep=.*`uio inspect`"):
+        list(uio.Loader(graph))
+    assert list(uio.Loader(uio.from_table(rows).filter(lambda sample: False).batch(2))) == []
+
+
 def test_one_failure_is_one_failure_and_a_function_may_be_to_blame() -> None:
     graph = uio.from_iterable([{"key": "a", "wav": b"", "txt": ""}]).map(lambda sample: sample["nothing"])
     with pytest.raises(NothingRead, match=r"utterance\. .*1 failed.*KeyError.*or the function that failed"):

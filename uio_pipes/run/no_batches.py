@@ -43,6 +43,12 @@ class Losses:
         """True if something failed, and nothing was left out on purpose."""
         return 0 < sum(n for reason, n in self.skipped.items() if reason not in NOTES) <= self.failures
 
+    def only_unwanted(self, pipeline: Graph) -> bool:
+        """Return whether sources left everything out, as no row is what was asked for."""
+        sources = (stage for stage in pipeline._every_stage() if "sample" not in stage.takes)
+        asked_for = {reason for one in sources for reason in one.reasons}
+        return bool(self.skipped) and not self.utterances and self.skipped.keys() <= asked_for
+
     def describe(self, pipeline: Graph) -> str:
         """Return a sentence, without full stop, on which stages left out how many utterances and what failed."""
         purposes = _purposes(pipeline)
@@ -103,12 +109,16 @@ def at_rest(why: str) -> ListError:
     )
 
 
-def nothing_read(epoch: int, why: str) -> NothingRead:
+REPAIR = (
+    "Check the paths in the list and repair the data (`uio verify` shows what is wrong with each file), or the "
+    "function that failed"
+)
+ASK = "Ask for others by keep=, drop= or, of a corpus, part=: `uio inspect` shows which parts and rows there are"
+
+
+def nothing_read(epoch: int, why: str, remedy: str = REPAIR) -> NothingRead:
     """Return the error for an epoch in which something failed and not one utterance came out."""
-    return NothingRead(
-        f"nothing could be read: epoch {epoch} ends without one utterance. {why}. Check the paths in the list and "
-        "repair the data (`uio verify` shows what is wrong with each file), or the function that failed"
-    )
+    return NothingRead(f"nothing could be read: epoch {epoch} ends without one utterance. {why}. {remedy}")
 
 
 class EpochEnd(NamedTuple):
@@ -128,9 +138,11 @@ def judged(epoch: int, delivered: bool, losses: Losses, options: RunOptions, res
         return EpochEnd(epoch, True, None)
     why = losses.describe(options.pipeline)
     failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
+    unwanted = losses.only_unwanted(options.pipeline) and options.world_size == 1
+    failed = failed or unwanted
     none = not (losses.skipped or resumed_at_end or options.of_workers)  # there was nothing to lose
     if none:
         why += ". Use fewer ranks, more (smaller) shards, or an index (`uio index`), which deals utterances"
     if none or (losses.skipped and not failed):
         logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
-    return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)
+    return EpochEnd(epoch, False, nothing_read(epoch, why, ASK if unwanted else REPAIR) if failed else None)

@@ -112,7 +112,12 @@ def _has_each(there: There, wanted: Wanted, corpus: Corpus) -> bool:
 
 
 def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, several: Sequence[There]) -> None:
-    """Log what would be read, too, if it were not there in another layout only."""
+    """Log what would be read, too, if it were not there in another layout only.
+
+    Of an option of which one value must be chosen, such as releases that hold each other, the others are no loss.
+    """
+    single = [name for name, known in corpus.options.items() if known is None and name not in wanted]
+    read = {(name, one.get(name)) for name in single for some in chosen.choices.values() for one in some}
 
     def named(there: There) -> dict[str, None]:
         parts = [part for part in wanted.get("part") or corpus.train if part in there.choices and is_apart(part)]
@@ -121,6 +126,7 @@ def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, 
             " ".join([part, *(c[n] for n in corpus.told_by_paths if n in c)]): None
             for part, some in choices
             for c in some
+            if all((name, c.get(name)) in read for name in single)
         }
 
     def is_apart(part: str) -> bool:
