@@ -222,6 +222,27 @@ def test_what_is_there_in_another_layout_only_is_told(tmp_path: Path, caplog: py
     assert "has train-clean-100 of librispeech in another layout (as downloaded), which is not read" in caplog.text
 
 
+@pytest.mark.parametrize("name", ["a{b,c}", "x | y", "{table}"])
+def test_a_folder_whose_name_would_be_a_template_is_refused(tmp_path: Path, name: str) -> None:
+    making = made("gigaspeech2", tmp_path / name, downloaded=True)
+    with pytest.raises(uio.ListError, match=r"would say what differs by row: rename the folder, or name it by a symb"):
+        uio.from_corpus("gigaspeech2", making.folder, part="raw")
+    (tmp_path / "plain").symlink_to(making.folder)
+    found = keys(uio.from_corpus("gigaspeech2", tmp_path / "plain", part="raw"))
+    assert found == sorted(said.key for said in making.said if said.part == "raw")
+
+
+def test_another_release_is_not_told_since_the_first_holds_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made("commonvoice", tmp_path, downloaded=False)
+    made("commonvoice", tmp_path, downloaded=True)
+    for archive in tmp_path.glob("cv-corpus-*.tar.gz"):
+        archive.rename(tmp_path / archive.name.replace("17.0-2024-03-15", "18.0-2024-06-14"))
+    uio.from_corpus("commonvoice", tmp_path, lang="pl")
+    assert not caplog.records
+    uio.from_corpus("commonvoice", tmp_path, lang="pl", version="17.0")
+    assert not caplog.records
+
+
 def test_what_another_layout_names_more_closely_is_not_told_as_another_language(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

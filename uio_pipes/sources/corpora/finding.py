@@ -87,8 +87,16 @@ def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
 
 
 def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> Iterator[There]:
-    """Yield what is there in each layout that is, in their order, for the options that have given values."""
+    """Yield what is there in each layout that is, in their order, for the options that have given values.
+
+    Raises: ListError if paths cannot be made below the folder.
+    """
     whole = folder if (local := is_local(folder)) is None else os.path.abspath(local)
+    if found := set(whole) & set("{}|"):
+        raise ListError(
+            f"{redact(whole)}: in paths of a corpus {' and '.join(sorted(found))} would say what differs by row: "
+            "rename the folder, or name it by a symbolic link without them"
+        )
     for layout in corpus.layouts:
         for base, known in _bases(layout.sought[0], whole, corpus.told_by_paths):
             choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
