@@ -52,6 +52,7 @@ def inspect(
     """See what is in data: hours, durations, characters, failures."""
     check_suffix(report, ".html")
     keep_inputs(paths, [report])
+    from uio_pipes.formats.tables.files import MissingTable
     from uio_pipes.prep.common import progress_bar
     from uio_pipes.prep.find_data import text_elsewhere
     from uio_pipes.prep.recognize import recognize_parts
@@ -62,6 +63,7 @@ def inspect(
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
+        absent = False
         try:
             with progress_bar() as bar:
                 task = bar.add_task("inspecting", total=sum(source.pipeline._count(1) or ()) or None)
@@ -69,10 +71,11 @@ def inspect(
         except ListError as error:
             if sum(one.path == source.path for one in sources) == 1:
                 raise
-            # a part of a corpus that its archives have not got
-            seen = look.Contents(failures=Counter(["missing_file"]), reports=[f"{source.kind}: {error}"])
+            absent = isinstance(error, MissingTable)  # a part of a corpus that its archive has not got: nothing failed
+            lost = Counter([] if absent else ["unreadable_file"])
+            seen = look.Contents(failures=lost, reports=[] if absent else [f"{source.kind}: {error}"])
         counts = {"utterances": seen.utterances, "hours": seen.hours, "failures": seen.failures.total()}
-        kind = f"{source.kind}, which another part holds" if source.held else source.kind
+        kind = source.kind + (", which is not in it" if absent else ", which another part holds" if source.held else "")
         parts.append({"path": source.path, "kind": kind, **counts})
         if source.held:  # its utterances are those of the other part, but not what happened when they were read
             seen = look.Contents(failures=seen.failures, left_out=seen.left_out, reports=seen.reports)

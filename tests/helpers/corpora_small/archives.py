@@ -117,7 +117,7 @@ def yodas2(c: Making) -> None:
         for shard in range(2):
             entries, durations = [], []
             for number in range(2):
-                video = f"{lang}-ab_{shard}{number}"
+                video = f"ab_{shard}{number}"  # in both languages
                 texts, placed = {}, []
                 for place in range(2):
                     start = round(0.1 + 0.6 * place, 2)

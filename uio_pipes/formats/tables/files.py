@@ -48,11 +48,15 @@ def files_of(names: Sequence[str], access: Access) -> Iterator[TableFile]:
             source.close()
 
 
+class MissingTable(ListError):
+    """A table is not in the archive that it should be in."""
+
+
 def files_in(archives: Sequence[str], patterns: Sequence[str], access: Access) -> Iterator[TableFile]:
     """Yield the members of archives whose names match a pattern, in the order of the archive.
 
     ``patterns``: ``*`` and ``?`` stand for anything but ``/``, ``**`` for anything; one without ``/`` is about base
-    names. Raises: ListError if one matches nothing, or an archive is damaged.
+    names. Raises: MissingTable if one matches nothing, ListError if an archive is damaged.
     """
     wanted = {p: re.compile(_pattern(p)) for each in patterns for p in braceexpand(each)}
     for archive in archives:
@@ -71,7 +75,7 @@ def files_in(archives: Sequence[str], patterns: Sequence[str], access: Access) -
         if missing := [p for p in wanted if p not in found]:
             others = f"it has {', '.join(seen)}, …" if seen else "it has no files but those that other paths name"
             remedy = "correct the paths of the table, or fetch what is missing"
-            raise ListError(f"no member of {redact(archive)} matches {missing[0]!r}; {others}: {remedy}")
+            raise MissingTable(f"no member of {redact(archive)} matches {missing[0]!r}; {others}: {remedy}")
 
 
 Open = Callable[[], BinaryIO]

@@ -133,7 +133,8 @@ YODAS2 = Corpus(
             "table": _YODAS, "archives": "data/{chosen.lang}/audio/{table | stem}.tar.gz", "match": "path | stem",
         }, there="data/{lang}/audio/*.tar.gz"),
         Layout("extracted", from_table, {
-            "table": _YODAS, "archives": "data/{lang}/audio/**/*.wav", "match": "path | stem",
+            "table": _YODAS, "archives": "data/{lang}/audio/**/*.wav", "fields": {"wav": "{chosen.lang}/{audio_id}"},
+            "match": "{path | m/.*data\\/([^\\/]+)\\/audio\\//}/{path | stem}",  # the same video in two languages
         }),
     ),
     notes="Times are in 1/100 s, as the keys have them.",
