@@ -16,6 +16,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
+from uio_pipes.io.files import version
 from uio_pipes.io.opening import is_local, open_binary
 
 CHUNK = 1 << 22  # bytes read at a time
@@ -76,16 +77,13 @@ def kept(pieces: Iterator[bytes], in_memory: int) -> bytes | mmap:
     return bytes(held)
 
 
-Version = tuple[str, int, int, int]
+Version = tuple[str, int, str]  # the absolute path, and what io/files.py calls the version
 
 
 def version_of(name: str) -> Version | None:
     """Return by what a local file can be told from what it was before it changed; None for any other."""
     path = is_local(name)
-    if path is None or not os.path.isfile(path):
-        return None
-    status = os.stat(path)
-    return os.path.abspath(path), status.st_size, status.st_mtime_ns, status.st_ino
+    return None if path is None or not os.path.isfile(path) else (os.path.abspath(path), *version(path))
 
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
@@ -125,8 +123,8 @@ class Lines(Sequence[str]):
     @classmethod
     def known(cls, name: str, access: Access | None = None) -> Lines:
         """Return ``Lines(name, access)``; a local list that has not changed is scanned once in a process."""
-        version = version_of(name)
-        return cls(name, access) if version is None else _known(cls, name, version)
+        found = version_of(name)
+        return cls(name, access) if found is None else _known(cls, name, found)
 
     def __len__(self) -> int:
         return self._count
