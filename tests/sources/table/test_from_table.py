@@ -358,3 +358,18 @@ def test_a_configuration_takes_tables(tmp_path: Path) -> None:
 def test_of_a_table_the_description_shows_what_was_said() -> None:
     described = str(uio.from_table(uio.Table("t.tsv", separator="|"), root="a"))
     assert described.splitlines()[0] == "list_table(Table('t.tsv', separator='|'), root='a')"
+
+
+@pytest.mark.parametrize(
+    ("more", "same"),
+    [({}, True), ({"key": "{file | folder | name}-{file | stem}"}, False), ({"start": "from"}, False)],
+    ids=["names of files", "keys", "segments"],
+)
+def test_names_of_files_that_recur_are_told(caplog: pytest.LogCaptureFixture, more: dict[str, str], same: bool) -> None:
+    rows = [{"file": f"s{speaker}/0001.wav", "words": "x", "from": str(speaker)} for speaker in range(3)]
+    listing: Any = uio.from_table(rows, fields={"wav": "file", "txt": "words", **more}).stages[0]
+    listing.table()
+    told = [message for message in caplog.messages if "keys are names of files" in message]
+    assert len(told) == same
+    advice = 'fields={"key": "{file | folder | name}-{file | stem}"}'
+    assert not told or told[0].endswith(f"s0/0001.wav and s1/0001.wav have the same one, 0001: say another by {advice}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +22,7 @@ from uio_pipes.formats.lists.table import as_seconds, check_segment, numbers_as_
 from uio_pipes.formats.naming import LOOKED_AT, Asked, FieldNames, check_asked, lacks
 from uio_pipes.formats.tables.rows import Row, Rows
 
+logger = logging.getLogger("uio_pipes")
 OURS = frozenset(["wav", "txt", "feat"])  # without any of them a row is no utterance
 
 
@@ -172,6 +175,28 @@ class TableRecords:
             remedy = remedy.removeprefix("; ") or instead(rows[0], {"wav": "", "txt": ""})
             raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {shown(rows[0])}; {remedy}")
         check_asked(rows, self._asked(), redact(self.rows.file(0)), self._hint, ("wav", "txt"), True)
+        self._look_at_keys(rows)
+
+    def _look_at_keys(self, rows: Iterable[Row]) -> None:
+        """Warn if names of files, which are the keys where nothing else is, do not tell utterances apart."""
+        seen = dict[str, str]()
+        column = next((each.text for ours, each in self._names or () if ours == "wav" and each.plain), "wav")
+        for row in rows:
+            with suppress(DataError):
+                self._sort_out(row)
+                fields = self._under_our_names(row)
+                wav = fields.get("wav")
+                if "key" in fields or not isinstance(wav, str):
+                    return
+                _times(fields)
+                key = _key(wav, fields.get("start"))
+                if seen.setdefault(key, wav) != wav:
+                    logger.warning(
+                        "%s: keys are names of files, and %s and %s have the same one, %s: say another by "
+                        'fields={"key": "{%s | folder | name}-{%s | stem}"}',
+                        *(redact(self.rows.file(0)), seen[key], wav, key, column, column),
+                    )
+                    return
 
     def _hint(self, row: Row, name: str) -> str:
         """Return what the rows have, and what else to write, where they are in lists, or otherwise separated."""
