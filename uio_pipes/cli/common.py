@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError, UioError
 from uio_pipes.base.json_text import check_yaml
 from uio_pipes.base.urls import printable, redact
@@ -92,7 +93,7 @@ def check_suffix(path: str | None, *suffixes: str) -> None:
     if path is None:
         return
     if not path.endswith(suffixes):
-        raise typer.BadParameter(f"{path} must end in {' or '.join(suffixes)}")
+        raise typer.BadParameter(f"{path} must end in {in_words(suffixes, 'or')}")
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise typer.BadParameter(f"there is no folder {folder}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.urls import counted
@@ -47,7 +48,7 @@ class Graph:
     def _then(self, stage: Stage) -> Self:
         """Return this graph with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
         kind = self._kind
-        takes = " or ".join(map(plural, stage.takes))
+        takes = in_words(map(plural, stage.takes), "or")
         if kind != "any" and kind not in stage.takes and "any" not in stage.takes:
             raise PipelineError(
                 f"{stage.name} works on {takes}, but what comes out of {self.stages[-1].name} is "
@@ -263,4 +264,4 @@ def _remedy(kind: str, stage: Stage) -> str:
         return f"put .load_from_tar() before {stage.name}"
     if kind == "record":
         return f"put .load_records() before {stage.name}"
-    return f"leave {stage.name} out, or put it where {' or '.join(map(plural, stage.takes))} come out"
+    return f"leave {stage.name} out, or put it where {in_words(map(plural, stage.takes), 'or')} come out"

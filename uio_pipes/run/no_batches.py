@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import NOTES, ListError, NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import SKIPPED
@@ -53,7 +54,7 @@ class Losses:
         """Return a sentence, without full stop, on which stages left out how many utterances and what failed."""
         purposes = _purposes(pipeline)
         parts = [
-            f"{' or '.join(purposes[reason])} left out {n} as {reason}"
+            f"{in_words(purposes[reason], 'or')} left out {n} as {reason}"
             for reason, n in _most({r: n for r, n in self.skipped.items() if r in purposes})
         ]
         if self.failures:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, get_args
 
 import uio_pipes.tokenizers as tokenizers
-from uio_pipes.base.checks import is_number, is_weight, nearest, require
+from uio_pipes.base.checks import in_words, is_number, is_weight, nearest, require
 from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.json_text import parse_yaml, place_of
@@ -300,13 +300,13 @@ def _source(entry: ConfigEntry, handed: Mapping[str, Handed], tags: Mapping[str,
     for key in own.keys() - known.keys() if entry.type not in _OPEN else ():
         if takers := [name for name, parameters in _PARAMETERS.items() if key in parameters and key not in _HANDED]:
             word = entry.word(key)
-            entry.fail(key, f"the type {entry.type} has no {word!r}, which the type {' or '.join(takers)} takes")
+            entry.fail(key, f"the type {entry.type} has no {word!r}, which the type {in_words(takers, 'or')} takes")
         entry.fail_unknown(key, known.keys() | _COMMON, f"the type {entry.type}")
     given = {**{key: one for key, one in handed.items() if key in known}, **own}
     for key, parameter in known.items():
         if key not in given and parameter.default is parameter.empty:
             of_nemo = [theirs for theirs, ours in NEMOS.items() if ours == key]
-            entry.fail("type", f"the type {entry.type} needs {' or '.join(map(repr, [key, *of_nemo]))}")
+            entry.fail("type", f"the type {entry.type} needs {in_words(map(repr, [key, *of_nemo]), 'or')}")
     arguments, about = {key: one.value for key, one in given.items()}, {f"{k} must": h.place for k, h in given.items()}
     pipeline = _called(entry.place("type"), TYPES[entry.type], [], arguments, about)
     if tags:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import in_words, require
 from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import inside
@@ -251,7 +251,7 @@ def _any_of(found: re.Match[str], choices: Sequence[Chosen], pattern: bool) -> s
         return values[0] if values else found[0]
     if not pattern:
         raise PipelineError(
-            f"from_corpus: in this layout one {found[1]} is read at a time, not {' and '.join(values)}: name one, or "
+            f"from_corpus: in this layout one {found[1]} is read at a time, not {in_words(values)}: name one, or "
             "uio.mix several"
         )
     return f"(?:{'|'.join(values)})"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
+from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.archives.directory import is_template
@@ -94,7 +95,7 @@ def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> I
     whole = folder if (local := is_local(folder)) is None else os.path.abspath(local)
     if found := set(whole) & set("{}|"):
         raise ListError(
-            f"{redact(whole)}: in paths of a corpus {' and '.join(sorted(found))} would say what differs by row: "
+            f"{redact(whole)}: in paths of a corpus {in_words(sorted(found))} would say what differs by row: "
             "rename the folder, or name it by a symbolic link without them"
         )
     for layout in corpus.layouts:
@@ -270,7 +271,7 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
 
 
 def _nothing(corpus: Corpus, folder: str) -> str:
-    looked = "; ".join(f"{layout.form}: {' and '.join(layout.sought)}" for layout in corpus.layouts)
+    looked = "; ".join(f"{layout.form}: {in_words(layout.sought)}" for layout in corpus.layouts)
     return (
         f"{redact(folder)} has nothing of {corpus.name} (looked for {looked}): name the folder that these are in, or "
         f"download {corpus.download}"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.tables.rows import Rows
@@ -45,7 +46,7 @@ class AudioByPath:
 def _missing(absent: Absent, places: Sequence[str], url: str) -> DataError:
     """Return the error of a file that is not there: a failure, or none if the table is of more than is wanted here."""
     remedy = "fetch it, say where paths start (root=…, or --fields 'wav=FOLDER/{…}'), or correct the row"
-    message = f"no such file ({' and '.join(places)}): {remedy}"
+    message = f"no such file ({in_words(places)}): {remedy}"
     return (DataError if absent == "no_audio" else LeftOut)(absent, message, url=url)
 
 

@@ -244,7 +244,7 @@ def audio_of(samples: list[Sample], of: str) -> tuple[str, torch.Tensor, list[in
     there = [row for row in rows if row is not None]
     if len({row.shape[1:] for row in there}) > 1:
         widths = sorted({row.shape[-1] for row in there})
-        raise PipelineError(f"pack: features of {' and '.join(map(str, widths))} bins cannot share a batch")
+        raise PipelineError(f"pack: features of {in_words(map(str, widths))} bins cannot share a batch")
     if not there:
         return None
     return name, torch.cat(there), [0 if row is None else len(row) for row in rows]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from uio_pipes.audio.decode import TOLERANCE
 from uio_pipes.audio.length import SLACK, TICKS, Plan
-from uio_pipes.base.checks import is_number
+from uio_pipes.base.checks import in_words, is_number
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, have_features
@@ -77,7 +77,7 @@ def _segment(one: Any, seconds: float | None, texts: Sequence[str], needs_text: 
         raise DataError("bad_segment", f"{start} to {end} s does not lie inside the {seconds:.3f} s of audio")
     said = {name: one[name] for name in texts if isinstance(one.get(name), str)}
     if needs_text and not said:
-        message = f"{start} to {end} s has no {' or '.join(texts)}; texts=None takes segments without transcripts"
+        message = f"{start} to {end} s has no {in_words(texts, 'or')}; texts=None takes segments without transcripts"
         raise DataError("missing_text", message)
     others = {name: value for name, value in one.items() if name not in _OWN and name not in texts}
     return SegmentRun(float(start), float(end), said, others, channel if _are_numbers(channel) else None)
