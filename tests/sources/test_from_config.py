@@ -191,6 +191,6 @@ def test_an_option_of_a_group_may_be_for_some_of_its_sources(lists: Path) -> Non
 
 def test_options_of_storage_reach_every_source_but_no_message(lists: Path) -> None:
     read = uio.from_config(write("- {type: raw_list, paths: one.list}\n"), storage_options={"s3": {"secret": "S3CRET"}})
-    (source,) = read.stages[0].branches.values()
+    (source,) = read.stages[0].pipelines.values()
     assert source.stages[0].access.options("s3://b/x") == {"secret": "S3CRET"}  # type: ignore[attr-defined]
     assert "S3CRET" not in str(read) + repr(read)

@@ -6,16 +6,14 @@ A stage has as many of them as it needs, beside its role: ``class Filter(Follows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from uio_pipes.base.checks import refuse
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.schedule import Schedule, Setting
 from uio_pipes.core.stage import Node, Stage, Trait
 from uio_pipes.io.access import Access
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 Upstream = Callable[[Lane], Node]
 
@@ -42,26 +40,22 @@ class Branch(Protocol):
 
 
 class HasBranches:
-    """A stage with pipelines within it."""
+    """A stage with pipelines within it, a dataclass. ``pipelines``: these, by name."""
 
-    @property
-    def branches(self) -> Mapping[str, Branch]:
-        """These pipelines, by name."""
-        raise NotImplementedError
-
-    def with_branches(self, change: Callable[[str, Any], Any]) -> Self:
-        """Return this stage with ``change(name, graph)`` in place of each graph within it."""
-        raise NotImplementedError
+    pipelines: Mapping[str, Any]
 
 
 def branches_of(stage: Stage) -> Mapping[str, Branch]:
     """Return the pipelines within a stage, by name."""
-    return stage.branches if isinstance(stage, HasBranches) else {}
+    return stage.pipelines if isinstance(stage, HasBranches) else {}
 
 
 def with_branches(stage: Stage, change: Callable[[str, Any], Any]) -> Stage:
     """Return a stage with ``change(name, graph)`` in place of each graph within it, if there are any."""
-    return stage.with_branches(change) if isinstance(stage, HasBranches) else stage
+    if not isinstance(stage, HasBranches):
+        return stage
+    changes: Any = {"pipelines": {name: change(name, graph) for name, graph in stage.pipelines.items()}}
+    return replace(stage, **changes)
 
 
 class MakesBatches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, get_args
@@ -18,7 +18,7 @@ from uio_pipes.core.stage import LAST, Node, Stage, Trait, printed
 from uio_pipes.stages.order.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
 Weights = Sequence[float] | Schedule  # each of them may follow the step, too
@@ -61,13 +61,6 @@ class _Several(HasBranches, Warns, Flow):
             ok = pipeline._deals == first._deals
             remedy = "put .sharding_filter() into each of them, or only after the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)
-
-    @property
-    def branches(self) -> Mapping[str, Graph]:
-        return self.pipelines
-
-    def with_branches(self, change: Callable[[str, Graph], Graph]) -> Self:
-        return replace(self, pipelines={name: change(name, graph) for name, graph in self.pipelines.items()})  # type: ignore[call-arg]
 
     @property
     def gives(self) -> str:  # type: ignore[override]
