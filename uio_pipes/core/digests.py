@@ -22,9 +22,8 @@ from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.core.schedule import show
 from uio_pipes.core.stage import IDENTITY
 from uio_pipes.io.command import Piped
-from uio_pipes.io.files import identity
 from uio_pipes.io.local import LocalFile, Ref
-from uio_pipes.io.opening import Coming, is_local
+from uio_pipes.io.opening import Coming, identity, is_local
 
 if TYPE_CHECKING:
     from typing_extensions import Self

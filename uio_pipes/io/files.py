@@ -1,5 +1,4 @@
-"""Files that are written completely or not at all, or by one of several processes for all, and by what a file is told
-from what it was before it changed."""
+"""Files that are written completely or not at all, or by one of several processes for all."""
 
 from __future__ import annotations
 
@@ -9,10 +8,6 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from uio_pipes.io.access import Access
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -66,34 +61,3 @@ def locked(path: Path) -> Iterator[None]:
     with open(path, "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def identity(url: str, access: Access | None = None) -> tuple[int, str]:
-    """Return size and ``mtime:ns`` of a local file, size and ``etag:…`` of a remote one. Raises: DataError."""
-    from uio_pipes.io.ranged import RemoteFile  # what writes files only, as commands do, needs no servers
-
-    if (status := _status(url)) is not None:
-        return status.st_size, f"mtime:{status.st_mtime_ns}"
-    file = RemoteFile(url, access)
-    tag = file.identity.tag
-    return file.size, tag if not tag or tag.startswith("time:") else f"etag:{tag}"
-
-
-def version(url: str, access: Access | None = None) -> tuple[int, str]:
-    """Return what :func:`identity` does, with the inode of a local file and when it changed: it tells a file that was
-    replaced by one of its size and time, too, but is the same on no other machine. Raises: DataError."""
-    if (status := _status(url)) is None:
-        return identity(url, access)
-    return status.st_size, f"mtime:{status.st_mtime_ns} {status.st_ino} {status.st_ctime_ns}"
-
-
-def _status(url: str) -> os.stat_result | None:
-    """Return what the system says of a local file; None for a remote one. Raises: DataError."""
-    from uio_pipes.io.local import os_failure
-    from uio_pipes.io.opening import is_local
-
-    path = is_local(url)
-    try:
-        return None if path is None else os.stat(path)
-    except OSError as error:
-        raise os_failure(error, url) from error

@@ -1,5 +1,6 @@
 """Opening a path or URL, local, remote or cached, to be read from beginning to end or by position; and early reads of
-what references point to in remote files, in which neighbours in a file share one request."""
+what references point to in remote files, in which neighbours in a file share one request; and by what a file is told
+from what it was before it changed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import FileCache
-from uio_pipes.io.local import LocalFile, RandomFile, Ref, open_regular
+from uio_pipes.io.local import LocalFile, RandomFile, Ref, open_regular, os_failure
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 
@@ -144,6 +145,32 @@ def stamp(url: str, access: Access | None = None) -> str:
     Raises ``DataError`` as ``open_binary``.
     """
     return open_file(url, access).stamp
+
+
+def identity(url: str, access: Access | None = None) -> tuple[int, str]:
+    """Return size and ``mtime:ns`` of a local file, size and ``etag:…`` of a remote one. Raises: DataError."""
+    if (status := _status(url)) is not None:
+        return status.st_size, f"mtime:{status.st_mtime_ns}"
+    file = RemoteFile(url, access)
+    tag = file.identity.tag
+    return file.size, tag if not tag or tag.startswith("time:") else f"etag:{tag}"
+
+
+def version(url: str, access: Access | None = None) -> tuple[int, str]:
+    """Return what :func:`identity` does, with the inode of a local file and when it changed: it tells a file that was
+    replaced by one of its size and time, too, but is the same on no other machine. Raises: DataError."""
+    if (status := _status(url)) is None:
+        return identity(url, access)
+    return status.st_size, f"mtime:{status.st_mtime_ns} {status.st_ino} {status.st_ctime_ns}"
+
+
+def _status(url: str) -> os.stat_result | None:
+    """Return what the system says of a local file; None for a remote one. Raises: DataError."""
+    path = is_local(url)
+    try:
+        return None if path is None else os.stat(path)
+    except OSError as error:
+        raise os_failure(error, url) from error
 
 
 def known_size(url: str, far: ReadAhead | CachedFile | None) -> int | None:

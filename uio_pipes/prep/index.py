@@ -20,8 +20,8 @@ from uio_pipes.formats.tar.index import ShardIndex, dumps
 from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.touchdataset import IndexedFile, checksum_file, read_checksums
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.files import atomic_path, identity
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.files import atomic_path
+from uio_pipes.io.opening import identity, is_local
 from uio_pipes.io.transport import filesystem
 from uio_pipes.prep.common import PackedKeys, duplicates, listed_twice
 from uio_pipes.prep.reading.data_list import names_touchdataset

@@ -28,9 +28,8 @@ from uio_pipes.formats.tar.reader import (
 )
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import detect
-from uio_pipes.io.files import identity
 from uio_pipes.io.local import AudioInfo, Payload
-from uio_pipes.io.opening import open_binary
+from uio_pipes.io.opening import identity, open_binary
 from uio_pipes.io.stream import StreamBytes
 
 _CHUNK = 1 << 20

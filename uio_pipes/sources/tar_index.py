@@ -30,9 +30,8 @@ from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
-from uio_pipes.io.files import identity
 from uio_pipes.io.local import Payload, RandomFile, Ref
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import identity, is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
 from uio_pipes.stages.reading.loading import ListFiles

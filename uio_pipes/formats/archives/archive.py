@@ -18,9 +18,8 @@ from uio_pipes.formats.tar.checks import open_sidecar
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import fast_zlib
-from uio_pipes.io.files import version
 from uio_pipes.io.local import Positioned, RandomFile, Ref
-from uio_pipes.io.opening import is_local, open_file, reference
+from uio_pipes.io.opening import is_local, open_file, reference, version
 from uio_pipes.io.stream import StreamBytes, open_source
 
 _LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and of what follows it

@@ -19,9 +19,8 @@ from uio_pipes.base.urls import beside, redact
 from uio_pipes.formats.tar.index import IndexColumn, ShardStamp, frame_size, framed, smallest, unframed
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import FRAME, WINDOW, SeekableFile, SeekPoints, detect
-from uio_pipes.io.files import identity
 from uio_pipes.io.local import RandomFile, Ref
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import identity, is_local, open_file
 
 SUFFIX = ".uiomem"
 MAGIC, VERSION = b"UIOMEMBR", 1

@@ -17,9 +17,8 @@ from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import FRAME, SPACING, WINDOW
-from uio_pipes.io.files import identity
 from uio_pipes.io.local import Positioned
-from uio_pipes.io.opening import open_binary, open_file
+from uio_pipes.io.opening import identity, open_binary, open_file
 from uio_pipes.io.stream import StreamBytes
 
 MOST_ERRORS = 100  # that an index keeps

@@ -16,8 +16,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
-from uio_pipes.io.files import version
-from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.opening import is_local, open_binary, version
 
 CHUNK = 1 << 22  # bytes read at a time
 
@@ -77,7 +76,7 @@ def kept(pieces: Iterator[bytes], in_memory: int) -> bytes | mmap:
     return bytes(held)
 
 
-Version = tuple[str, int, str]  # the absolute path, and what io/files.py calls the version
+Version = tuple[str, int, str]  # the absolute path, and the version that io/opening.py knows
 
 
 def version_of(name: str) -> Version | None:

@@ -23,9 +23,9 @@ from uio_pipes.formats.tables.files import TableFile, files_in, files_of
 from uio_pipes.formats.tables.rows import Row, Rows, expanded, rows_of_json
 from uio_pipes.formats.tables.text import IN_MEMORY, WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
-from uio_pipes.io.files import atomic_path, locked, version, write_bytes
+from uio_pipes.io.files import atomic_path, locked, write_bytes
 from uio_pipes.io.local import Positioned
-from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.opening import is_local, open_file, version
 
 logger = logging.getLogger("uio_pipes")
 _ERROR = "\0error"  # the field of a row that stands for an error: its reason and message

@@ -34,7 +34,7 @@ from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
 from uio_pipes.formats.stored_fields import dumps, loads
 from uio_pipes.io.access import as_bytes
-from uio_pipes.io.files import identity
+from uio_pipes.io.opening import identity
 from uio_pipes.io.shelf import Entry, PlanNumbers, RecordKey, read_record, shelf
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.map import Map, MapNode
