@@ -285,3 +285,9 @@ def test_a_channel_that_is_none_is_counted(side: Any, reason: str, samples: bool
     loader = uio.Loader(graph.decode_audio(channel="side"))
     assert [len(s["wav"]) for s in loader] == [2]
     assert loader.stats().skipped == {reason: 1}
+
+
+def test_several_channels_that_a_field_names_can_be_averaged() -> None:
+    graph = uio.from_iterable([{"key": "a", "wav": audio(), "side": [0, 1]}]).decode_audio(channel="side")
+    (both,), (mean,) = uio.Loader(graph), uio.Loader(graph.mono())
+    np.testing.assert_allclose(mean["wav"].numpy(), both["wav"].numpy().mean(0, keepdims=True), atol=1e-6)

@@ -61,11 +61,8 @@ class DecodeAudio(OfStream):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = (
-            bool(self.channel)
-            if isinstance(self.channel, str)
-            else self.channel is None or (is_whole(self.channel) and self.channel >= 0)
-        )
+        named = isinstance(self.channel, str) and bool(self.channel)
+        ok = named or self.channel is None or (isinstance(self.channel, int) and self.channel >= 0)
         bounded = self.longest is None or self.longest > 0
         require(bounded, self.name, "longest must be above 0 seconds, or None for no bound", self.longest, "try 7200")
         rule = "channel must be 0 or more, None for all, or the name of a field that has its number"
@@ -82,9 +79,7 @@ class DecodeAudio(OfStream):
             again = Trait.TAKES_CHANNEL in stage.traits and self.channel == "channel"
             refuse(again, self.name, sentence, "leave channel out")
             named = "channel" in _named(stage) and Trait.TAKES_CHANNEL not in stage.traits
-            sentence = (
-                f"fields of {stage.name} names a channel, but channel={self.channel!r} is kept of every utterance"
-            )
+            sentence = f"fields of {stage.name} names a channel, but channel 0 is kept of every utterance"
             refuse(named and self.channel == 0, self.name, sentence, 'say decode_audio(channel="channel")')
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
@@ -126,10 +121,10 @@ def _of_channel(wav: Any, fields: Mapping[str, Any], name: str) -> tuple[Any, in
     """
     given = fields.get(name)
     if given is None:
-        message = (
-            f"the utterance has no {name!r}, by which decode_audio chooses its channel; it has {', '.join(fields)}"
+        told = (
+            f"the utterance has no {name!r}, by which decode_audio(channel={name!r}) chooses, but {', '.join(fields)}"
         )
-        raise DataError("bad_value", message)
+        raise DataError("bad_value", f"{told}: correct the name, or the row")
     given = given.read() if isinstance(given, Ref) else given
     numbers = channel_numbers(given.decode("utf-8", "replace").strip() if isinstance(given, bytes) else given)
     if len(numbers) == 1:
@@ -240,7 +235,7 @@ class Mono(OfStream):
             (stage.channel for stage in reversed(before) if isinstance(stage, DecodeAudio) and stage.of == self.of),
             None,
         )
-        if kept is not None and sees_all(before):
+        if isinstance(kept, int) and sees_all(before):
             raise PipelineError(
                 f"mono: decode_audio keeps only channel {kept} already; leave mono out, or let it choose with "
                 "decode_audio(channel=None)"
