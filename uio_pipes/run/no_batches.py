@@ -16,6 +16,7 @@ from uio_pipes.run.options import RunOptions
 
 logger = logging.getLogger("uio_pipes")
 SHOWN = 3  # reasons that a message names
+UNWANTED = frozenset(["not_kept", "dropped"])  # reasons of rows that keep= or drop= leaves out
 FEW = 'use fewer ranks, or choose uneven="join"'
 
 
@@ -44,11 +45,10 @@ class Losses:
         """True if something failed, and nothing was left out on purpose."""
         return 0 < sum(n for reason, n in self.skipped.items() if reason not in NOTES) <= self.failures
 
-    def only_unwanted(self, pipeline: Graph) -> bool:
-        """Return whether sources left everything out, as no row is what was asked for."""
-        sources = (stage for stage in pipeline._every_stage() if "sample" not in stage.takes)
-        asked_for = {reason for one in sources for reason in one.reasons}
-        return bool(self.skipped) and not self.utterances and self.skipped.keys() <= asked_for
+    @property
+    def only_unwanted(self) -> bool:
+        """True if no row of a table or part of a corpus is what was asked for."""
+        return bool(self.skipped) and not self.utterances and self.skipped.keys() <= UNWANTED
 
     def describe(self, pipeline: Graph) -> str:
         """Return a sentence, without full stop, on which stages left out how many utterances and what failed."""
@@ -139,7 +139,7 @@ def judged(epoch: int, delivered: bool, losses: Losses, options: RunOptions, res
         return EpochEnd(epoch, True, None)
     why = losses.describe(options.pipeline)
     failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
-    unwanted = losses.only_unwanted(options.pipeline) and options.world_size == 1
+    unwanted = losses.only_unwanted and options.world_size == 1
     failed = failed or unwanted
     none = not (losses.skipped or resumed_at_end or options.of_workers)  # there was nothing to lose
     if none:
