@@ -71,9 +71,9 @@ def foreign_lines(root: Path) -> Path:
 def two_names(root: Path) -> Path:
     """Speakers as ids, nested audio, and texts under two names."""
     wavs(root)
-    lines = [{"id": "S1", "rec": {"path": f"wavs/{number}.wav"}, ("text", "texts")[number % 2]: "good day"}
+    lines = [{"id": "S1", "rec": {"path": f"wavs/{number}.wav"}, ("text", "trn")[number % 2]: "good day"}
              for number in range(6)]  # fmt: skip
-    lines = [line | {"texts": ["good day"]} if "texts" in line else line for line in lines]
+    lines = [line | {"trn": ["good day"]} if "trn" in line else line for line in lines]
     (root / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return root / "x.jsonl"
 
@@ -143,7 +143,7 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
         6,
         ('"txt": "sentence"', "# raw list, audio_path | stem taken as key, audio_path taken"),
     ),
-    "two names": (two_names, 6, ('"key": "rec.path | stem"', '"txt": "text or texts.0"')),
+    "two names": (two_names, 6, ('"key": "rec.path | stem"', '"txt": "text or trn.0"')),
     "LJSpeech": (ljspeech, 6, ('separator="|"', '"wav": "wavs/{key}.wav"')),
     "samples": (samples, 6, ('"sample_rate": "sampling_rate"',)),
     "Kaldi's transcript": (transcript, 12, ("kaldi/transcript",)),
