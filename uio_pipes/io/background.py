@@ -109,8 +109,8 @@ def within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def held(thing: T) -> T:
-    """Return what threads of C++ get to hold (Arrow's, which read a file): a thread that lets go of it while Python ends
-    would abort the process, so that the end waits a moment for them."""
+    """Return what threads of C++ get to hold, as Arrow's a file that they read: one that lets go of it while Python
+    ends aborts the process, so that the end waits a moment for them."""
     _held.add(thing)
     return thing
 
@@ -143,7 +143,8 @@ def _end() -> None:
         job.cancel()
     for job in list(_running):
         job.wait(max(0.0, until - time.monotonic()))
-    while _held and time.monotonic() < until - AT_END + LET_GO:
+    until = time.monotonic() + LET_GO
+    while _held and time.monotonic() < until:
         time.sleep(0.001)
 
 
