@@ -95,13 +95,14 @@ def compute_cmvn(
     sums = _resume(journal, {"list": digest, "data_type": data_type, **named, **asdict(settings)})
     if not sums.done:
         pipeline = settings.features(source)
+        why: object = "is its audio there?"
         try:
             for _ in follow(_sum(pipeline, sums, num_workers, journal, save_every), "cmvn", total):
                 pass
         except NothingRead as error:
-            raise CmvnFailed(f"no utterance of {data_list} could be read: {error}") from error
+            why = error
         if not sums.frame_num:
-            raise CmvnFailed(f"no utterance of {data_list} could be read: is its audio there?")
+            raise CmvnFailed(f"no utterance of {data_list} could be read: {why}")
         sums.done = True
         _save(journal, sums)
     write_lines(out, [json.dumps({name: getattr(sums, name) for name in ("mean_stat", "var_stat", "frame_num")})])
