@@ -153,7 +153,8 @@ def instead(
         elif theirs := (
             ours if ours in values and text != asked else meant_in(records, ours, asked, line.values())
         ):  # fmt: skip
-            line[ours] = f"{text} or {theirs}" if text and not asked else _replaced(text, asked, theirs)
+            rarely = text and not asked and compiled(text).tried(values) is None  # others have it
+            line[ours] = f"{text} or {theirs}" if rarely else _replaced(text, asked, theirs)
             found.append(theirs + _others_like(ours, theirs, values))
         else:
             unknown.append(ours)
@@ -168,8 +169,8 @@ def instead(
 
 def _others_like(ours: str, theirs: str, there: Mapping[str, Any]) -> str:
     """Return which other fields may be the audio."""
-    names = leaves(there).items() if ours == "wav" else ()
-    others = [name for name, value in names if name not in {theirs, *OURS} and looks_like_audio(value)]
+    values = leaves(there) if ours == "wav" else {}
+    others = [name for name in values if name not in {theirs, *OURS} and _is_audio(values, name)]
     return f" (or {shown(others)})" if others else ""
 
 
