@@ -447,7 +447,7 @@ def test_a_shard_out_of_reach_is_one_failure_that_says_what_the_manifest_expects
         recorded = run(uio.from_shard_list(listed))[1]
         assert recorded.stats().skipped == {reason: 1}
     assert "b.tar" in caplog.text
-    assert "line 2, 2 utterances by its manifest)" in caplog.text
+    assert "line 2, 6 utterances by its manifest)" in caplog.text
 
 
 @pytest.mark.parametrize("indexed", [False, True])

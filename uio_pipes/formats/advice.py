@@ -169,8 +169,8 @@ def instead(
 
 def _others_like(ours: str, theirs: str, there: Mapping[str, Any]) -> str:
     """Return which other fields may be the audio."""
-    values = leaves(there) if ours == "wav" else {}
-    others = [name for name in values if name not in {theirs, *OURS} and _is_audio(values, name)]
+    names = [name for name in there if name not in {theirs, *OURS}] if ours == "wav" and theirs in there else []
+    others = [name for name in names if _is_audio(there, name)]
     return f" (or {shown(others)})" if others else ""
 
 
@@ -254,6 +254,9 @@ def meant(
     names = {tail: name for tail, name in within.items() if name not in others and _fits(ours, name, values)}
     audio = {tail: name for tail, name in names.items() if _is_audio(values, name)}
     if ours == "wav":
+        objects = {name: name for name, value in there.items() if isinstance(value, Mapping) and not _only_path(value)}
+        if whole := nearest(asked, {**objects, **names}, _MISSPELT):  # as one of Lhotse's recordings
+            return (objects | names)[whole]
         names = audio or names
     elif ours in USUAL:
         names = {tail: name for tail, name in names.items() if tail not in audio} or names
