@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
 from struct import Struct
@@ -190,38 +188,41 @@ def _cut(told: int, there: int, what: str) -> DataError:
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000  # Hz
 MOST_CHANNELS = 1_024  # libsndfile's own bound
 LONGEST = 3600.0  # seconds that are decoded for one utterance, unless its stage says otherwise
-_longest = ContextVar("longest", default=LONGEST)
-_as_stored = ContextVar("as_stored", default=False)
+_bounds = ContextVar("bounds", default=(LONGEST, False))  # see decoding
 
 
 class Pcm16(np.ndarray[Any, np.dtype[np.int16]]):
     """Samples of 16 bits as they are stored, (1, S), of which 1 / 32768 is meant."""
 
 
-@contextmanager
-def decoding(longest: float | None, as_stored: bool = False) -> Iterator[None]:
+class decoding:  # noqa: N801  used as contextlib's are; a generator takes three times as long
     """Within it, at most ``longest`` seconds are decoded for one utterance (None: any number); ``as_stored``: one
     channel of 16-bit PCM stays a :class:`Pcm16`."""
-    before = _longest.set(inf if longest is None else longest), _as_stored.set(as_stored)
-    try:
-        yield
-    finally:
-        _longest.reset(before[0])
-        _as_stored.reset(before[1])
+
+    __slots__ = ("_before", "_within")
+
+    def __init__(self, longest: float | None, as_stored: bool = False) -> None:
+        self._within = (inf if longest is None else longest), as_stored
+
+    def __enter__(self) -> None:
+        self._before = _bounds.set(self._within)
+
+    def __exit__(self, *_: object) -> None:
+        _bounds.reset(self._before)
 
 
 def stays_as_stored() -> bool:
     """Return whether 16-bit PCM is wanted as it is stored."""
-    return _as_stored.get()
+    return _bounds.get()[1]
 
 
 def check_longest(samples: int, sample_rate: int) -> None:
     """Raise DataError ``too_long_to_decode`` if so many samples are not to be decoded for one utterance."""
-    if samples > _longest.get() * sample_rate:
+    longest, _ = _bounds.get()
+    if samples > longest * sample_rate:
         raise DataError(
             "too_long_to_decode",
-            f"{samples / sample_rate:,.0f} s would be decoded for one utterance, and the bound is {_longest.get():,.0f}"
-            " s: cut it into segments, leave it out by its length (.filter(max_frames=…)), or raise the bound with "
+            f"{samples / sample_rate:,.0f} s would be decoded for one utterance, and the bound is {longest:,.0f} s: cut it into segments, leave it out by its length (.filter(max_frames=…)), or raise the bound with "
             ".decode_audio(longest=…)",
         )
 

@@ -224,8 +224,8 @@ def _pcm16(
     raw = read(wav.offset + first * wav.align, (last - first) * wav.align)
     if len(raw) < (last - first) * wav.align:
         raise DataError("truncated_audio", "the file became shorter while it was read; read it again")
-    samples = np.frombuffer(raw, "<i2").reshape(-1, wav.channels).T
-    samples = samples if channel is None else samples[channel : channel + 1]
+    samples = np.ndarray((wav.channels, last - first), "<i2", raw, strides=(2, wav.align))
+    samples = samples if channel is None or wav.channels == 1 else samples[channel : channel + 1]
     if len(samples) == 1 and stays_as_stored():
         stored: Any = samples.view(Pcm16)
         return stored, wav.sample_rate
@@ -343,6 +343,8 @@ def sample_range(total: int, sample_rate: int, start: float | None, end: float |
     """Return the first and the last + 1 sample of a segment in seconds."""
     if total <= 0:
         raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
+    if start is None and end is None:
+        return 0, total
     low = 0.0 if start is None else start * sample_rate
     high = float(total) if end is None else end * sample_rate
     if not 0 <= low < high <= total + TOLERANCE * sample_rate or round(low) >= min(round(high), total):
