@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import NamedTuple, NoReturn
+from zlib import adler32
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import Ref
@@ -35,7 +35,8 @@ def parse_header(block: bytes) -> Header:
     except ValueError:
         raise BadHeader(f"its checksum field is {field!r}") from None
     # The low half of Adler-32 is 1 + the sum of the bytes, modulo 65521. The field itself counts as blanks.
-    if ((zlib.adler32(block) & 0xFFFF) - 1 - stored - sum(field) + 256) % _MODULUS and stored != _signed_sum(block):
+    summed = (adler32(block) & 0xFFFF) - (adler32(field) & 0xFFFF)
+    if (summed - stored + 256) % _MODULUS and stored != _signed_sum(block):
         raise BadHeader("its checksum is wrong")
     name = block[:100].split(b"\0", 1)[0]
     if block[345] and block[257:263] == b"ustar\0":
@@ -203,7 +204,8 @@ class TarMembers:
 
     def _member(self, block: bytes) -> Member | None:
         """Return the member whose first header, perhaps of metadata, is ``block`` at ``at``; None for a directory."""
-        long_name, pax = "", dict[str, str]()
+        long_name = ""
+        pax: dict[str, str] = {}
         while (header := parse_header(block)).type in _METADATA:
             if header.type == b"L":
                 long_name = self._metadata(header).split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
