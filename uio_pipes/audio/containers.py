@@ -121,14 +121,14 @@ def wav_header(head: bytes, size: int) -> Wav | None:
     """
     if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
         return None
-    fmt, at = None, 12
-    while at + 8 <= len(head):
+    fmt, at, end = None, 12, len(head)
+    while at + 8 <= end:
         name, length = _CHUNK(head, at)
         at += 8
         if name == b"data":
             return None if fmt is None else _data(fmt, at, length, size)
         if name == b"fmt ":
-            if length < 16 or at + 26 > len(head):
+            if length < 16 or at + 26 > end:
                 return None
             fmt = _FMT(head, at)
             if fmt[0] == _EXTENSIBLE:

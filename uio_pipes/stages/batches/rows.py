@@ -56,6 +56,8 @@ def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int
     for of in ("", *dict.fromkeys(of for sample in samples for of in sample.chain.streams)):
         rates = [(i, rate) for i, sample in enumerate(samples) for rate in rates_of(sample.fields, of)]
         kept, odd = odd_rates([rate for _, rate in rates])
+        if not odd:
+            continue
         others = [i for i, rate in rates if rate == kept]
         for at in odd:
             i, rate = rates[at]
