@@ -93,7 +93,7 @@ def probe(head: bytes, size: int) -> AudioInfo | None:
     None if these bytes do not hold it. Raises: DataError ``truncated_audio`` if a wav is shorter than its header says.
     """
     if (wav := wav_header(head, size)) is not None:
-        return AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
+        return tuple.__new__(AudioInfo, (wav.size // wav.align, wav.sample_rate, wav.channels))
     return _flac_info(head) if sniff(head) == "flac" else None
 
 

@@ -100,7 +100,7 @@ def measure(fields: dict[str, Any]) -> Plan | None:
         return None
     if isinstance(wav, (torch.Tensor, np.ndarray)):
         check_claims(fields["sample_rate"])
-        return Plan(int(wav.shape[-1]), int(fields["sample_rate"]))
+        return tuple.__new__(Plan, (int(wav.shape[-1]), int(fields["sample_rate"]), None))  # quicker than ``Plan(…)``
     if (plan := planned_by_duration(fields)) is not None:
         return plan
     if isinstance(wav, dict):  # a map of the user's has put it there
@@ -109,7 +109,8 @@ def measure(fields: dict[str, Any]) -> Plan | None:
     info = audio_info(wav, fields)
     if info is None:
         return None
-    return Plan(segment_samples(info, fields.get("start"), fields.get("end")), info.sample_rate)
+    samples = segment_samples(info, fields.get("start"), fields.get("end"))
+    return tuple.__new__(Plan, (samples, info.sample_rate, None))
 
 
 def planned_by_duration(fields: dict[str, Any]) -> Plan | None:

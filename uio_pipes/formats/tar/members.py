@@ -41,7 +41,8 @@ def parse_header(block: bytes) -> Header:
     name = block[:100].split(b"\0", 1)[0]
     if block[345] and block[257:263] == b"ustar\0":
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
-    return Header(name.decode("utf-8", "surrogateescape"), _size(block[124:136]), block[156:157])
+    read = name.decode("utf-8", "surrogateescape"), _size(block[124:136]), block[156:157]
+    return tuple.__new__(Header, read)  # in a third of the time that ``Header(…)`` takes, a function of Python's
 
 
 def has_magic(block: bytes) -> bool:
@@ -232,7 +233,7 @@ class TarMembers:
         name, size, kind = header
         self.damaged, self._last = False, name
         offset = self.at + BLOCK
-        self.at = offset + (0 if kind in _NO_PAYLOAD else padded(size))
+        self.at = offset if kind in _NO_PAYLOAD else offset + padded(size)
         if kind == b"5" or name.endswith("/"):
             return None
         if kind not in _REGULAR:
@@ -242,7 +243,7 @@ class TarMembers:
             message = f"a member of {size} bytes, above the limit of {self._largest}: leave it out, or raise max_member"
             self.damaged = True  # the utterance that it belongs to is lost with it
             raise self._error("huge_member", message, self.start)
-        return Member(name, self.start, offset, size)
+        return tuple.__new__(Member, (name, self.start, offset, size))
 
     def _metadata(self, header: Header) -> bytes:
         if header.size > _MAX_METADATA:

@@ -135,7 +135,7 @@ class TarReader:
                 raise DataError("bad_member_name", message, url=self._url, member=member.name, offset=member.start)
             key, suffix = parts
         if group is None:
-            group = self._group = TarUtterance(key, member.start, {})
+            group = self._group = tuple.__new__(TarUtterance, (key, member.start, {}))
         elif group.key != key or suffix in group.fields:
             self._ahead = member, key, suffix
             return self._finished(member.start)

@@ -240,7 +240,7 @@ class _TarNode(Node):
         text = text_of(utterance, url, self.transcript) if self.needs_text else None
         fields = as_fields(utterance, url, text, stage.fields)
         item, _, sub, pass_, source = self.file.origin
-        origin = Origin(item, utterance.offset, sub, pass_, source)
+        origin = tuple.__new__(Origin, (item, utterance.offset, sub, pass_, source))
         return self.loaded.sample(fields, origin, self.file.url)
 
     def get_state(self) -> dict[str, Any]:
