@@ -195,9 +195,9 @@ class Pcm16(np.ndarray[Any, np.dtype[np.int16]]):
     """Samples of 16 bits as they are stored, (1, S), of which 1 / 32768 is meant."""
 
 
-class decoding:  # noqa: N801  used as contextlib's are; a generator takes three times as long
+class decoding:
     """Within it, at most ``longest`` seconds are decoded for one utterance (None: any number); ``as_stored``: one
-    channel of 16-bit PCM stays a :class:`Pcm16`."""
+    channel of 16-bit PCM stays a :class:`Pcm16`. (A generator would take three times as long.)"""
 
     __slots__ = ("_before", "_within")
 
@@ -222,7 +222,8 @@ def check_longest(samples: int, sample_rate: int) -> None:
     if samples > longest * sample_rate:
         raise DataError(
             "too_long_to_decode",
-            f"{samples / sample_rate:,.0f} s would be decoded for one utterance, and the bound is {longest:,.0f} s: cut it into segments, leave it out by its length (.filter(max_frames=…)), or raise the bound with "
+            f"{samples / sample_rate:,.0f} s would be decoded for one utterance, and the bound is {longest:,.0f} s: "
+            "cut it into segments, leave it out by its length (.filter(max_frames=…)), or raise the bound with "
             ".decode_audio(longest=…)",
         )
 
