@@ -70,7 +70,7 @@ class TarReader:
         self._last = last  # key of the last utterance delivered
         self._group: TarUtterance | None = None
         self._touched = damaged  # the group under way, or the next one, borders on damage
-        self._ahead: Member | None = None  # read, but it begins the next group
+        self._ahead: tuple[Member, str, str] | None = None  # read, but it begins the next group; its key and suffix
         self._error: DataError | None = None  # met, but a group had to be delivered first
         self._over = False
 
@@ -118,23 +118,27 @@ class TarReader:
 
     def _step(self) -> TarUtterance | None:
         """Take in one member; return the group that ends before it."""
-        member, self._ahead = self._ahead or self._members.next(), None
         group = self._group
-        if member is None:
+        if self._ahead is not None:
+            member, key, suffix = self._ahead
+            self._ahead = None
+        elif (found := self._members.next()) is None:
             if self._members.note is not None:
                 raise self._members.note
             return self._finished(self._members.start)
-        if self._grouping == "webdataset" and _META.match(member.name):
-            return None
-        parts = split_name(member.name, self._grouping)
-        if parts is None:
-            message = f"a member needs a name KEY.SUFFIX (grouping={self._grouping!r}): rename it or leave it out"
-            raise DataError("bad_member_name", message, url=self._url, member=member.name, offset=member.start)
-        key, suffix = parts
+        else:
+            member = found
+            if self._grouping == "webdataset" and _META.match(member.name):
+                return None
+            parts = split_name(member.name, self._grouping)
+            if parts is None:
+                message = f"a member needs a name KEY.SUFFIX (grouping={self._grouping!r}): rename it or leave it out"
+                raise DataError("bad_member_name", message, url=self._url, member=member.name, offset=member.start)
+            key, suffix = parts
         if group is None:
-            group = self._group = TarUtterance(key, member.start, {})
+            group = self._group = tuple.__new__(TarUtterance, (key, member.start, {}))
         elif group.key != key or suffix in group.fields:
-            self._ahead = member
+            self._ahead = member, key, suffix
             return self._finished(member.start)
         payload = self._source.payload(member.offset, member.size)
         if payload is None:

@@ -131,6 +131,7 @@ class _TarNode(Node):
         self.lane, self.stage, self.files = lane, stage, files
         self.loaded = Loaded(lane)
         self.needs_text = lane.needs_text and stage.text is not None
+        self.transcript = stage.transcript
         self.reader: TarReader | None = None
 
     def start(self) -> None:
@@ -225,7 +226,7 @@ class _TarNode(Node):
             stream.close()
             raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         stage = self.stage
-        text = member_of(stage.transcript) if self.needs_text else ""
+        text = member_of(self.transcript) if self.needs_text else ""
         limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
         return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
 
@@ -239,10 +240,10 @@ class _TarNode(Node):
         if self.checks is not None:
             self.checks.apply(utterance)
         stage, url = self.stage, self.file.url
-        text = text_of(utterance, url, stage.transcript) if self.needs_text else None
+        text = text_of(utterance, url, self.transcript) if self.needs_text else None
         fields = as_fields(utterance, url, text, stage.fields)
         item, _, sub, pass_, source = self.file.origin
-        origin = Origin(item, utterance.offset, sub, pass_, source)
+        origin = tuple.__new__(Origin, (item, utterance.offset, sub, pass_, source))
         return self.loaded.sample(fields, origin, self.file.url)
 
     def get_state(self) -> dict[str, Any]:
