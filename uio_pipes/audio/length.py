@@ -98,7 +98,7 @@ def measure(fields: dict[str, Any]) -> Plan | None:
     wav = fields.get("wav")
     if wav is None:
         return None
-    if isinstance(wav, (torch.Tensor, np.ndarray)):
+    if not isinstance(wav, (Ref, str)) and isinstance(wav, (torch.Tensor, np.ndarray)):  # to look for these is dear
         check_claims(fields["sample_rate"])
         return Plan(int(wav.shape[-1]), int(fields["sample_rate"]))
     if (plan := planned_by_duration(fields)) is not None:

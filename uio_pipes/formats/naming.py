@@ -245,7 +245,7 @@ def lacks(record: Mapping[str, Any], name: str) -> bool:
 
 def check_text(fields: Mapping[str, Any], names: Renames, place: str = "") -> None:
     """Raises: DataError ``missing_text`` if ``names`` asks for a transcript that is not among ``fields``."""
-    named = dict(pairs_of(names)).get("txt")
+    named = dict(pairs_of(names)).get("txt") if names else None
     if named is not None and fields.get("txt") is None:
         message = f"there is no {named}, which `fields` names for txt, only {', '.join(fields)}"
         raise DataError("missing_text", message, url=place, member=str(fields.get("key", "")))
