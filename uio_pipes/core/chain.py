@@ -94,7 +94,9 @@ class Chain:
     def __init__(self, links: tuple[Link, ...] = ()) -> None:
         self.links = links
         self.measured: Callable[[Any], Plan | None] | None = getattr(links[0], "measured", None) if links else None
-        self.rules = [(i, link) for i, link in enumerate(links) if not link.of and getattr(link, "changes_length", True)]
+        self.rules = [
+            (i, link) for i, link in enumerate(links) if not link.of and getattr(link, "changes_length", True)
+        ]
         self.named = tuple(dict.fromkeys(link.of for link in links if link.of))
         self.streams = tuple(dict.fromkeys(link.of for link in links if link.of and _on_audio(link)))
         self.found: Callable[[Any], bool] | None = getattr(links[0], "found", None) if links else None
