@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ import pytest
 import soundfile
 from contract import keys_of
 from fault_server import serving
-from hypothesis import given
-from hypothesis import strategies as st
 from nemo_data import Tarred, plain, tar, tarred, wav, write
 from test_kaldi import run
 
@@ -30,7 +27,7 @@ from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.verify import verify
 from uio_pipes.reports.inspect import inspect
 from uio_pipes.reports.simulate import simulate
-from uio_pipes.sources.nemo.table import _key, expanded, shard_number
+from uio_pipes.sources.nemo.table import expanded, shard_number
 
 
 @pytest.fixture(scope="module")
@@ -412,8 +409,3 @@ def test_verify_names_members_that_no_row_wants_and_damage(tmp_path: Path) -> No
     (tmp_path / "data" / "audio_1.tar").unlink()
     with pytest.raises(ListError, match=r"no audio_0.tar"):
         recognize(str(data.whole))
-
-
-@given(st.text("ab./_ -語", min_size=1).filter(lambda path: not path.endswith("/")))
-def test_a_row_without_a_key_is_named_by_its_file_without_the_suffix(path: str) -> None:
-    assert _key({}, path) == os.path.splitext(os.path.basename(path))[0]
