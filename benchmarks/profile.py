@@ -1,9 +1,9 @@
 """The time of each step of an utterance: from tar to a padded batch of fbank with dither, spec-augment, shuffle and
 sort; and from tar to padded waveforms.
 
-The functions that do the work are timed in a real epoch, each without the other timed functions that it calls. Beside
-it, the way of a batch from a worker is timed. Written as a table and as results/profile.svg: ``python -m
-benchmarks.profile``.
+The functions that do the work are timed in a real epoch, each without the other timed functions that it calls, and
+without what timing them costs. Beside it, the way of a batch from a worker is timed. Written as a table and as
+results/profile.svg: ``python -m benchmarks.profile``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,27 @@ PARTS = {  # shown from the file to the batch
 
 
 class Clock:
-    """Seconds by part. The time of a part that another one calls counts only once, there."""
+    """Seconds by part. The time of a part that another one calls counts only once, there.
 
-    def __init__(self) -> None:
+    ``inside``, ``outside``: what one call costs beyond the function, of which the clock sees the first part only;
+    ``own``: both, of all calls.
+    """
+
+    def __init__(self, inside: float = 0.0, outside: float = 0.0) -> None:
+        self.inside, self.outside, self.own = inside, outside, 0.0
         self.seconds: dict[str, float] = {}
         self._inner = [0.0]
+
+    @classmethod
+    def calibrated(cls, calls: int = 100_000) -> Clock:
+        """Return a clock that knows what it costs."""
+        clock = cls()
+        nothing = clock.timed("", lambda: None)
+        began = time.thread_time()
+        for _ in range(calls):
+            nothing()
+        took = time.thread_time() - began
+        return cls(clock.seconds[""] / calls, (took - clock.seconds[""]) / calls)
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``function`` wrapped so that its own time is added to ``part``."""
@@ -52,8 +68,9 @@ class Clock:
                 return function(*arguments, **options)
             finally:
                 took = time.thread_time() - began
-                self.seconds[part] = self.seconds.get(part, 0.0) + took - self._inner.pop()
-                self._inner[-1] += took
+                self.seconds[part] = self.seconds.get(part, 0.0) + took - self.inside - self._inner.pop()
+                self._inner[-1] += took + self.outside
+                self.own += self.inside + self.outside
 
         return run
 
@@ -63,13 +80,13 @@ def measure(data: str, features: bool) -> dict[str, Any]:
     corpus = prepare(Path(data))
     _epoch(corpus, features)
     total, batches = _epoch(corpus, features)
-    clock = Clock()
+    clock = Clock.calibrated()
     for part, places in PARTS.items():
         for place in places:
             _patch(place, lambda function, part=part: clock.timed(part, function))
     clocked, _ = _epoch(corpus, features)
     parts = {part: clock.seconds.get(part, 0.0) for part in PARTS}
-    parts[REST] = clocked - sum(parts.values())
+    parts[REST] = clocked - clock.own - sum(parts.values())
     found = {part: seconds / corpus.utterances * 1e6 for part, seconds in parts.items()}
     hand = _handed(batches) * 1e6
     return {**found, HAND: hand, "total": total / corpus.utterances * 1e6, "clocked": clocked / corpus.utterances * 1e6}

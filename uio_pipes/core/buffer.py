@@ -96,7 +96,7 @@ class Buffer(Node):
     def length(self, item: Sample) -> Any:
         """Return the planned length, or a pair; None if the sample fails (which is counted) or has none left."""
         try:
-            length = self.length_of(item)
+            length = item.plan.length if self.measured is None else self.measured(item)
             if length <= 0 if isinstance(length, int) else min(length) <= 0 and _is_nothing(item, length):
                 left = f"no frame left ({item.plan})" if self.measured is None else f"its length is {length}"
                 raise item.failure(DataError("too_short", left), self.name)

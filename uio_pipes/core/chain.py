@@ -83,16 +83,20 @@ def _on_audio(link: Link) -> bool:
 class Chain:
     """The deferred stages of a sample in their order, shared by all samples of a lane.
 
-    ``named``: the streams that they work on beside the usual one; ``streams``: those of audio among them;
+    ``named``: the streams that they work on beside the usual one; ``streams``: those of audio among them; ``rules``:
+    those that may change the usual length, by their numbers;
     ``takes_pcm``: whether all of them take the usual audio as 16-bit samples, too; ``measured``: gives the length that
     the first of them makes, if it knows without that of what it takes; ``found``: whether it knows what it makes, too.
     """
 
-    __slots__ = ("_bits", "_then", "found", "links", "measured", "named", "needs", "streams", "takes_pcm")
+    __slots__ = ("_bits", "_then", "found", "links", "measured", "named", "needs", "rules", "streams", "takes_pcm")
 
     def __init__(self, links: tuple[Link, ...] = ()) -> None:
         self.links = links
         self.measured: Callable[[Any], Plan | None] | None = getattr(links[0], "measured", None) if links else None
+        self.rules = [
+            (i, link) for i, link in enumerate(links) if not link.of and getattr(link, "changes_length", True)
+        ]
         self.named = tuple(dict.fromkeys(link.of for link in links if link.of))
         self.streams = tuple(dict.fromkeys(link.of for link in links if link.of and _on_audio(link)))
         self.found: Callable[[Any], bool] | None = getattr(links[0], "found", None) if links else None

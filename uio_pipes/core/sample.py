@@ -174,19 +174,19 @@ class Sample(MutableMapping[str, Any]):
 
     def planned(self) -> Plan | None:
         """Return :attr:`plan`, or None if nothing gives a length (text only)."""
-        links = self.chain.links
-        if self._planned != len(links):
+        chain = self.chain
+        if self._planned != len(chain.links):
             try:
                 plan, first, done = self._plan, self._planned, 0
-                measured = self.chain.measured
+                measured = chain.measured
                 if first < 0 and measured is not None and not self.done & 1:
                     plan, first, done = measured(self), 1, self.done
                 elif first < 0:  # measured anew; fields show the effect of links that have run
                     plan, first, done = measure(self.fields), 0, self.done
-                for i in range(first, len(links)):
-                    if not done >> i & 1 and not links[i].of:
-                        plan = links[i].plan(plan, self)
-                self._plan, self._planned = plan, len(links)
+                for i, link in chain.rules:
+                    if i >= first and not done >> i & 1:
+                        plan = link.plan(plan, self)
+                self._plan, self._planned = plan, len(chain.links)
             except Exception as error:
                 raise self._caused(error, "plan")  # noqa: B904
         return self._plan

@@ -232,7 +232,7 @@ def check_text(
 ) -> None:
     """Raises: DataError ``missing_text`` if ``names`` asks for a transcript that is not among ``fields``, which were
     made from ``record``."""
-    named = dict(pairs_of(names)).get("txt")
+    named = dict(pairs_of(names)).get("txt") if names else None
     if named is not None and fields.get("txt") is None:
         told = named_otherwise("txt", fields if record is None else record, given=dict(pairs_of(names)))
         message = f"there is no {named}, which `fields` names for txt: {told}"

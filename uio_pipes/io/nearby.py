@@ -89,9 +89,11 @@ class _Named(LocalFile):
 def nearby(path: str, table: str, access: Access, kind: type[Nearby]) -> str | Ref:
     """Return the file ``path`` that ``table`` names: relative to its folder or, if there is no such file, to the
     working directory. Nothing is opened or looked for. ``kind``: of what is local and relative."""
-    folder = is_local(table)
-    if "://" in path or (folder is None and not path.startswith(("/", "~"))):
-        return reference(path if "://" in path else inside(folder_of(table), path), access)
+    if "://" in path:
+        return reference(path, access)
     if path.startswith(("/", "~")):
         return os.path.expanduser(path)
-    return kind((os.path.dirname(folder or ""), ""), path)
+    folder = is_local(table)
+    if folder is None:
+        return reference(inside(folder_of(table), path), access)
+    return kind((os.path.dirname(folder), ""), path)

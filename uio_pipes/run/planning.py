@@ -115,14 +115,13 @@ class LanePlan:
     def add_sources(self, item: Any) -> None:
         """Count the sources of the next batch, and note where its utterances come from."""
         origins = [one.origin for one in (item if isinstance(item, list) else [item]) if isinstance(one, Sample)]
-        there = Counter(origin.source for origin in origins)
+        there = Counter([origin.source for origin in origins])
         for name in there.keys() - self.sources.keys():
             self.sources[name] = array("l", [0]) * len(self.counts)
         for name, counts in self.sources.items():
             counts.append(there[name])
         numbers = {name: number for number, name in enumerate(self.sources)}
-        for origin in origins:
-            self._origins.extend((numbers[origin.source], origin.pass_, origin.item, origin.offset))
+        self._origins.extend([n for o in origins for n in (numbers[o.source], o.pass_, o.item, o.offset)])
 
     def measure_mixing(self) -> None:
         """Find how far apart utterances come that are neighbours in their file; forget where they come from."""

@@ -81,7 +81,7 @@ def test_any_quotes_are_understood_as_by_csv(lines: list[str], chunk: int, escap
     form = TextForm(",", ("n",), quoted=True, escape=escape)
     with mock.patch.object(text, "CHUNK", chunk), mock.patch.object(text, "LONGEST", 1 << 20):
         rows = read(data.encode(), form)
-        by_number = [part.block(n // 16)[n % 16][1] for part in rows._parts for n in range(len(part))]
+        by_number = [part.block(n // text.STEP)[n % text.STEP][1] for part in rows._parts for n in range(len(part))]
         assert by_number == [line for part in rows._parts for line in part.lines()]
         wanted = list(csv.reader(io.StringIO(data, newline=""), escapechar=escape or None))
         if not unclosed(data, escape):

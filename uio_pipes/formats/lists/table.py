@@ -93,7 +93,7 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
         raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
     if names:
         fields = renamed(fields, names)
-    if "\\ud" in text or "\\uD" in text:
+    if "\\" in text and ("\\ud" in text or "\\uD" in text):
         _check_characters(json.dumps(fields, ensure_ascii=False), place, "bad_text")
     numbers_as_text(fields, "key", "txt")
     return fields
@@ -222,8 +222,8 @@ class ItemTable(Parts):
 
     def find(self, number: int) -> tuple[Lines | list[str], int]:
         """Return the part that holds an item, and the item's number in it."""
-        at, within = self.locate(number)
-        return self._parts[at], within
+        at = bisect_right(self.firsts, number) - 1
+        return self._parts[at], number - self.firsts[at]
 
     def _add(self, name: str) -> None:
         if is_named(name, self.direct) or name.startswith("{"):

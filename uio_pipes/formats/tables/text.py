@@ -1,5 +1,5 @@
 """Text tables, one row a line: TSV, CSV, JSON lines, transcripts of ``KEY words …``. Of ten million rows only the
-place of every sixteenth is kept."""
+place of every fourth is kept."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _known(name: str | Content, form: TextForm, version: Version) -> _Part:
 
 
 class _Part:
-    """The rows of one file, sixteen of them a block."""
+    """The rows of one file, in blocks."""
 
     def __init__(self, file: str | Content, form: TextForm, access: Access | None) -> None:
         self.form = form
@@ -160,7 +160,7 @@ class _Part:
         return f"{redact(self.name)}, line {line}"
 
     def block(self, number: int) -> list[tuple[int, bytes]]:
-        """Return sixteen rows as they are written, each with its line, counted from that of the first one."""
+        """Return the rows of a block as they are written, each with its line, counted from that of the first one."""
         begin = int(self._offsets[number])
         end = int(self._offsets[number + 1]) if number + 1 < len(self._offsets) else self._end
         return self._cutter.rows(self._content.read(begin, end - begin))
@@ -253,7 +253,7 @@ class _Part:
         yield b""
 
     def _scan(self) -> None:
-        """Note the place of every sixteenth row, and hash the whole file."""
+        """Note the place of the first row of each block, and hash the whole file."""
         offsets, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         self._count, self._end, line = 0, self._skipped, self._first_line
         hashed = blake2b(repr(self.columns).encode(), digest_size=16)

@@ -55,18 +55,17 @@ def check_readable(manifest: Mapping[str, Any], allow_pipes: bool) -> None:
 def with_places(manifest: Mapping[str, Any], root: str | None, listed: str) -> Mapping[str, Any]:
     """Return a manifest whose relative paths start at ``root`` or, without one, where the list ``listed`` has them:
     that is looked for when they are opened."""
-    if not any(map(_is_relative, manifest["sources"])):
-        return manifest
-    sources = []
-    for one in manifest["sources"]:
-        place = {_LISTED: listed} if root is None else {"source": inside(root, one["source"])}
-        sources.append({**one, **place} if _is_relative(one) else one)
-    return {**manifest, "sources": sources}
+    sources = manifest["sources"]
+    for number, one in enumerate(sources):
+        if _is_relative(one):
+            place = {_LISTED: listed} if root is None else {"source": inside(root, one["source"])}
+            sources = [*sources[:number], {**one, **place}, *sources[number + 1 :]]
+    return manifest if sources is manifest["sources"] else {**manifest, "sources": sources}
 
 
 def _is_relative(source: Mapping[str, Any]) -> bool:
     path = source["source"]
-    return bool(source["type"] == "file" and not path.startswith(("/", "~")) and "://" not in path)
+    return source["type"] == "file" and path[:1] not in ("/", "~") and "://" not in path
 
 
 def _found(source: Mapping[str, Any]) -> str:

@@ -197,11 +197,12 @@ class CutTable(JsonRecords):
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields of a cut. Raises: DataError."""
-        line, cut = self.lines[number], dict[str, Any]()
+        cut: dict[str, Any] = {}
+        part, within = self.lines.find(number)
+        line = part[within]
         try:
             cut = parse_object(line, "")
-            listed = getattr(self.lines.find(number)[0], "name", "")
-            return placed(self._wanted.named(self._fields(cut, listed), cut))
+            return placed(self._wanted.named(self._fields(cut, getattr(part, "name", "")), cut))
         except ListError as error:
             raise self._at(number, cut, "bad_line", f"not a JSON object: {line[:80]!r}") from error
         except DataError as error:

@@ -19,7 +19,8 @@ _DIGITS = 8  # after the point: what floats add beyond is no part of the number
 
 def samples_in(seconds: float, rate: int) -> int:
     """Return seconds as samples; halves are rounded up."""
-    return floor(round(seconds * rate, _DIGITS) + 0.5)
+    samples = seconds * rate
+    return whole if samples == (whole := int(samples)) else floor(round(samples, _DIGITS) + 0.5)
 
 
 def at_speed(samples: int, factor: float) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
@@ -162,7 +162,8 @@ def audio_file(path: str, manifest: str, access: Access) -> Any:
     return nearby(path, manifest, access, _NamedByRow)
 
 
-_AUDIO = ("audio_filepath", "audio_filename", "audio_file")  # NeMo takes each of them
+_AUDIO = ("wav", "audio_filepath", "audio_filename", "audio_file")  # ours, and those that NeMo takes
+_OTHER = "_audio_filepath"  # how names of files beside the audio end, as context_audio_filepath
 
 
 class Manifests(JsonRecords):
@@ -182,6 +183,7 @@ class Manifests(JsonRecords):
         root: str | None = None,
     ) -> None:
         self._root = root
+        self._others = frozenset(ours for ours, theirs in names if theirs.endswith(_OTHER))
         sets = data_sets(manifests, tars, access)
         super().__init__(tuple(chain.from_iterable(each.manifests for each in sets)), access, names)
         self._tars: dict[str, Tars | None] = {}  # by manifest
@@ -205,14 +207,16 @@ class Manifests(JsonRecords):
 
     def beside(self, path: str, number: int) -> Any:
         """Return the file that a row names, which is not looked for yet."""
-        start = self._manifest(number) if self._root is None else f"{self._root}/"
-        return audio_file(path, start, self.access)
+        return self._beside(path, self._manifest(number))
+
+    def _beside(self, path: str, manifest: str) -> Any:
+        return audio_file(path, manifest if self._root is None else f"{self._root}/", self.access)
 
     def recording(self, row: dict[str, Any], path: str, number: int) -> Any:
         """Return the file or the member that a row names, which is not looked for yet. Raises: DataError."""
         manifest = self._manifest(number)
         tars = self._tars.get(manifest)
-        return self.beside(path, number) if tars is None else tars.member(row, path, manifest)
+        return self._beside(path, manifest) if tars is None else tars.member(row, path, manifest)
 
     def _manifest(self, number: int) -> str:
         manifest, _ = self.lines.find(number)
@@ -229,7 +233,7 @@ class NemoTable(Manifests):
         """Return the fields of a row. Raises: LeftOut ``skipme``, DataError."""
         if row.pop("_skipme", False):
             raise LeftOut("skipme", "the row is marked with _skipme", url=self.place(number))
-        path = _path(row, dict(self._names))
+        path = _path(row, self._names)
         cut(row)
         row["key"] = _key(row, path)
         check_text(row, self._names)
@@ -237,10 +241,7 @@ class NemoTable(Manifests):
         numbers_as_text(row, "text")
         if "txt" not in row and isinstance(row.get("text"), str):
             row["txt"] = row.pop("text")
-        for name in row.keys() & {
-            *(ours for ours, theirs in self._names if _is_other(theirs)),
-            *filter(_is_other, row),
-        }:
+        for name in [name for name in row if name.endswith(_OTHER) or name in self._others]:
             if isinstance(row[name], str) and row[name]:
                 row[name] = self.beside(row[name], number)
         return row
@@ -259,17 +260,21 @@ class NemoTable(Manifests):
                 yield wav
 
 
-def _path(row: dict[str, Any], names: Mapping[str, str]) -> str:
-    there, path = dict(row), row.pop("wav", None)
+def _path(row: dict[str, Any], names: FieldNames) -> str:
+    """Remove and return the name of the audio. Raises: DataError ``missing_audio``."""
+    path = None
     for name in _AUDIO:
-        found = row.pop(name, None)
-        path = path if path is not None else found
+        if path is None:
+            path = row.get(name)
     if isinstance(path, str) and path:
+        for name in _AUDIO:
+            row.pop(name, None)
         return path
     if isinstance(path, list):
         raise DataError("missing_audio", "the row has several files as its audio, which are not joined: name one")
-    also = () if {"text", "txt"} & {*there, *names} else ("txt",)
-    message = f"the row has no audio_filepath: {named_otherwise('wav', there, *also, given=names)}"
+    given = dict(names)
+    also = () if {"text", "txt"} & {*row, *given} else ("txt",)
+    message = f"the row has no audio_filepath: {named_otherwise('wav', row, *also, given=given)}"
     raise DataError("missing_audio", message)
 
 
@@ -278,18 +283,15 @@ def _key(row: dict[str, Any], path: str) -> str:
     key = row.get("key", row.get("id"))
     if key is not None:
         return str(key)
-    stem = os.path.splitext(name_of(path))[0]
+    name = name_of(path)
+    stem = name.rpartition(".")[0]
+    stem = stem if stem.strip(".") else name
     start, end = row.get("start"), row.get("end")
     if start is None:
         return stem
     return "-".join(
         [stem, f"{round(start * 100):06d}", *([] if end is None else [f"{round((end - start) * 100):06d}"])]
     )
-
-
-def _is_other(name: str) -> bool:
-    """Return whether a row names a file beside its audio so, as ``context_audio_filepath``."""
-    return name.endswith("_audio_filepath")
 
 
 def cut(row: dict[str, Any]) -> None:

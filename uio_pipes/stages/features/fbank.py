@@ -61,8 +61,8 @@ class FbankFeatures(OfStream):
         check_no_features(sample.fields, self.name)
         if plan.sample_rate == TICKS:  # the true rate is unknown; windows and shifts may round down by a sample
             window, shift = self.frame_length * 1000 - SLACK, self.frame_shift * 1000 - SLACK
-            return plan._replace(frames=1 + max(0, int((plan.samples - window) // shift)))
-        return plan._replace(frames=num_frames(plan.samples, plan.sample_rate, self.frame_length, self.frame_shift))
+            return plan.with_frames(1 + max(0, int((plan.samples - window) // shift)))
+        return plan.with_frames(num_frames(plan.samples, plan.sample_rate, self.frame_length, self.frame_shift))
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
@@ -165,9 +165,9 @@ class LogMelSpectrogram(OfStream):
             return None
         check_no_features(sample.fields, self.name)
         if plan.sample_rate == TICKS:  # the true rate is checked when the audio is there
-            return plan._replace(frames=self.kernel.frames(plan.samples * SAMPLE_RATE // TICKS + 1))
+            return plan.with_frames(self.kernel.frames(plan.samples * SAMPLE_RATE // TICKS + 1))
         _check_rate(plan.sample_rate)
-        return plan._replace(frames=self.kernel.frames(plan.samples))
+        return plan.with_frames(self.kernel.frames(plan.samples))
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields

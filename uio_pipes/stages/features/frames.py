@@ -150,7 +150,7 @@ class Stack(OfFeatures):
             return None
         if plan.frames is None:
             raise PipelineError("stack works on features: put .fbank(…) before it")
-        return plan._replace(frames=-(-plan.frames // self.stride))
+        return plan.with_frames(-(-plan.frames // self.stride))
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         if feat.ndim == 1:  # codes of one codebook
@@ -257,7 +257,7 @@ class SpecTrim(OfFeatures):
         if plan.frames <= 2 * cut:
             return plan
         # Fewer frames than planned may arrive, and 2 × cut of them would stay whole.
-        return plan._replace(frames=max(plan.frames - cut, 2 * cut))
+        return plan.with_frames(max(plan.frames - cut, 2 * cut))
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         cut = self._draw(draws)

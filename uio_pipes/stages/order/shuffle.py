@@ -141,14 +141,14 @@ class _SortNode(Buffer):
         return self.release(self.ready.popleft())
 
     def _fill(self) -> None:
-        lengths: list[tuple[int, int]] = []
+        lengths: dict[int, int] = {}  # by arrival numbers, which rise
         try:
             while len(lengths) < self.size:
                 number, item = self.pull()
                 length = self.length(item)
                 if length is not None:
                     self.hold(number, item)
-                    lengths.append((length, number))
+                    lengths[number] = length
         except StopIteration:
             pass
-        self.ready = deque(number for _, number in sorted(lengths))
+        self.ready = deque(sorted(lengths, key=lengths.__getitem__))  # of equal ones, in the order in which they came
