@@ -84,9 +84,13 @@ class _Late(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
 
+class _LateServer(ThreadingHTTPServer):
+    request_queue_size = 256  # of 5 more than that are refused at first, and come a second later
+
+
 def _serve_late(folder: Path, seconds: float, port: int) -> None:
     _Late.folder, _Late.seconds = folder, seconds
-    ThreadingHTTPServer(("127.0.0.1", port), _Late).serve_forever()
+    _LateServer(("127.0.0.1", port), _Late).serve_forever()
 
 
 @contextlib.contextmanager
