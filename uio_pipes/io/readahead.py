@@ -20,7 +20,7 @@ from uio_pipes.io.cache import Filling
 from uio_pipes.io.ranged import RemoteFile, Sequential, Wait, give_back
 
 BUDGET = 128 << 20  # bytes of a process
-LARGEST = 4 << 20
+LARGEST = 8 << 20  # eight such requests at a time, each 50 ms late, bring a third more than of 4 MB
 SMALLEST = 64 << 10
 BEGIN = 256 << 10  # the first block: small, so that it comes soon
 DEPTH = 16  # blocks of a stream, the one being read included: a buffer that refills needs many at once
