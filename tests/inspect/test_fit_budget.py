@@ -60,7 +60,7 @@ def check(fit: uio.BudgetFit, step: Attention, pipeline: uio.Pipeline, most: flo
     for batch in loader:
         labels = batch["target"].shape[1] if "target" in batch else 0
         shape = (*batch["feats"].shape[:2], labels)
-        found = peak(partial(step, batch))
+        found = peak(partial(step, batch), step.device == "cuda")
         assert found <= most, shape
         assert fit.model.bytes([shape])[0] == pytest.approx(found, rel=0.05), shape
     assert loader.stats().utterances == 200
@@ -132,6 +132,29 @@ def test_a_step_that_runs_out_of_memory_is_named() -> None:
         uio.fit_budget(step, uio.Loader(speech(30).batch(1).pad()), memory=8e9)
 
 
+def test_a_device_with_less_memory_than_was_given_gets_smaller_batches() -> None:
+    largest, refused = 0, 0
+
+    def step(batch: dict[str, Any]) -> None:
+        nonlocal largest, refused
+        size = len(batch["keys"]) * batch["feats"].shape[1] ** 2
+        if size > 80 * 2**20 // 4:
+            refused += 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        torch.ones(size)
+        largest = max(largest, size)
+
+    pipeline = speech(labels=False)
+    fit = uio.fit_budget(step, uio.Loader(pipeline.batch(1).pad()), memory=resident())
+    assert refused, "the memory that was given is more"
+    assert fit.limit < 0.9 * resident()
+    refused = 0
+    for batch in uio.Loader(pipeline.bucket_batch(**fit.options).pad()):
+        step(batch)
+    assert not refused
+    assert largest > 40 * 2**20 // 4, "and yet they use what there is"
+
+
 def test_what_hides_small_batches_does_not_lead_to_probes_above_the_memory() -> None:
     """As an optimizer's temporaries do, which a large model has; and each utterance is as large as any other."""
     most = 0
@@ -163,6 +186,14 @@ def test_utterances_without_labels_are_left_out_of_the_fit() -> None:
     pipeline = uio.from_iterable(items).tokenize(tokenize)
     fit = uio.fit_budget(Attention(), uio.Loader(pipeline.batch(1).pad()), memory=resident())
     assert fit.options["bucket_boundaries"][-1] == (1_000, 50)
+
+
+@pytest.mark.gpu
+@GPU
+def test_a_step_on_the_cpu_counts_there_although_a_gpu_is_in_use() -> None:
+    kept = torch.ones(1_000_000, device="cuda")
+    test_batches_that_fill_the_memory_fit_into_it(labels=True)
+    assert kept.is_cuda
 
 
 @pytest.mark.gpu
