@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -84,9 +85,17 @@ class _Late(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
 
+class _LateServer(ThreadingHTTPServer):
+    request_queue_size = 256  # with the usual 5, some of many that come at once are let in a second later
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client may end at any time
+            super().handle_error(request, client_address)
+
+
 def _serve_late(folder: Path, seconds: float, port: int) -> None:
     _Late.folder, _Late.seconds = folder, seconds
-    ThreadingHTTPServer(("127.0.0.1", port), _Late).serve_forever()
+    _LateServer(("127.0.0.1", port), _Late).serve_forever()
 
 
 @contextlib.contextmanager

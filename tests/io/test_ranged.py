@@ -156,7 +156,7 @@ def test_memory_given_back_is_used_for_reads_of_other_sizes(server: FaultServer)
 
 def test_large_reads_do_not_stay_in_memory(server: FaultServer) -> None:
     ranged._spare.clear()
-    data = DATA * 25
+    data = DATA * 50
     assert RemoteFile(server.add("a", data)).read_upto(0, len(data)) == data
     assert RemoteFile(server.add("a", data)).read_upto(0, 10) == data[:10]
     assert [len(buffer) for buffer in ranged._spare] == [1 << 16]

@@ -1,11 +1,14 @@
 """Sources counted beforehand: how their epochs are dealt."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from uio_pipes.base.hashing import Permutation
+from uio_pipes.core import roles
 from uio_pipes.core.roles import balanced
 
 LENGTHS = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
@@ -34,6 +37,25 @@ def test_only_items_of_one_run_change_places(lengths: list[int], lanes: int, key
     dealt = balanced(order, np.array(lengths), lanes)
     for first in range(0, len(order), lanes):
         assert set(order[first : first + lanes]) == set(dealt[first : first + lanes])
+
+
+def dealt_one_by_one(order: list[int], weights: list[int], lanes: int) -> list[int]:
+    """What a saved position counts in: the longest of a run to the lane that has the least, the first of equals."""
+    out, totals = list(order), [0] * lanes
+    for first in range(0, len(order), lanes):
+        run = sorted(order[first : first + lanes], key=lambda item: -weights[item])
+        for item, lane in zip(run, sorted(range(len(run)), key=totals[: len(run)].__getitem__), strict=True):
+            out[first + lane] = item
+            totals[lane] += weights[item]
+    return out
+
+
+@given(st.lists(st.integers(0, 9), max_size=300), st.integers(1, 20), st.integers(0, 2**64 - 1))
+def test_runs_that_are_sorted_at_once_are_dealt_as_one_by_one(lengths: list[int], lanes: int, key: int) -> None:
+    order = Permutation(len(lengths), key).all()
+    with patch.object(roles, "_RUNS", 3):
+        dealt = balanced(order, np.array(lengths, np.int64), lanes)
+    assert dealt.tolist() == dealt_one_by_one(order.tolist(), lengths, lanes)
 
 
 @pytest.mark.parametrize("lanes", [2, 8, 64])

@@ -360,7 +360,7 @@ def test_a_thousand_shards_are_few_objects(tmp_path: Path) -> None:
         shutil.copy(sidecar_path(str(path)), sidecar_path(names[-1]))
     index = uio.open_index(names)
     assert len(index) == 2400
-    views = [column for s in index.records.shards for column in s.index.columns.values()]
+    views = [column for s in index.records.shards for column in s.columns.values()]
     assert all(column.base is not None for column in views)
 
 

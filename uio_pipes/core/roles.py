@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
 
@@ -310,12 +311,25 @@ def balanced(order: npt.NDArray[np.int64], weights: npt.NDArray[np.int64], lanes
     longest item (longest processing time first, Graham 1969, run by run).
     """
     out: npt.NDArray[np.int64] = order.copy()
-    totals = np.zeros(lanes, np.int64)
-    for first in range(0, len(order), lanes):
-        run = order[first : first + lanes]
-        size = weights[run]
-        longest = np.argsort(-size, kind="stable")
-        least = np.argsort(totals[: len(run)], kind="stable")
-        out[first + least] = run[longest]
-        totals[least] += size[longest]
+    totals, whole_runs, step = [0] * lanes, len(order) // lanes * lanes, lanes * _RUNS
+    bounds = sorted({*range(0, whole_runs, step), whole_runs, len(order)})
+    for begin, end in pairwise(bounds):
+        width = lanes if end <= whole_runs else end - begin
+        _balance(out[begin:end].reshape(-1, width), weights, totals)
     return out
+
+
+_RUNS = 4096  # sorted at once
+
+
+def _balance(runs: npt.NDArray[np.int64], weights: npt.NDArray[np.int64], totals: list[int]) -> None:
+    """Rearrange ``runs``, (number, lanes), and add the sums of their weights to ``totals``."""
+    longest = np.argsort(-weights[runs], axis=1, kind="stable")
+    runs[:] = np.take_along_axis(runs, longest, 1)
+    lanes, places = range(runs.shape[1]), list[list[int]]()
+    for sizes in weights[runs].tolist():
+        least = sorted(lanes, key=totals.__getitem__)
+        for lane, size in zip(least, sizes, strict=True):
+            totals[lane] += size
+        places.append(least)
+    np.put_along_axis(runs, np.array(places).reshape(runs.shape), runs.copy(), 1)

@@ -151,7 +151,7 @@ class Sequential:
             stream.close()
 
 
-_SMALLEST, _LARGEST = 1 << 16, 4 << 20  # bytes of a buffer that is used again
+_SMALLEST, _LARGEST = 1 << 16, 8 << 20  # bytes of a buffer that is used again
 _spare: deque[bytearray] = deque(maxlen=16)
 
 

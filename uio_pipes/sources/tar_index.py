@@ -24,7 +24,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
 from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import LOOKED_AT, Renames, asked, check_asked, finding, transcript
-from uio_pipes.formats.tar.catalogue import Indexed, open_shards
+from uio_pipes.formats.tar.catalogue import IndexedShards, open_shards
 from uio_pipes.formats.tar.checks import against_manifest
 from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE
@@ -44,40 +44,48 @@ class TarIndex(Parts):
     """
 
     def __init__(
-        self, shards: list[Indexed], verify: bool = False, access: Access | None = None, names: Renames = None
+        self, shards: IndexedShards, verify: bool = False, access: Access | None = None, names: Renames = None
     ) -> None:
         self.shards, self._verify, self._access, self._names = shards, verify, access, names
-        super().__init__(map(len, shards))
-        self.digest = blake2b("".join(shard.facts.digest for shard in shards).encode(), digest_size=16).hexdigest()
+        super().__init__((shards.facts["utterances"] + shards.facts["errors"]).tolist())
+        self.digest = blake2b(shards.facts["digest"].tobytes().hex().encode(), digest_size=16).hexdigest()
         self._files: dict[int, RandomFile] = {}
-        if names and self.shards:
+        if names and len(self.shards):
             check_asked(self._first(), asked(names), self.place(0))
 
     @property
     def failures(self) -> int:
         """The number of damaged spots that the indexes know of."""
-        return sum(shard.facts.errors for shard in self.shards)
+        return int(self.shards.facts["errors"].sum())
 
     @property
     def weights(self) -> npt.NDArray[np.int64]:
         """Lengths in samples at 16 kHz; where only decoding shows them, estimated from the bytes at 64 kbit/s."""
+        readable = np.ones(len(self), np.bool_)
+        errors = self.shards.facts["errors"]
+        for at in np.flatnonzero(errors).tolist():
+            end = self.firsts[at + 1]
+            readable[end - int(errors[at]) : end] = False
         out = np.zeros(len(self), np.int64)
-        for first, shard in zip(self.firsts, self.shards, strict=False):
-            out[first : first + shard.facts.utterances] = shard.lengths
+        out[readable] = self.shards.lengths
         return out
 
     def place(self, number: int) -> str:
-        return redact(self.shards[self.locate(number)[0]].url)
+        return redact(self.shards.urls[self.locate(number)[0]])
 
     def key(self, number: int) -> str:
+        """Return an utterance's key, or its shard if that has another index by now."""
         at, within = self.locate(number)
-        index = self.shards[at].index
+        try:
+            index = self.shards[at]
+        except DataError:
+            return self.place(number)
         return index.key(within) if within < len(index) else index.errors[within - len(index)].key
 
     def fields(self, number: int) -> dict[str, Any]:
         """Return the fields as ``load_from_tar`` does. Raises: DataError if the shard is damaged there."""
         at, within = self.locate(number)
-        index, url = self.shards[at].index, self.shards[at].url
+        index, url = self.shards[at], self.shards.urls[at]
         if within >= len(index):
             known = index.errors[within - len(index)]
             error = DataError(known.reason, known.message, url=known.url, member=known.member, offset=known.offset)
@@ -97,34 +105,35 @@ class TarIndex(Parts):
         return fields
 
     def _utterance(self, at: int, within: int) -> TarUtterance:
-        file, members, index = self._file(at), dict[str, Payload](), self.shards[at].index
+        file, members, index = self._file(at), dict[str, Payload](), self.shards[at]
         for suffix, offset, size, crc in index.members(within):
             members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
         return TarUtterance(index.key(within), index.start(within), members)
 
     def _first(self) -> Iterator[dict[str, Any]]:
         """Yield what expressions may read of the first utterances."""
-        shard = self.shards[0]
         with suppress(DataError):
-            for number in range(min(LOOKED_AT, len(shard.index))):
-                yield read_by(self._utterance(0, number), shard.url, self._names)
+            for number in range(min(LOOKED_AT, len(self.shards[0]))):
+                yield read_by(self._utterance(0, number), self.shards.urls[0], self._names)
 
     def start(self, number: int) -> int:
-        """Return the offset of an utterance in its shard."""
+        """Return the offset of an utterance in its shard, 0 where :meth:`fields` raises an error."""
         at, within = self.locate(number)
-        index = self.shards[at].index
-        return index.start(within) if within < len(index) else 0
+        with suppress(DataError):
+            if within < len(index := self.shards[at]):
+                return index.start(within)
+        return 0
 
     def find(self, key: str) -> int:
         """Return the number of the first utterance with this key. Raises: KeyError."""
-        for first, shard in zip(self.firsts, self.shards, strict=False):
-            if (number := shard.index.find(key)) is not None:
+        for first, index in zip(self.firsts, self.shards, strict=False):
+            if (number := index.find(key)) is not None:
                 return first + number
         raise KeyError(key)
 
     def _file(self, at: int) -> RandomFile:
         if (file := self._files.get(at)) is None:
-            url, index = self.shards[at].url, self.shards[at].index
+            url, index = self.shards.urls[at], self.shards[at]
             if is_local(url) is not None and index.shard.differs(*identity(url)):
                 message = "the shard was replaced since its index was opened: start again when no file changes any more"
                 raise DataError("changed_file", message, url=url)
@@ -154,12 +163,11 @@ class ListTarIndex(Source):
     def table(self) -> TarIndex:
         """Open the indexes. Raises: ListError with the shard and the remedy."""
         shards = open_indexes(self.paths, self.access, self.indexes)
-        for shard in shards:
-            if (form := shard.compression) != "":
-                raise ListError(
-                    f"{redact(shard.url)} is compressed ({form}): its utterances can only be read one after the other. "
-                    "Unpack it and index it again, or read it with from_shard_list"
-                )
+        for url, form in shards.compressed:
+            raise ListError(
+                f"{redact(url)} is compressed ({form}): its utterances can only be read one after the other. "
+                "Unpack it and index it again, or read it with from_shard_list"
+            )
         return TarIndex(shards, self.verify == "crc", self.access, self.fields)
 
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
@@ -170,7 +178,7 @@ class ListTarIndex(Source):
         return None if table.failures else [len(table)] * len(counts)
 
 
-def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: str | None = None) -> list[Indexed]:
+def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: str | None = None) -> IndexedShards:
     """Return the shards of lists, globs and names with their indexes, compressed shards included.
 
     A shard gets one more error if the manifest of its list gives another number of utterances or other bytes.
@@ -178,13 +186,11 @@ def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: s
     Raises: ListError.
     """
     table = ItemTable(paths, access)
-    shards = open_shards([table[i] for i in range(len(table))], access or PLAIN, folder)
-    for number, shard in enumerate(shards):
-        expected, facts = table.expected(number), shard.facts
-        if expected is not None and (
-            bad := against_manifest(shard.url, expected, facts.seen, facts.size, f"{facts.crc32:08x}")
-        ):
-            shard.add(bad)
+    shards = open_shards(list(table), access or PLAIN, folder)
+    facts = zip(*(shards.facts[name].tolist() for name in ("seen", "size", "crc32")), strict=True)
+    for number, (expected, (seen, size, crc)) in enumerate(zip(table.each_expected(), facts, strict=True)):
+        if expected is not None and (bad := against_manifest(shards.urls[number], expected, seen, size, f"{crc:08x}")):
+            shards.add(number, bad)
     return shards
 
 
@@ -206,11 +212,11 @@ class OpenIndex(Mapping[str, Sample]):
         return isinstance(key, str) and super().__contains__(key)
 
     def __iter__(self) -> Iterator[str]:
-        for shard in self.records.shards:
-            yield from map(shard.index.key, range(len(shard.index)))
+        for index in self.records.shards:
+            yield from map(index.key, range(len(index)))
 
     def __len__(self) -> int:
-        return sum(len(shard.index) for shard in self.records.shards)
+        return int(self.records.shards.facts["utterances"].sum())
 
 
 @understood

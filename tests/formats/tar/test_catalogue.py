@@ -56,7 +56,7 @@ def test_the_second_start_reads_an_index_when_its_shard_is_reached(
     whole, fresh = epoch(listed, lanes=1), TarIndex(open_indexes((str(listed),)))
     state = uio.Loader(uio.from_tar_index(listed, shuffle=True), seed=3).state_dict()
     assert len(names) == len(set(names)) == len(fresh.shards)
-    assert fresh.weights.tolist() == [w for s in fresh.shards for w in s.index.lengths(catalogue.RATE).tolist()]
+    assert fresh.weights.tolist() == [w for s in fresh.shards for w in s.lengths(catalogue.RATE).tolist()]
     del names[:]
     again = TarIndex(open_indexes((str(listed),)))
     assert (again.digest, again.firsts, again.failures) == (fresh.digest, fresh.firsts, fresh.failures)
@@ -76,6 +76,54 @@ def test_an_index_that_is_written_anew_is_read_anew(listed: Path, monkeypatch: p
     names = opened(monkeypatch)
     assert epoch(listed) == whole
     assert first in names
+
+
+def test_of_folders_at_rest_no_index_is_looked_at(
+    listed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = epoch(listed)
+    (tmp_path / "another.file").write_text("which came later")
+    assert epoch(listed) == whole  # looks at the size and time of each index once more
+    monkeypatch.setattr(catalogue.Catalogue, "_identities", lambda self: pytest.fail("it looks at each index"))
+    assert epoch(listed) == whole
+
+
+def test_an_index_that_is_written_over_in_its_place_is_found_when_it_is_reached(
+    listed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = epoch(listed)
+    first = listed.read_text().split()[0]
+    index, times = Path(sidecar_path(first)), os.stat(listed.parent)
+    os.utime(first, ns=(1, 1))
+    index_shard(first, force=True)
+    fresh = index.read_bytes()
+    index.write_bytes(fresh[:-1] + b"x")
+    os.utime(listed.parent, ns=(times.st_atime_ns, times.st_mtime_ns))
+    samples, loader = run(uio.from_tar_index(listed, shuffle=True))
+    lost = len(whole) - len(samples)
+    assert loader.stats().skipped == {"changed_file": lost}
+    assert 0 < lost < len(whole)
+    index.write_bytes(fresh)
+    names = opened(monkeypatch)
+    assert epoch(listed) == whole  # the catalogue was dropped, and is made anew
+    assert first in names
+
+
+def test_another_index_in_the_place_of_one_is_found_when_it_is_reached(listed: Path) -> None:
+    whole = epoch(listed)
+    first, second = listed.read_text().split()[:2]
+    times = os.stat(listed.parent)
+    for name in ("", sidecar_path(""))[::-1]:
+        Path(first + name).write_bytes(Path(second + name).read_bytes())
+    stat = os.stat(second)
+    os.utime(first, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    os.utime(listed.parent, ns=(times.st_atime_ns, times.st_mtime_ns))
+    table = TarIndex(open_indexes((str(listed),)))
+    assert len(table) == len(whole)
+    with pytest.raises(uio.DataError, match="written anew since the catalogue was made; then start again") as error:
+        table.fields(0)
+    assert error.value.reason == "changed_file"
+    assert table.fields(len(table) - 1)["key"]
 
 
 def test_a_damaged_catalogue_is_made_anew(listed: Path, tmp_path: Path) -> None:

@@ -144,6 +144,10 @@ class Lines(Sequence[str]):
         return number + 1 if self._plain and 0 <= number < self._count else self._at(number)[0]
 
     def __iter__(self) -> Iterator[str]:
+        if self._plain:
+            for text in self.texts():
+                yield from text.split("\n")
+            return
         for block in range(len(self._offsets)):
             for _, item in self.parsed(block):
                 yield item

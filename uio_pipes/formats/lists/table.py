@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, repeat
 from math import isfinite
 from typing import Any, ClassVar, Protocol, TypeGuard
 
@@ -174,6 +174,10 @@ class ItemTable(Parts):
         part, within = self.find(number)
         return found_by(part[within], part.name) if isinstance(part, Lines) else part[within]
 
+    def __iter__(self) -> Iterator[str]:
+        for part in self._parts:
+            yield from (found_by(line, part.name) for line in part) if isinstance(part, Lines) else part
+
     def place(self, number: int) -> str:
         """Return the place of an item for messages: ``data.list, line 7``."""
         part, within = self.find(number)
@@ -214,6 +218,12 @@ class ItemTable(Parts):
         part, within = self.find(number)
         manifest = self._manifests.get(id(part))
         return manifest.entry(within, part[within]) if manifest is not None else None
+
+    def each_expected(self) -> Iterator[ShardEntry | None]:
+        """Yield what :meth:`expected` returns of each item. Raises: ListError."""
+        for part in self._parts:
+            manifest = self._manifests.get(id(part))
+            yield from manifest.each(part) if manifest is not None else repeat(None, len(part))
 
     @cached_property
     def _manifests(self) -> dict[int, Manifest]:

@@ -1,9 +1,11 @@
-"""The indexes of a long list of shards, and what an epoch asks of all of them before it begins, kept in one file.
+"""The indexes of a list of shards: what an epoch asks of all of them before it begins, and each one when its shard is
+reached. Of a long list, the former is kept in one file.
 
 Of a list of 1,000 shards and more, ``uio index`` writes the file, or else the first process of a machine that opens all
-indexes, while others wait for it. From then on an index is read when its shard is reached. Each index must still have
-the size and time that it had, and when it is read the content: otherwise the file is made anew. It lies in the folder
-of ``cache=``, or else in ``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``).
+indexes, while others wait for it. As long as no folder has changed in which the indexes are, or else no index has
+another size or time, the file is used, and an index is read when its shard is reached. If its content is another one
+by then, that is an error, and the next start makes the file anew. It lies in the folder of ``cache=``, or else in
+``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``).
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,90 +32,100 @@ from uio_pipes.io.opening import is_local
 
 logger = logging.getLogger("uio_pipes")
 MANY = 1_000  # shards from which on a catalogue is kept
-MAGIC, VERSION = b"UIOCATLG", 1
+MAGIC, VERSION = b"UIOCATLG", 2
 RATE = 16_000  # Hz at which lengths are counted
 
-
-_ShardNumbers = npt.NDArray[np.int64]
+FACTS = np.dtype(  # what is known of a shard without its index
+    [
+        ("utterances", "<i8"),
+        ("errors", "<i8"),  # damaged spots that the index knows of
+        ("seen", "<i8"),  # utterances, those among the damaged spots included
+        ("size", "<i8"),  # of the shard, in bytes
+        ("crc32", "<i8"),  # of the shard
+        ("digest", "V16"),  # of the index
+    ]
+)
+_Facts = npt.NDArray[np.void]
 _Lengths = npt.NDArray[np.integer[Any]]
+_Identities = npt.NDArray[np.int64]  # (shards, 2): size and time of each index
+_Folders = list[list[int]]  # time and inode of each folder of indexes
 
 
-class Facts(NamedTuple):
-    """What is known of a shard without its index.
+class IndexedShards:
+    """Shards in the order of their list, each with an index, which is read when it is asked for if the rest is known.
 
     Attributes:
-        utterances: their number.
-        errors: damaged spots that the index knows of.
-        seen: utterances, those among the damaged spots included.
-        size, crc32: bytes of the shard, and their checksum.
-        digest: of the index.
+        urls: where the shards are.
+        facts: what is known of each without its index, of the type ``FACTS``.
     """
 
-    utterances: int
-    errors: int
-    seen: int
-    size: int
-    crc32: int
-    digest: str
+    def __init__(
+        self,
+        urls: Sequence[str],
+        facts: _Facts,
+        indexes: dict[int, ShardIndex],
+        opened: Callable[[str, bytes], ShardIndex] | None = None,
+        lengths: _Lengths | None = None,
+    ) -> None:
+        self.urls, self.facts, self._indexes, self._opened = urls, facts, indexes, opened
+        if lengths is not None:
+            self.lengths = lengths
 
     @classmethod
-    def of(cls, index: ShardIndex) -> Facts:
-        """Return those of an index."""
-        failed = sum(error.reason not in NO_UTTERANCE for error in index.errors)
-        shard = index.shard
-        return cls(len(index), len(index.errors), len(index) + failed, shard.size, shard.crc32, index.digest)
-
-
-class Indexed:
-    """A shard with its index, which is read when it is asked for if the rest is known."""
-
-    __slots__ = ("_lengths", "_opened", "facts", "url")
-
-    def __init__(
-        self, url: str, facts: Facts, lengths: _Lengths | None, opened: Callable[[str], ShardIndex] | ShardIndex
-    ) -> None:
-        self.url, self.facts, self._lengths, self._opened = url, facts, lengths, opened
+    def of(cls, urls: Sequence[str], indexes: Sequence[ShardIndex]) -> IndexedShards:
+        """Return shards all of whose indexes are open."""
+        return cls(urls, np.array(list(map(_facts_of, indexes)), FACTS), dict(enumerate(indexes)))
 
     def __len__(self) -> int:
-        """The number of utterances and damaged spots."""
-        return self.facts.utterances + self.facts.errors
+        return len(self.urls)
+
+    def __getitem__(self, number: int) -> ShardIndex:
+        """Return the index of a shard. Raises: DataError ``changed_file`` if it is another one by now, or cannot be
+        read any more."""
+        index = self._indexes.get(number)
+        if index is None:
+            assert self._opened is not None
+            index = self._indexes[number] = self._opened(self.urls[number], self.facts["digest"][number].tobytes())
+        return index
+
+    def __iter__(self) -> Iterator[ShardIndex]:
+        return map(self.__getitem__, range(len(self)))
+
+    def add(self, number: int, error: DataError) -> None:
+        """Add a damaged spot that the index of a shard does not know of."""
+        self[number].errors.append(error)
+        self.facts["errors"][number] += 1
 
     @property
-    def index(self) -> ShardIndex:
-        """The index. Raises: DataError ``changed_file`` if it is another one by now, or cannot be read any more."""
-        if not isinstance(self._opened, ShardIndex):
-            index = self._opened(self.url)
-            if index.digest != self.facts.digest:
-                message = "the index was written anew since the catalogue was made: start again"
-                raise DataError("changed_file", message, url=self.url)
-            self._opened = index
-        return self._opened
+    def compressed(self) -> Iterator[tuple[str, str]]:
+        """The shards that are compressed, and how. None of a catalogue is."""
+        found = ((self.urls[number], index.shard.compression) for number, index in self._indexes.items())
+        return ((url, form) for url, form in found if form)
 
-    def add(self, error: DataError) -> None:
-        """Add a damaged spot that the index does not know of."""
-        self.index.errors.append(error)
-        self.facts = self.facts._replace(errors=self.facts.errors + 1)
-
-    @property
-    def compression(self) -> str:
-        """Its name, "" for none, as of all shards in catalogues."""
-        return self._opened.shard.compression if isinstance(self._opened, ShardIndex) else ""
-
-    @property
+    @cached_property
     def lengths(self) -> _Lengths:
-        """Those of the utterances, in samples at 16 kHz; where only decoding shows them, estimated at 64 kbit/s."""
-        if self._lengths is None:
-            index = self.index
-            self._lengths = index.lengths(RATE)
-            if not self._lengths.all():
-                total = np.concatenate([[0], np.cumsum(index.columns["size"].astype(np.int64))])
-                ends = index.columns["member_ends"].astype(np.int64)
-                sizes = total[ends] - total[np.concatenate([[0], ends[:-1]])]
-                self._lengths = np.where(self._lengths > 0, self._lengths, sizes * 2)
-        return self._lengths
+        """Those of all utterances, in samples at 16 kHz; where only decoding shows them, estimated at 64 kbit/s."""
+        return np.concatenate([np.zeros(0, np.int64), *map(_lengths_of, self)])
 
 
-def open_shards(urls: Sequence[str], access: Access = PLAIN, folder: str | None = None) -> list[Indexed]:
+def _facts_of(index: ShardIndex) -> tuple[Any, ...]:
+    failed = sum(error.reason not in NO_UTTERANCE for error in index.errors)
+    shard = index.shard
+    counts = len(index), len(index.errors), len(index) + failed
+    return *counts, shard.size, shard.crc32, bytes.fromhex(index.digest)
+
+
+def _lengths_of(index: ShardIndex) -> _Lengths:
+    lengths = index.lengths(RATE)
+    if lengths.all():
+        return lengths
+    total = np.concatenate([[0], np.cumsum(index.columns["size"].astype(np.int64))])
+    ends = index.columns["member_ends"].astype(np.int64)
+    sizes = total[ends] - total[np.concatenate([[0], ends[:-1]])]
+    return np.where(lengths > 0, lengths, sizes * 2)
+
+
+def open_shards(urls: Sequence[str], access: Access = PLAIN, folder: str | None = None) -> IndexedShards:
     """Open the indexes of all shards, or what a catalogue has of them, in order.
 
     Raises: ListError for the first that cannot be used.
@@ -133,15 +146,14 @@ def keep_catalogue(urls: Sequence[str], access: Access = PLAIN, folder: str | No
         open_shards(urls, access, folder)
 
 
-def _opened(urls: Sequence[str], access: Access, folder: str | None) -> list[Indexed]:
-    def opened(url: str) -> Indexed:
-        index = open_sidecar(url, access, folder)
-        return Indexed(url, Facts.of(index), None, index)
+def _opened(urls: Sequence[str], access: Access, folder: str | None) -> IndexedShards:
+    def opened(url: str) -> ShardIndex:
+        return open_sidecar(url, access, folder)
 
     if all(is_local(sidecar_path(url, folder)) is not None and is_local(url) is not None for url in urls):
-        return list(map(opened, urls))
+        return IndexedShards.of(urls, list(map(opened, urls)))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(opened, urls))
+        return IndexedShards.of(urls, list(pool.map(opened, urls)))
 
 
 class Catalogue:
@@ -149,78 +161,87 @@ class Catalogue:
 
     def __init__(self, urls: Sequence[str], access: Access, folder: str | None) -> None:
         self._urls, self._access, self._folder = urls, access, folder
-        self._indexes = [sidecar_path(url, folder) for url in urls]
-        named = [*urls, *self._indexes[:1]]
-        start = "" if all(name.startswith("/") or "://" in name for name in named) else os.getcwd()
-        key = blake2b("\n".join([str(VERSION), start, *named]).encode(), digest_size=16)
+        index = sidecar_path(urls[0], folder)
+        start = "" if all(name.startswith("/") or "://" in name for name in (*urls, index)) else os.getcwd()
+        key = blake2b("\n".join([str(VERSION), start, *urls, index]).encode(), digest_size=16)
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         kept = Path(access.cache) / "uio-catalogues" if access.cache else Path(cache) / "uio_pipes"
         self._path = kept / f"{key.hexdigest()}.catalogue"
 
-    def made(self) -> list[Indexed]:
+    def made(self) -> IndexedShards:
         """Open all indexes and write the file, unless another process has done it meanwhile. Raises: OSError."""
         with locked(self._path.with_suffix(".lock")):
             if (found := self.read()) is not None:
                 return found
-            before = self._identities()
+            folders, identities = self._folders(), self._identities()
             shards = _opened(self._urls, self._access, self._folder)
-            if not any(shard.index.shard.compression for shard in shards):
-                write_bytes(self._path, _dumps(shards, before))
+            if not any(shards.compressed):
+                write_bytes(self._path, _dumps(shards, folders, identities))
             return shards
 
-    def read(self) -> list[Indexed] | None:
+    def read(self) -> IndexedShards | None:
         """Return what the file has; None if there is none that fits the indexes as they are."""
         try:
-            data = self._path.read_bytes()
-            numbers, digests, lengths = _loads(data, len(self._urls))
+            folders, facts, identities, lengths = _loads(self._path.read_bytes(), len(self._urls))
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        if not np.array_equal(numbers[:, 5:], self._identities()):
-            return None
-        begin, found = 0, []
-        for url, (count, errors, seen, size, crc), digest in zip(
-            self._urls, numbers[:, :5].tolist(), digests, strict=True
-        ):
-            facts = Facts(count, errors, seen, size, crc, digest.hex())
-            found.append(Indexed(url, facts, lengths[begin : begin + count], self._open))
-            begin += count
+        found = IndexedShards(self._urls, facts, {}, self._open, lengths)
+        if folders != (now := self._folders()):  # something else may have come into a folder
+            if not np.array_equal(identities, self._identities()):
+                return None
+            with contextlib.suppress(OSError):  # it is looked at again next time
+                write_bytes(self._path, _dumps(found, now, identities))
         return found
 
-    def _open(self, url: str) -> ShardIndex:
+    def _open(self, url: str, digest: bytes) -> ShardIndex:
         try:
-            return open_sidecar(url, self._access, self._folder)
+            index = open_sidecar(url, self._access, self._folder)
+            if bytes.fromhex(index.digest) != digest:
+                raise ListError("the index was written anew since the catalogue was made")
         except ListError as error:
             self._path.unlink(missing_ok=True)
             raise DataError("changed_file", f"{error}; then start again", url=url) from error
+        return index
 
-    def _identities(self) -> _ShardNumbers:
+    def _folders(self) -> _Folders:
+        """Return time and inode of the local folders of indexes, 0 for others: an index that is put there changes the
+        time, but not one that is written over in its place."""
+        one_of_each = {url.rpartition("/")[0]: url for url in self._urls}.values()
+        paths = (is_local(sidecar_path(url, self._folder)) for url in one_of_each)
+        statuses = (_status(None if path is None else os.path.dirname(path) or ".") for path in paths)
+        return [[0, 0] if status is None else [status.st_mtime_ns, status.st_ino] for status in statuses]
+
+    def _identities(self) -> _Identities:
         """Return size and time of the local indexes, 0 for others and those that are missing."""
         out = np.zeros((len(self._urls), 2), np.int64)
-        for number, name in enumerate(self._indexes):
-            if (path := is_local(name)) is not None:
-                with contextlib.suppress(OSError):
-                    status = os.stat(path)
-                    out[number] = status.st_size, status.st_mtime_ns
+        for number, url in enumerate(self._urls):
+            if (status := _status(is_local(sidecar_path(url, self._folder)))) is not None:
+                out[number] = status.st_size, status.st_mtime_ns
         return out
 
 
-def _dumps(shards: list[Indexed], identities: _ShardNumbers) -> bytes:
-    numbers = np.concatenate([np.array([shard.facts[:5] for shard in shards], np.int64), identities], axis=1)
-    lengths = np.concatenate([shard.lengths for shard in shards]).astype("<u4")
-    digests = bytes.fromhex("".join(shard.facts.digest for shard in shards))
-    header = {"shards": len(shards), "utterances": len(lengths)}
-    return framed(MAGIC, VERSION, header, numbers.astype("<i8").tobytes() + digests + lengths.tobytes())
+def _status(path: str | None) -> os.stat_result | None:
+    with contextlib.suppress(OSError):
+        return None if path is None else os.stat(path)
+    return None
 
 
-def _loads(data: bytes, count: int) -> tuple[_ShardNumbers, list[bytes], _Lengths]:
-    """Return the numbers (shards, 7), the digests and all lengths. Raises: ValueError, KeyError, TypeError."""
+def _dumps(shards: IndexedShards, folders: _Folders, identities: _Identities) -> bytes:
+    lengths = shards.lengths.astype("<u4")
+    header = {"shards": len(shards), "utterances": len(lengths), "folders": folders}
+    columns = shards.facts, identities.astype("<i8"), lengths
+    return framed(MAGIC, VERSION, header, b"".join(column.tobytes() for column in columns))
+
+
+def _loads(data: bytes, count: int) -> tuple[_Folders, _Facts, _Identities, _Lengths]:
+    """Return what ``_dumps`` was given. Raises: ValueError, KeyError, TypeError."""
     header, at = unframed(data, MAGIC, VERSION)
     if header["shards"] != count:
         raise ValueError("it is of other shards")
-    numbers = np.frombuffer(data, "<i8", 7 * count, at).reshape(count, 7)
-    at += numbers.nbytes
-    digests = [data[begin : begin + 16] for begin in range(at, at + 16 * count, 16)]
-    lengths = np.frombuffer(data, "<u4", header["utterances"], at + 16 * count)
-    if numbers[:, 0].sum() != len(lengths):
+    facts = np.frombuffer(data, FACTS, count, at).copy()
+    at += facts.nbytes
+    identities = np.frombuffer(data, "<i8", 2 * count, at).reshape(count, 2)
+    lengths = np.frombuffer(data, "<u4", header["utterances"], at + identities.nbytes)
+    if facts["utterances"].sum() != len(lengths):
         raise ValueError("it has other lengths than utterances")
-    return numbers, digests, lengths
+    return header["folders"], facts, identities, lengths
