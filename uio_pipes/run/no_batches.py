@@ -12,6 +12,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import SKIPPED
 from uio_pipes.core.stage import Trait
 from uio_pipes.run.options import RunOptions
+from uio_pipes.stages.utterances.encoded import ENCODED
 
 logger = logging.getLogger("uio_pipes")
 SHOWN = 3  # reasons that a message names
@@ -131,6 +132,6 @@ def judged(epoch: int, delivered: bool, losses: Losses, options: RunOptions, res
     none = not (losses.skipped or resumed_at_end or options.of_workers)  # there was nothing to lose
     if none:
         why += ". Use fewer ranks, more (smaller) shards, or an index (`uio index`), which deals utterances"
-    if none or (losses.skipped and not failed):
+    if none or (losses.skipped.keys() - {ENCODED} and not failed):
         logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
     return EpochEnd(epoch, False, nothing_read(epoch, why) if failed else None)
