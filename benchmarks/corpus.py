@@ -65,8 +65,9 @@ class Corpus:
         return self.folder / ("shar.flac" if kind == "flac" else "shar")
 
 
-def prepare(folder: Path) -> Corpus:
-    """Return the corpus in ``folder``; make it if it is not there, or was made by another version of this module."""
+def prepare(folder: Path, tar_only: bool = False) -> Corpus:
+    """Return the corpus in ``folder``; make it if it is not there, or was made by another version of this module.
+    ``tar_only``: what else there is of it, compressed and as Shar, is not wanted."""
     facts = folder / "corpus.json"
     if not facts.exists() or json.loads(facts.read_text()).pop("made_by", None) != MADE_BY:
         partial = folder.with_name(f"{folder.name}.partial")
@@ -76,8 +77,8 @@ def prepare(folder: Path) -> Corpus:
         (partial / "corpus.json").write_text(json.dumps(made))
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
-    if not (folder / "flac.list").exists():
-        _make_flac(folder)
+    if not (tar_only or (folder / "flac.list").exists()):
+        _make_others(folder)
     known = json.loads(facts.read_text())
     return Corpus(folder, known["utterances"], known["seconds"], known["speech"])
 
@@ -96,11 +97,9 @@ def _make(folder: Path, final: Path) -> dict[str, Any]:
                 block = []
         for job in jobs:
             job.result()
-    for kind in ("tar", "tar.gz"):
-        lines = [f"{final}/{kind}/shards_{number:09d}.{kind}\n" for number in range(len(jobs))]
-        (folder / f"{kind}.list").write_text("".join(lines))
+    lines = [f"{final}/tar/shards_{number:09d}.tar\n" for number in range(len(jobs))]
+    (folder / "tar.list").write_text("".join(lines))
     shutil.rmtree(folder / "spoken", ignore_errors=True)
-    _make_shar(folder, "tar", "shar", "wav")
     speech = "Mandarin by espeak-ng" if spoken else "noise in bursts"
     return {"utterances": UTTERANCES, "seconds": seconds, "speech": speech, "made_by": MADE_BY}
 
@@ -153,10 +152,8 @@ def wav_of(samples: Samples) -> bytes:
 
 def _pack(folder: Path, number: int, block: list[tuple[str, str, bytes]]) -> None:
     packed = tar_of((name, data) for key, txt, wav in block for name, data in _members(key, txt, wav, "wav"))
-    for kind, data in (("tar", packed), ("tar.gz", gzip.compress(packed, 6, mtime=0))):
-        path = folder / kind / f"shards_{number:09d}.{kind}"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
+    (folder / "tar").mkdir(exist_ok=True)
+    (folder / "tar" / f"shards_{number:09d}.tar").write_bytes(packed)
 
 
 def _members(key: str, txt: str, audio: bytes, suffix: str) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
@@ -193,16 +190,28 @@ def _utterances(shard: Path) -> Iterator[tuple[str, str, bytes]]:
                 yield key, txt, data.read()
 
 
-def _make_flac(folder: Path) -> None:
-    """Write the same samples as FLAC, at libsndfile's default level."""
-    (folder / "flac").mkdir(exist_ok=True)
-    for shard in sorted((folder / "tar").glob("*.tar")):
-        utterances = ((key, txt, _flac(wav)) for key, txt, wav in _utterances(shard))
-        members = (member for key, txt, flac in utterances for member in _members(key, txt, flac, "flac"))
-        (folder / "flac" / shard.name).write_bytes(tar_of(members))
+def _make_others(folder: Path) -> None:
+    """Write the same shards as tar.gz, as tar of FLAC at libsndfile's default level, and as Shar of both."""
+    shards = sorted((folder / "tar").glob("*.tar"))
+    for kind in ("tar.gz", "flac"):
+        (folder / kind).mkdir(exist_ok=True)
+    with ProcessPoolExecutor(2) as pool:
+        paths = list(pool.map(_make_other, shards * 2, ["tar.gz"] * len(shards) + ["flac"] * len(shards)))
+    _make_shar(folder, "tar", "shar", "wav")
     _make_shar(folder, "flac", "shar.flac", "flac")
-    lines = [f"{folder.resolve()}/flac/{shard.name}\n" for shard in sorted((folder / "flac").glob("*.tar"))]
-    (folder / "flac.list").write_text("".join(lines))
+    for kind in ("tar.gz", "flac"):
+        lines = [f"{path.resolve()}\n" for path in paths if path.parent.name == kind]
+        (folder / f"{kind}.list").write_text("".join(lines))
+
+
+def _make_other(shard: Path, kind: str) -> Path:
+    path = shard.parent.parent / kind / (f"{shard.name}.gz" if kind == "tar.gz" else shard.name)
+    if kind == "tar.gz":
+        path.write_bytes(gzip.compress(shard.read_bytes(), 6, mtime=0))
+    else:
+        utterances = ((key, txt, _flac(wav)) for key, txt, wav in _utterances(shard))
+        path.write_bytes(tar_of(member for key, txt, flac in utterances for member in _members(key, txt, flac, "flac")))
+    return path
 
 
 def _flac(wav: bytes) -> bytes:

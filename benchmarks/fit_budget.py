@@ -120,7 +120,7 @@ def _train(graph: uio.Pipeline, peaks: bool) -> dict[str, Any]:
             seconds += clock() - began
         elif number % max(1, len(plan.counts) // PEAKS) == 0:
             shape = (len(batch["keys"]), batch["feats"].shape[1], batch["target"].shape[1])
-            measured[shape] = peak(partial(trainer.step, batch))
+            measured[shape] = peak(partial(trainer.step, batch), GPU)
     stats = loader.stats()
     if not peaks:
         return {"speed": stats.utterances / seconds}

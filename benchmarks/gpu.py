@@ -2,7 +2,8 @@
 
 The hybrid Conformer of ``recipes`` (12 + 6 layers, 256 wide, bfloat16) learns from the loader's first batches, 12,000
 padded frames each: once with features made by the workers, once with waveforms and ``uio.FbankModule`` before the
-model; and from the same batches when they are on the device already. Without a GPU a small model only shows that the
+model; and in turn from the same batches when they are on the device already, or in pinned memory, where no loader can
+do better. Without a GPU a small model only shows that the
 script runs: ``python -m benchmarks.gpu --workers 8``.
 """
 
@@ -12,7 +13,8 @@ import itertools
 import statistics
 import threading
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,39 +25,56 @@ from benchmarks.corpus import prepare
 from benchmarks.peers import DITHER, MELS
 from recipes.common.config import ModelConfig
 from recipes.common.model import AsrModel
+from uio_pipes.run.device import Mover
 
 MODULE = "benchmarks.gpu"
 VOCABULARY = 4_233
 TARGET = 0.98
-WARM, STEPS, LISTED = sized((20, 250, 20), (1, 3, 1))  # steps; how often the shards are listed
+WARM, ROUNDS, STEPS, LISTED = sized((10, 4, 15, 20), (1, 1, 2, 1))  # steps of a round; how often the shards are listed
+MEMORY, PINNED, CURRENT, LOADER = (
+    "in its memory",
+    "in pinned memory, by a stream",
+    "in pinned memory",
+    "from the loader",
+)
 SMALL = ModelConfig(layers=2, dim=64, channels=8, feed_forward=64, decoder_layers=1, decoder_feed_forward=64)
 
 
 def measure(data: str, features: str, workers: int) -> dict[str, Any]:
-    """Measure the seconds of the steps on batches from the loader, and on batches kept in memory."""
+    """Measure the seconds of a step on batches from each place, in turn, as a machine's speed drifts."""
     gpu = torch.cuda.is_available()
-    warm, steps = (WARM, STEPS) if gpu else (1, 3)
     trainer = _Trainer("cuda" if gpu else "cpu", features == "GPU", ModelConfig() if gpu else SMALL)
-    shards = prepare(Path(data)).shards("tar") * LISTED
-    kept = list(itertools.islice(_loader(shards, features, workers, trainer.device), warm + steps))
-    trainer.run(kept)  # every shape once: what is chosen and allocated for it counts for neither
-    in_memory, busy_in_memory = trainer.run(kept[warm:])
-    keys = [batch["keys"] for batch in kept]
-    del kept
-    loader = _loader(shards, features, workers, trainer.device)
+    shards = prepare(Path(data), tar_only=True).shards("tar") * LISTED
+    kept = list(itertools.islice(_loader(shards, features, workers, trainer.device), WARM + ROUNDS * STEPS))
+    host = [_each(batch, lambda tensor: tensor.cpu().pin_memory() if gpu else tensor) for batch in kept]
+    trainer.run(kept)  # every shape once: what is chosen and allocated for it does not count
+    loader, mover = _loader(shards, features, workers, trainer.device), Mover(trainer.device)
     batches = iter(loader)
-    trainer.run(itertools.islice(batches, warm))
-    waited = loader.stats().waited
-    from_loader, busy = trainer.run(itertools.islice(batches, steps))
-    assert trainer.keys == keys[warm:]
+    trainer.run(itertools.islice(batches, WARM))
+    waited, took, busy = loader.stats().waited, defaultdict(list), defaultdict(list)
+    for first in range(WARM, WARM + ROUNDS * STEPS, STEPS):
+        own = slice(first, first + STEPS)
+        places: dict[str, Iterable[dict[str, Any]]] = {
+            MEMORY: kept[own],
+            PINNED: (mover.end(*mover.begin(batch)) for batch in host[own]),
+            CURRENT: (_each(batch, lambda tensor: tensor.to(trainer.device, non_blocking=True)) for batch in host[own]),
+            LOADER: itertools.islice(batches, STEPS),
+        }
+        for place, some in places.items():
+            seconds, used = trainer.run(some)
+            took[place].append(seconds / STEPS)
+            busy[place] += [used] * (used is not None)
+            assert trainer.keys == [batch["keys"] for batch in kept[own]]
     return {
-        "share": in_memory / from_loader,
-        "step": from_loader / steps,
-        "waited": (loader.stats().waited - waited) / from_loader,
-        "busy": busy,
-        "busy_in_memory": busy_in_memory,
+        "took": took,
+        "waited": (loader.stats().waited - waited) / (STEPS * sum(took[LOADER])),
+        "busy": {place: statistics.fmean(found) for place, found in busy.items() if found},
         "device": torch.cuda.get_device_name() if gpu else "none: a small model on the CPU",
     }
+
+
+def _each(batch: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+    return {name: change(value) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
 
 
 def codes(text: str) -> list[int]:
@@ -146,21 +165,25 @@ def main() -> None:
     made = parser(__doc__, repeats=1)
     made.add_argument("--workers", type=int, default=2)
     arguments = begin(measure, made)
-    prepare(arguments.data)
+    prepare(arguments.data, tar_only=True)
     report = Report("gpu", "A Conformer's speed on batches from the loader")
-    rows = []
     for features in ("CPU", "GPU"):
         found = child(MODULE, data=arguments.data, features=features, workers=arguments.workers)
         if "error" in found:
             report.text(f"- features on the {features} did not run: {found['error']}")
             continue
-        busy = ["–" if found[name] is None else f"{100 * found[name]:.0f} %" for name in ("busy", "busy_in_memory")]
-        shares = [f"{100 * found[name]:.1f} %" for name in ("share", "waited")]
-        rows.append([f"features on the {features}", f"{1e3 * found['step']:.1f}", *shares, *busy])
-        report.target(f"features on the {features}: 98 %", found["share"] >= TARGET, f"{shares[0]}, {found['device']}")
-    columns = ["", "ms a step", "of the speed in memory", "waiting", "GPU busy", "in memory"]
-    report.table(f"{arguments.workers} workers", columns, rows, plot=[2])
-    report.write()
+        rows = []
+        for place, seconds in found["took"].items():
+            share = statistics.median(a / b for a, b in zip(found["took"][MEMORY], seconds, strict=True))
+            busy = f"{100 * found['busy'][place]:.0f} %" if place in found["busy"] else "–"
+            spread = f"{1e3 * statistics.median(seconds):.1f} ({1e3 * min(seconds):.1f}…{1e3 * max(seconds):.1f})"
+            rows.append([place, spread, f"{100 * share:.1f} %", busy])
+        report.table(
+            f"Features on the {features}", ["batches are", "ms a step", "of the speed in memory", "GPU busy"], rows
+        )
+        waited = f"waiting for batches {100 * found['waited']:.1f} % of it, {found['device']}"
+        report.target(f"features on the {features}: 98 %", share >= TARGET, f"{100 * share:.1f} %, {waited}")
+        report.write()
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def check(fit: uio.BudgetFit, step: Attention, pipeline: uio.Pipeline, most: flo
     for batch in loader:
         labels = batch["target"].shape[1] if "target" in batch else 0
         shape = (*batch["feats"].shape[:2], labels)
-        found = peak(partial(step, batch))
+        found = peak(partial(step, batch), step.device == "cuda")
         assert found <= most, shape
         assert fit.model.bytes([shape])[0] == pytest.approx(found, rel=0.05), shape
     assert loader.stats().utterances == 200
@@ -163,6 +163,14 @@ def test_utterances_without_labels_are_left_out_of_the_fit() -> None:
     pipeline = uio.from_iterable(items).tokenize(tokenize)
     fit = uio.fit_budget(Attention(), uio.Loader(pipeline.batch(1).pad()), memory=resident())
     assert fit.options["bucket_boundaries"][-1] == (1_000, 50)
+
+
+@pytest.mark.gpu
+@GPU
+def test_a_step_on_the_cpu_counts_there_although_a_gpu_is_in_use() -> None:
+    kept = torch.ones(1_000_000, device="cuda")
+    test_batches_that_fill_the_memory_fit_into_it(labels=True)
+    assert kept.is_cuda
 
 
 @pytest.mark.gpu

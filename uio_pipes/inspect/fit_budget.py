@@ -6,6 +6,7 @@ import ctypes
 import gc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,18 +98,24 @@ class Shape(NamedTuple):
         return f"{self.utterances:,} × {self.frames:,} frames × {self.labels:,} labels"
 
 
-def on_gpu() -> bool:
-    """Return whether this process uses a GPU, so that the memory of that one counts."""
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+def takes_gpu(run: Callable[[], object]) -> bool:
+    """Return whether ``run()`` takes memory of the current GPU, so that the memory of that one counts: another part of
+    the process may use a GPU, too."""
+    before = 0
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    run()
+    return bool(torch.cuda.is_initialized()) and torch.cuda.max_memory_allocated() > before  # type: ignore[no-untyped-call]
 
 
-def peak(run: Callable[[], object]) -> int:
+def peak(run: Callable[[], object], gpu: bool = False) -> int:
     """Return the most bytes in use while ``run()`` ran: by tensors on the current GPU, or resident in this process.
 
     What allocators keep of earlier steps is given back first, and the peak forgotten that the kernel knows (proc(5)).
     """
     gc.collect()
-    if on_gpu():
+    if gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         run()
@@ -262,9 +269,9 @@ def fit_budget(
     require(bool(lengths[:, 0].any()), name, "the epoch must have audio", len(lengths), "see uio simulate")
     places = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)]
     with torch.random.fork_rng():
-        probes, limit = _measure(step, loader, lengths, places[planned[:, 1].argmax()][2], memory, headroom)
+        probes, limit, usable = _measure(step, loader, lengths, places[planned[:, 1].argmax()][2], memory, headroom)
     model = MemoryModel.fitted(probes)
-    fit = BudgetFit(_options(lengths, _lanes(loader), model, limit), limit, model, probes, planned)
+    fit = BudgetFit(_options(lengths, _lanes(loader), model, usable), limit, model, probes, planned)
     needs = model.bytes(planned)
     if needs.max() > limit:
         worst = int(needs.argmax())
@@ -294,13 +301,14 @@ def _measure(
     longest: str,
     memory: float | None,
     headroom: float,
-) -> tuple[list[tuple[Shape, int]], float]:
-    """Return the peaks of probes, and the limit. ``longest``: the key of the longest utterance."""
+) -> tuple[list[tuple[Shape, int]], float, float]:
+    """Return the peaks of probes, the limit, and what of it proposals use. ``longest``: the key of the longest
+    utterance."""
     make, probes, corners = template(loader), list[tuple[Shape, int]](), _corners(lengths)
 
-    def measured(shape: Shape) -> int:
+    def measured(shape: Shape, by: Callable[[Callable[[], object]], int]) -> int:
         try:
-            return peak(lambda: step(make(shape)))
+            return by(lambda: step(make(shape)))
         except torch.OutOfMemoryError as error:
             remedy = f"if the longest utterance, {longest}, is too long, leave it out by .filter(max_frames=…)"
             if shape.utterances > 1:
@@ -308,11 +316,13 @@ def _measure(
             raise PipelineError(f"fit_budget: out of memory with {shape}: {remedy}") from error
 
     limit = 0.0
-    measured(Shape(1, *corners[0]))  # takes what stays, such as the optimizer's state, and shows which device counts
-    if memory is None and not on_gpu():
+    gpu = bool(measured(Shape(1, *corners[0]), takes_gpu))  # which also takes what stays, as the optimizer's state does
+    in_use = partial(peak, gpu=gpu)
+    if memory is None and not gpu:
         raise PipelineError("fit_budget: give the bytes that the step may use on the CPU, as in memory=8e9")
     limit = (1 - headroom) * (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() if memory is None else memory)
-    base = peak(lambda: None)
+    usable = limit if gpu else limit / NOISE
+    base = in_use(lambda: None)
     if base >= limit:
         raise PipelineError(
             f"fit_budget: {_gib(base)} are in use without a batch, and {_gib(limit)} are all: give more"
@@ -321,7 +331,7 @@ def _measure(
         count, wanted, share = 0, 1, FIRST
         while count < wanted:
             count = wanted
-            found = measured(shape := Shape(count, *corner))
+            found = measured(shape := Shape(count, *corner), in_use)
             probes.append((shape, found))
             # Safe, as what a batch adds grows with it at most: temporaries of the optimizer may hide a small batch.
             reach = int(count * min(FASTEST, (limit - base) / max(1, found - base)))
@@ -330,28 +340,28 @@ def _measure(
     if max(found for _, found in probes) < base + (limit - base) / FASTEST:
         raise PipelineError("fit_budget: the memory of the step does not grow with its batch: it must train on that")
     model = MemoryModel.fitted(probes)
-    probes += [(full, measured(full)) for full in _full(lengths, _lanes(loader), model, limit)]
-    return probes, limit
+    probes += [(full, measured(full, in_use)) for full in _full(lengths, _lanes(loader), model, usable)]
+    return probes, limit, usable
 
 
 def _lanes(loader: Loader) -> int:
     return len(lanes_of(loader.lanes, loader.rank, loader.world_size))
 
 
-def _full(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float) -> list[Shape]:
+def _full(lengths: WholeNumbers, lanes: int, model: MemoryModel, usable: float) -> list[Shape]:
     """Return full batches of a dozen of the buckets that would be proposed: what lies between the corners may need more
     than they let expect, and it is these that must not be above the limit."""
-    pairs = _options(lengths, lanes, model, limit)["bucket_boundaries"]
+    pairs = _options(lengths, lanes, model, usable)["bucket_boundaries"]
     pairs = [(t, u if lengths[:, 1].any() else 0) for t, u in pairs[:: -(-len(pairs) // CONFIRMED)]]
-    room = _room(model, limit)
+    room = usable - model.weights[0]
     return [Shape(min(MOST, int(room / max(1, model.cost(t, u)))), t, u) for t, u in pairs if model.cost(t, u) <= room]
 
 
-def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float) -> dict[str, Any]:
+def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, usable: float) -> dict[str, Any]:
     """Return a budget in bytes, and so many buckets that the lanes need the fewest steps: more leave less padding, but
     more batches that are not full at the end."""
     of = {} if lengths[:, 1].any() else {"length": ("frames", "frames")}
-    lengths, most = lengths[:, [0, 0]] if of else lengths, int(_room(model, limit))
+    lengths, most = lengths[:, [0, 0]] if of else lengths, int(usable - model.weights[0])
     different, counts = np.unique(lengths, axis=0, return_counts=True)
 
     def steps(pairs: list[tuple[int, int]]) -> float:
@@ -361,11 +371,6 @@ def _options(lengths: WholeNumbers, lanes: int, model: MemoryModel, limit: float
 
     boundaries = min((pairs_of(lengths, many) for many in BUCKETS), key=steps)
     return {"bucket_boundaries": boundaries, "max_cost": most, "cost": model.cost, **of}
-
-
-def _room(model: MemoryModel, limit: float) -> float:
-    """Return the bytes for the utterances of a batch."""
-    return (limit if on_gpu() else limit / NOISE) - model.weights[0]
 
 
 def _gib(size: float) -> str:
