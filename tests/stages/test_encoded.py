@@ -68,6 +68,16 @@ def test_codes_are_those_of_the_model_and_made_once(corpus: Corpus, tmp_path: Pa
     assert not caplog.text, "that nothing is left to do is nothing to warn of"
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_any_lane_may_come_first(corpus: Corpus, tmp_path: Path, workers: int) -> None:
+    """As when the utterances of the first lane have been encoded before."""
+    run(corpus, tmp_path / "cache", lanes=3, rank=0, world_size=3, uneven="join")
+    next((tmp_path / "cache").rglob("stages.txt")).unlink()
+    _shelves.clear()
+    assert run(corpus, tmp_path / "cache", lanes=3, num_workers=workers).utterances > 0
+    assert run(corpus, tmp_path / "cache").skipped == {"encoded": COUNT}
+
+
 def test_ranks_share_the_work(corpus: Corpus, tmp_path: Path) -> None:
     ranks = [run(corpus, tmp_path / "cache", rank=rank, world_size=2, uneven="join") for rank in range(2)]
     assert sum(one.utterances for one in ranks) == COUNT

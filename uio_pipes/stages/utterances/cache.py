@@ -195,7 +195,8 @@ class CachedLink:
     uses_audio: ClassVar[bool] = False
 
     def __init__(self, inner: Chain, node: CacheNode) -> None:
-        stage, self.lane, self.place = node.stage, node.lane, node.place
+        self.stage = stage = node.stage
+        self.lane, self.place = node.lane, node.place
         self.name, self.inner, self.fields, self.here = stage.name, inner, stage.fields, bool(node.maps)
         self.reads = MEASURED.union(*(link.reads for link in inner.links))
         self.made = (MEASURED if self.uses_audio else frozenset()).union(*(link.writes for link in inner.links))

@@ -130,14 +130,11 @@ class EncodedLink(CachedLink):
 
     def __init__(self, inner: Chain, node: CacheNode) -> None:
         super().__init__(inner, node)
-        self.stage: Any = node.stage
-        self.lane.shared(("encoded", self.mark), self._checked)
-
-    def _checked(self) -> None:
         if not len(self.shelf):
+            stage = self.stage
             raise PipelineError(
-                f"encoded: {self.stage.folder} has no {', '.join(self.stage.fields)} of the data and stages before it "
-                f"by {self.stage.by!r}: run uio.encode(loader, model) first, or anew after a change of the stages"
+                f"encoded: {redact(stage.folder)} has no {', '.join(stage.fields)} of the data and stages before it "
+                f"by {stage.by!r}: run uio.encode(loader, model) first, or anew after a change of the stages"
             )
 
     def _computed(self, *_: Any) -> tuple[dict[str, Any], Plan | None]:
@@ -145,11 +142,17 @@ class EncodedLink(CachedLink):
         raise DataError("not_encoded", message)
 
 
-class MissingLink(EncodedLink):
+class MissingLink(CachedLink):
     """Makes what the model gets of utterances that have not been encoded. Raises: PipelineError if another one did."""
 
-    def _checked(self) -> None:
+    uses_audio = True
+
+    def __init__(self, inner: Chain, node: CacheNode) -> None:
+        super().__init__(inner, node)
         self.about += f"\nmodel {self.stage.model}"
+        self.lane.shared(("encoded", self.mark), self._check)
+
+    def _check(self) -> None:
         folder = self.shelf.folder
         if folder.exists(ABOUT) and folder.read([ABOUT])[0].decode() != self.about:
             raise PipelineError(
@@ -163,8 +166,6 @@ class MissingLink(EncodedLink):
         self.lane.ledger.count(ENCODED)
         return False
 
-    _computed = CachedLink._computed
-
     def apply(self, sample: Sample) -> None:
         self._put(sample, *self._computed(sample, self._key(sample), *self._within(sample)))
 
@@ -176,8 +177,8 @@ class MissingLink(EncodedLink):
                 "encoded: a stage before it draws random numbers, so that no other epoch would find what is made of "
                 "them: put that stage after .encoded(…), or leave it out"
             )
-        folder, about = os.fspath(self.stage.folder), self.about
-        miss = Miss(folder, self.mark.hex(), about, numbers_of(key), numbers_of_plan(plan), found[""])
+        place = self.stage.folder, self.mark.hex(), self.about
+        miss = Miss(*place, numbers_of(key), numbers_of_plan(plan), found[""])
         return {**inner.fields, MISS: miss, "": [name for name in sample.fields if name not in inner.fields]}
 
 
