@@ -1,6 +1,7 @@
 """``uio.encode``: each utterance once, by whole batches, whatever happens in between."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,15 @@ def test_ranks_share_the_work(corpus: Corpus, tmp_path: Path) -> None:
     assert sum(one.utterances for one in ranks) == COUNT
     assert min(one.utterances for one in ranks) > 0
     assert same(codes(corpus, tmp_path / "cache"), by_hand(corpus))
+
+
+def test_what_was_removed_is_made_again(corpus: Corpus, tmp_path: Path) -> None:
+    """In the same process, too, which must not go on to write to files that are gone."""
+    run(corpus, tmp_path / "cache")
+    shutil.rmtree(tmp_path / "cache")
+    assert run(corpus, tmp_path / "cache", Codec(1.0)).utterances == COUNT
+    _shelves.clear()
+    assert not same(codes(corpus, tmp_path / "cache"), by_hand(corpus))
 
 
 def test_a_killed_run_goes_on(corpus: Corpus, tmp_path: Path) -> None:

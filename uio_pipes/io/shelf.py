@@ -144,8 +144,10 @@ class Shelf:
                 self._read[name] = there
                 yield name.removesuffix(INDEX), rows_of(self.folder.read([name])[0], known, there)
 
-    def __len__(self) -> int:
-        return len(self._known[0]) + len(self._own)
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record is known."""
+        return not (len(self._known[0]) or self._own)
 
     def find(self, key: RecordKey) -> Iterator[Entry]:
         """Yield where records of this key are, the newest first: mostly one or none."""
@@ -258,9 +260,7 @@ _shelves: dict[tuple[Any, ...], Shelf] = {}
 def shelf(cache: str, name: str, limit: int, about: str, writes: bool, before: str = "") -> Shelf:
     """Return the shelf of this process, with what other processes have added until now."""
     key = cache, name, limit, writes, before
-    found = _shelves.get(key)
-    if found is None:
-        found = _shelves.setdefault(key, Shelf(cache, name, limit, about, writes, before))
+    found = _shelves.get(key) or _shelves.setdefault(key, Shelf(cache, name, limit, about, writes, before))
     found.close()
     found.refresh()
     return found

@@ -21,7 +21,7 @@ from uio_pipes.core.digests import Digest
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.statistics import Stats
 from uio_pipes.formats.stored_fields import dumps
-from uio_pipes.io.shelf import Shelf, now, shelf
+from uio_pipes.io.shelf import Shelf, now
 from uio_pipes.run.epoch_end import EpochLength
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.mixes import Mixes
@@ -135,14 +135,13 @@ class _Results:
     """Where results are kept."""
 
     def __init__(self) -> None:
-        self.shelves: dict[str, Shelf] = {}
+        self.shelves: dict[tuple[str, str], Shelf] = {}
         self.uploaded = time.monotonic()
 
     def add(self, miss: Miss, row: Mapping[str, Any]) -> None:
         """Keep what was made of an utterance. Raises: UioError if that cannot be."""
-        found = self.shelves.get(miss.mark)
-        if found is None:
-            found = self.shelves[miss.mark] = shelf(miss.folder, miss.mark, UNLIMITED, miss.about, True)
+        place = miss.folder, miss.mark
+        found = self.shelves.get(place) or self.shelves.setdefault(place, Shelf(*place, UNLIMITED, miss.about, True))
         found.add(miss.key, dumps({**row, "": miss.gone}), miss.lengths)
         if not found.writes:
             raise UioError(f"encode: {redact(miss.folder)} cannot be written any more, see the warning before")

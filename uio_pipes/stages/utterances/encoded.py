@@ -130,7 +130,7 @@ class EncodedLink(CachedLink):
 
     def __init__(self, inner: Chain, node: CacheNode) -> None:
         super().__init__(inner, node)
-        if not len(self.shelf):
+        if self.shelf.is_empty:
             stage = self.stage
             raise PipelineError(
                 f"encoded: {redact(stage.folder)} has no {', '.join(stage.fields)} of the data and stages before it "
