@@ -57,7 +57,6 @@ def measure(data: str, features: str, workers: int) -> dict[str, Any]:
         places: dict[str, Iterable[dict[str, Any]]] = {
             MEMORY: kept[own],
             PINNED: (mover.end(*mover.begin(batch)) for batch in host[own]),
-            CURRENT: (_each(batch, lambda tensor: tensor.to(trainer.device, non_blocking=True)) for batch in host[own]),
             LOADER: itertools.islice(batches, STEPS),
         }
         for place, some in places.items():

@@ -132,6 +132,29 @@ def test_a_step_that_runs_out_of_memory_is_named() -> None:
         uio.fit_budget(step, uio.Loader(speech(30).batch(1).pad()), memory=8e9)
 
 
+def test_a_device_with_less_memory_than_was_given_gets_smaller_batches() -> None:
+    largest, refused = 0, 0
+
+    def step(batch: dict[str, Any]) -> None:
+        nonlocal largest, refused
+        size = len(batch["keys"]) * batch["feats"].shape[1] ** 2
+        if size > 80 * 2**20 // 4:
+            refused += 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        torch.ones(size)
+        largest = max(largest, size)
+
+    pipeline = speech(labels=False)
+    fit = uio.fit_budget(step, uio.Loader(pipeline.batch(1).pad()), memory=resident())
+    assert refused, "the memory that was given is more"
+    assert fit.limit < 0.9 * resident()
+    refused = 0
+    for batch in uio.Loader(pipeline.bucket_batch(**fit.options).pad()):
+        step(batch)
+    assert not refused
+    assert largest > 40 * 2**20 // 4, "and yet they use what there is"
+
+
 def test_what_hides_small_batches_does_not_lead_to_probes_above_the_memory() -> None:
     """As an optimizer's temporaries do, which a large model has; and each utterance is as large as any other."""
     most = 0

@@ -179,6 +179,9 @@ BUCKETS = ((20, 2), (10, 2), (10, 1), (5, 1), (2, 1))  # to choose from: by fram
 FIRST = 0.3  # share of the utterances that seem to fit, in the first probe after that of one utterance
 FASTEST, ENOUGH = 64, 1.25  # probes grow at most so fast, as noise hides what is less, and end where it would be less
 MOST = 4_096  # utterances of a probe
+SMALLER = (
+    0.9  # a probe ran out of memory below the limit: what is free lies in pieces, into which few large tensors fit
+)
 CONFIRMED = 12  # buckets of which a full batch is measured
 
 WholeNumbers = npt.NDArray[np.int64]
@@ -306,42 +309,51 @@ def _measure(
     utterance."""
     make, probes, corners = template(loader), list[tuple[Shape, int]](), _corners(lengths)
 
-    def measured(shape: Shape, by: Callable[[Callable[[], object]], int]) -> int:
+    def measured(shape: Shape, by: Callable[[Callable[[], object]], int]) -> int | None:
+        """Return what ``by`` finds; None if the device ran out of memory."""
         try:
             return by(lambda: step(make(shape)))
         except torch.OutOfMemoryError as error:
-            remedy = f"if the longest utterance, {longest}, is too long, leave it out by .filter(max_frames=…)"
             if shape.utterances > 1:
-                remedy = f"give less memory than {_gib(limit)}"
-            raise PipelineError(f"fit_budget: out of memory with {shape}: {remedy}") from error
+                return None
+            raise PipelineError(
+                f"fit_budget: out of memory with {shape}: if the longest utterance, {longest}, is too long, leave it "
+                "out by .filter(max_frames=…)"
+            ) from error
 
-    limit = 0.0
     gpu = bool(measured(Shape(1, *corners[0]), takes_gpu))  # which also takes what stays, as the optimizer's state does
     in_use = partial(peak, gpu=gpu)
     if memory is None and not gpu:
         raise PipelineError("fit_budget: give the bytes that the step may use on the CPU, as in memory=8e9")
     limit = (1 - headroom) * (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() if memory is None else memory)
-    usable = limit if gpu else limit / NOISE
     base = in_use(lambda: None)
     if base >= limit:
         raise PipelineError(
             f"fit_budget: {_gib(base)} are in use without a batch, and {_gib(limit)} are all: give more"
         )
     for corner in corners:
-        count, wanted, share = 0, 1, FIRST
+        count, most, wanted, share = 0, 0, 1, FIRST
         while count < wanted:
-            count = wanted
-            found = measured(shape := Shape(count, *corner), in_use)
-            probes.append((shape, found))
+            found = measured(shape := Shape(wanted, *corner), in_use)
+            if found is None:
+                limit *= SMALLER
+            else:
+                share = 1.0 if count else FIRST
+                count, most = wanted, found
+                probes.append((shape, found))
             # Safe, as what a batch adds grows with it at most: temporaries of the optimizer may hide a small batch.
-            reach = int(count * min(FASTEST, (limit - base) / max(1, found - base)))
-            if reach >= ENOUGH * count:
-                wanted, share = min(MOST, max(count + 1, int(share * reach))), 1.0
+            reach = int(count * min(FASTEST, (limit - base) / max(1, most - base)))
+            wanted = min(MOST, max(count + 1, int(share * reach))) if reach >= ENOUGH * count else count
     if max(found for _, found in probes) < base + (limit - base) / FASTEST:
         raise PipelineError("fit_budget: the memory of the step does not grow with its batch: it must train on that")
     model = MemoryModel.fitted(probes)
-    probes += [(full, measured(full, in_use)) for full in _full(lengths, _lanes(loader), model, usable)]
-    return probes, limit, usable
+    while True:
+        usable = limit if gpu else limit / NOISE
+        full = {shape: measured(shape, in_use) for shape in _full(lengths, _lanes(loader), model, usable)}
+        probes += [(shape, found) for shape, found in full.items() if found is not None]
+        if None not in full.values():
+            return probes, limit, usable
+        limit *= SMALLER
 
 
 def _lanes(loader: Loader) -> int:
