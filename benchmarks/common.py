@@ -143,11 +143,12 @@ def _folder_of(commit: str) -> Path:
     """Return a folder with the package as of ``commit``, and the benchmarks as they are; it is removed at exit."""
     root, folder = RESULTS.parents[1], Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    packed = subprocess.run(
-        ["git", "archive", commit, "uio_pipes"], cwd=root, stdout=subprocess.PIPE, check=True
-    ).stdout
+    wanted = ["uio_pipes", "setup.py", "README.md", "pyproject.toml"]
+    packed = subprocess.run(["git", "archive", commit, *wanted], cwd=root, stdout=subprocess.PIPE, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         tar.extractall(folder)
+    build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]  # its kernel, if it has one
+    subprocess.run(build, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for name in ("benchmarks", "recipes"):
         (folder / name).symlink_to(root / name)
     return folder

@@ -438,12 +438,16 @@ def test_manifest_cut_at_a_line_end(tmp_path: Path) -> None:
             run(uio.from_shard_list(listed))
 
 
-def test_shard_out_of_reach_is_short_of_what_the_manifest_knows(tmp_path: Path) -> None:
+def test_a_shard_out_of_reach_is_one_failure_that_says_what_the_manifest_expects(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     listed, _ = with_manifest(tmp_path)
     for damage, reason in ((Path.unlink, "missing_file"), (Path.touch, "empty_file")):
         damage(tmp_path / "b.tar")
-        _, loader = run(uio.from_shard_list(listed))
-        assert loader.stats().skipped == {reason: 1, "short_shard": 1}
+        recorded = run(uio.from_shard_list(listed))[1]
+        assert recorded.stats().skipped == {reason: 1}
+    assert "b.tar" in caplog.text
+    assert "line 2, 6 utterances by its manifest)" in caplog.text
 
 
 @pytest.mark.parametrize("indexed", [False, True])

@@ -1,6 +1,8 @@
 """Mistakes of users, and odd data: commands overwrite nothing, and obey nothing that stands in data."""
 
 import json
+import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,26 @@ def kaldi(folder: Path, raw: Path, **tables: str) -> Path:
     for name, text in ({"wav.scp": f"a cat {wav} |\nb {wav}\n", "text": "a A\nb B\n"} | tables).items():
         (folder / name).write_text(text)
     return folder
+
+
+@pytest.mark.parametrize("name", ["inspect", "verify", "pack", "convert", "dict", "cmvn", "buckets"])
+@pytest.mark.parametrize("lacking", ["all", "text"])
+def test_a_command_tells_its_option_for_names_of_fields(name: str, lacking: str, raw: Path, tmp_path: Path) -> None:
+    """Pasted as it is, it reads the data."""
+    good = [json.loads(line) for line in raw.read_text().splitlines()]
+    names = {"key": "utt", "wav": "snd"} if lacking == "all" else {}
+    rows = [{(names | {"txt": "sentence"}).get(n, n): value for n, value in line.items()} for line in good]
+    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = [tmp_path / "out"] if name in ("pack", "convert", "dict", "cmvn") else []
+    done = uio(name, raw, *out)
+    told = done.stdout + done.stderr
+    assert "fields=" not in told
+    if lacking == "text" and name in ("cmvn", "buckets"):  # which need none
+        return
+    option = shlex.split(re.search(r"--fields ('[^']*'|[^;\s]+)", told)[1])[0]  # type: ignore[index]
+    out = [path.with_name("other") for path in out]
+    done = uio(name, raw, *out, "--fields", option)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,18 @@ def test_a_batch_takes_the_place_of_one_that_nobody_has_any_more() -> None:
     assert place in found
 
 
+@given(st.integers(SMALL, 1 << 24))
+def test_blocks_are_aligned_and_little_larger_than_asked_for(size: int) -> None:
+    block = realize._block(size)
+    assert block.ctypes.data % realize.ALIGNED == 0
+    assert size <= len(block) <= size * 1.25 + realize.ALIGNED
+
+
+def test_a_batch_that_is_a_little_larger_fits_into_the_same_memory() -> None:
+    sizes = range(1_900_000, 1_920_000, 4_000)  # floats, of 7.6 MB
+    assert len({realize.empty((size,), torch.float32).data_ptr() for size in sizes}) == 1
+
+
 @given(SIZES)
 def test_what_is_held_never_changes(sizes: list[tuple[int, int]]) -> None:
     held: list[tuple[torch.Tensor, int]] = []

@@ -64,6 +64,14 @@ def test_16_bit_samples_fill_a_row_by_the_kernel_as_by_numpy(count: int, more: i
     assert np.isnan(room[0, at + count + more :]).all()
 
 
+def test_samples_never_go_beyond_their_row() -> None:
+    with pytest.raises(ValueError, match="shorter than the samples"):
+        frames.kernel.put_row(np.zeros(5, np.int16), np.zeros(4, FLOAT), 0.0)
+    strided = np.arange(20, dtype=np.int16)[::2]
+    frames.put_pcm(strided, row := np.zeros(10, FLOAT), 0.0)
+    assert np.array_equal(row * 32768, strided)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[FilterBank, npt.NDArray[np.float32], tuple[Any, ...], float]:
     size = 2 * draw(st.integers(1, 60) | st.sampled_from([128, 200, 256, 231]))

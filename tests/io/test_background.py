@@ -37,3 +37,25 @@ def test_at_the_end_of_the_process_jobs_under_way_are_finished_and_no_other_star
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"begun{number}" for number in range(15))
+
+
+HELD = """
+import sys, threading, time
+from pathlib import Path
+from uio_pipes.io.background import held
+
+class File: ...
+
+def hold(files):
+    time.sleep(0.2)
+    Path(sys.argv[1]).touch()
+    files.clear()
+
+threading.Thread(target=hold, args=([held(File())],), daemon=True).start()
+"""
+
+
+def test_the_end_waits_until_what_other_threads_hold_is_free(tmp_path: Path) -> None:
+    """Arrow's threads may hold a file for a moment after a read is over."""
+    done = subprocess.run([sys.executable, "-c", HELD, tmp_path / "let_go"], timeout=60, check=False)
+    assert (done.returncode, (tmp_path / "let_go").exists()) == (0, True)

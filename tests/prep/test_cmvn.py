@@ -128,5 +128,5 @@ def test_counts_what_cannot_be_read(raw_list: Path, tmp_path: Path) -> None:
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     write_raw_list(tmp_path / "data.list", [Utterance("lost", str(tmp_path / "lost.wav"), "今天")])
-    with pytest.raises(CmvnFailed, match="is its audio there"):
+    with pytest.raises(CmvnFailed, match=r"lost.wav.*missing_file"):
         compute_cmvn(tmp_path / "data.list", tmp_path / "global_cmvn", BINS)

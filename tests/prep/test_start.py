@@ -68,6 +68,27 @@ def foreign_lines(root: Path) -> Path:
     return root / "x.jsonl"
 
 
+def two_names(root: Path) -> Path:
+    """Speakers as ids, nested audio, and texts under two names."""
+    wavs(root)
+    lines = [{"id": "S1", "rec": {"path": f"wavs/{number}.wav"}, ("text", "trn")[number % 2]: "good day"}
+             for number in range(6)]  # fmt: skip
+    lines = [line | {"trn": ["good day"]} if "trn" in line else line for line in lines]
+    (root / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return root / "x.jsonl"
+
+
+def ljspeech(root: Path) -> Path:
+    wavs(root)
+    (root / "metadata.csv").write_text("".join(f'{n}|Good, day|Good, "day\n' for n in range(6)))
+    return root / "metadata.csv"
+
+
+def samples(root: Path) -> Path:
+    row = {"samples": [0.1] * 1600, "sampling_rate": 8_000, "sentence": "good day"}
+    return parquet_corpus.write(root / "a.parquet", [row] * 6)
+
+
 def wavs(root: Path) -> Path:
     (root / "wavs").mkdir()
     for number in range(6):
@@ -86,6 +107,11 @@ def shards_in(root: Path, suffix: str, text: bytes) -> Path:
 
 def kaldi(root: Path) -> Path:
     kaldi_data.recordings(root / "kaldi")
+    return root / "kaldi"
+
+
+def transcript(root: Path) -> Path:
+    (kaldi(root) / "text").rename(root / "kaldi" / "transcript")
     return root / "kaldi"
 
 
@@ -112,7 +138,15 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "texts": (texts, 60, ("uio.from_text(", ".batch(2)  # texts", 'batch["target"].shape')),
     "no texts": (silent, 1, ("text=None",)),
     "clone of the Hub": (of_hub, 7, ("**/train*.parquet", "sentence taken as txt")),
-    "foreign lines": (foreign_lines, 6, ('"txt": "sentence"', "# raw list, audio_path taken as key, audio_path taken")),
+    "foreign lines": (
+        foreign_lines,
+        6,
+        ('"txt": "sentence"', "# raw list, audio_path | stem taken as key, audio_path taken"),
+    ),
+    "two names": (two_names, 6, ('"key": "rec.path | stem"', '"txt": "text or trn.0"')),
+    "LJSpeech": (ljspeech, 6, ('separator="|"', '"wav": "wavs/{key}.wav"')),
+    "samples": (samples, 6, ('"sample_rate": "sampling_rate"',)),
+    "Kaldi's transcript": (transcript, 12, ("kaldi/transcript",)),
     "folder of audio": (wavs, 6, ('from_raw_list("train.list"',)),
     "folder of shards": (lambda root: shards_in(root, "transcript", b"good day"), 10, ("transcript taken as txt",)),
     "texts in JSON": (lambda root: shards_in(root, "json", b'{"text": "t"}'), 10, ('fields={"txt": "json:text"}',)),
@@ -182,6 +216,26 @@ def test_a_text_within_an_object_of_json_is_found(tmp_path: Path) -> None:
     assert found.kind.endswith(", json:meta.sentence taken as txt")
 
 
+def test_what_is_there_is_listed_where_nothing_seems_to_be_the_text_and_what_failed_is_told(tmp_path: Path) -> None:
+    wavs(tmp_path)
+    lines = [{"key": f"k{n}", "wav": f"wavs/{n}.wav", "caption": "good day"} for n in (0, 1, 9)]
+    (tmp_path / "a.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = command.uio("start", "a.list", cwd=tmp_path).stdout
+    assert "no texts were found (--fields txt=NAME if it is one of caption, wav)" in told
+    assert "1 utterance failed, the first: inspect: wavs/9.wav, utterance 'k9': no such file" in told
+    bad = shards_in(tmp_path, "snd", b"good day") / "0.tar"
+    assert "no utterance that can be read" not in command.uio("start", bad, "--out", "b.py", cwd=tmp_path).stderr
+
+
+def test_members_of_other_names_are_told_as_options(tmp_path: Path) -> None:
+    members = [(f"{n}.{name}", data) for n in range(4) for name, data in (("snd", corpus.wav_bytes(n)), ("lab", b"hi"))]
+    helpers_bad.shard(tmp_path / "a.tar", members)
+    done = command.uio("start", "a.tar", cwd=tmp_path)
+    assert "write --fields wav=snd,txt=lab" in done.stderr
+    done = command.uio("start", "a.tar", "--fields", "wav=snd,txt=lab", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def described(script: str) -> uio.Pipeline:
     """The pipeline of a script, without its loop."""
     names: dict[str, uio.Pipeline] = {}
@@ -201,7 +255,7 @@ def test_what_has_no_script_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(uio.ListError, match=r"conversations.md has one"):
         begin(Recognized("a", "mixture", uio.from_shard_list(made.list)), "tokens.txt")
     bad = corpus.shards(tmp_path / "bad", [1], damage=["truncated"])
-    with pytest.raises(uio.ListError, match=r"no utterance that can be read: uio inspect"):
+    with pytest.raises(uio.ListError, match=r"no utterance that can be read: .*\[truncated\]"):
         begin(recognize(str(bad.list)), "tokens.txt")
 
 
@@ -237,6 +291,11 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     done = command.uio("start", made.list, "--out", "other.py", "--table", "other.txt", "--json", cwd=tmp_path)
     assert json.loads(done.stdout) == {"script": "other.py", "table": "other.txt", "tokens": 7}
     assert (tmp_path / "train.py").read_text() == "mine"
+    for name in ("train.py", "tokens.txt"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "train.pt").write_text("of another script")
+    done = command.uio("start", made.list, cwd=tmp_path)
+    assert (done.returncode, "train.pt is there already: remove it" in done.stderr) == (2, True)
     (tmp_path / "third.list").write_text("mine")
     done = command.uio("start", wavs(tmp_path), "--out", "third.py", "--table", "third.txt", cwd=tmp_path)
     assert "third.list is there already" in done.stderr

@@ -127,7 +127,11 @@ def found(
             found(("fbank", 0.6), workers=3900),
             "^4 workers give 3,900 utterances a second instead of 1,000: add workers",
         ),
-        (found(("fbank", 0.6), workers=1200, epochs=9), "longer list"),
+        (
+            found(("fbank", 0.6), workers=1200, epochs=9),
+            "of longer data, 4 workers give up to 4,000 utterances a second instead",
+        ),
+        (found(("fbank", 0.6), workers=1200, handed=500, epochs=9), "up to 2,000 utterances a second instead of 1,000"),
     ],
 )
 def test_advice_names_what_dominates(result: Bench, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,6 @@ _MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at
 _BEFORE = 16 * 1152  # samples of MP3: 16 frames or more
 TOLERANCE = 0.05  # seconds by which a segment may end after the audio, and a declared duration be too short
 
-_Bytes = bytes | memoryview
-
 
 def probe(head: bytes, size: int) -> AudioInfo | None:
     """Return the length of a PCM or float wav or of a flac file by its first bytes; ``size``: bytes of the whole file.
@@ -95,7 +93,7 @@ def probe(head: bytes, size: int) -> AudioInfo | None:
     None if these bytes do not hold it. Raises: DataError ``truncated_audio`` if a wav is shorter than its header says.
     """
     if (wav := wav_header(head, size)) is not None:
-        return AudioInfo(wav.size // wav.align, wav.sample_rate, wav.channels)
+        return tuple.__new__(AudioInfo, (wav.size // wav.align, wav.sample_rate, wav.channels))
     return _flac_info(head) if sniff(head) == "flac" else None
 
 
@@ -135,9 +133,9 @@ def decode(
     if not data:
         raise DataError("empty_audio", "the file has 0 bytes; make it again")
     wav = wav_header(data, len(data))
-    view = memoryview(data)
     if wav is not None and wav.is_pcm16:
-        return _pcm16(wav, channel, start, end, lambda offset, size: view[offset : offset + size])
+        offset, count = _wanted(wav, channel, start, end)
+        return _pcm16(wav, channel, data, offset, count)
     form = sniff(data)
     if start is None and end is None and form == "flac" and (found := _flac(data, channel)):
         return found
@@ -164,7 +162,7 @@ def decode_at(
     wav = wav_header(read(0, HEAD), size)
     if wav is None or not wav.is_pcm16:
         return decode(whole(key, size, lambda: read(0, size)), channel, start, end)
-    return _pcm16(wav, channel, start, end, read)
+    return _read_pcm16(wav, channel, start, end, read)
 
 
 def decode_file(
@@ -188,7 +186,7 @@ def decode_file(
         if wav is None and form == "wav":
             wav = wav_header(read(0, _LONG_HEAD), size)
         if wav is not None and wav.is_pcm16:
-            return _pcm16(wav, channel, start, end, read)
+            return _read_pcm16(wav, channel, start, end, read)
         if form in CODED:
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
         if form == "flac" and start is None and end is None and (found := _flac(read(0, size), channel)):
@@ -214,18 +212,29 @@ def _flac_info(head: bytes) -> AudioInfo | None:
     return AudioInfo(samples, sample_rate, (word >> 41 & 7) + 1) if samples else None
 
 
-def _pcm16(
-    wav: Wav, channel: int | None, start: float | None, end: float | None, read: Callable[[int, int], _Bytes]
-) -> tuple[torch.Tensor, int]:
-    """Decode 16-bit PCM; ``read(offset, size)`` returns bytes of the file."""
+def _wanted(wav: Wav, channel: int | None, start: float | None, end: float | None) -> tuple[int, int]:
+    """Return where the wanted samples begin in the file, in bytes, and how many there are of a channel."""
     first, last = sample_range(wav.size // wav.align, wav.sample_rate, start, end)
     check_longest(last - first, wav.sample_rate)
     check_channel(channel, wav.channels)
-    raw = read(wav.offset + first * wav.align, (last - first) * wav.align)
-    if len(raw) < (last - first) * wav.align:
+    return wav.offset + first * wav.align, last - first
+
+
+def _read_pcm16(
+    wav: Wav, channel: int | None, start: float | None, end: float | None, read: Callable[[int, int], bytes]
+) -> tuple[torch.Tensor, int]:
+    """Decode 16-bit PCM; ``read(offset, size)`` returns bytes of the file, of which only the wanted ones are read."""
+    offset, count = _wanted(wav, channel, start, end)
+    data = read(offset, count * wav.align)
+    if len(data) < count * wav.align:
         raise DataError("truncated_audio", "the file became shorter while it was read; read it again")
-    samples = np.frombuffer(raw, "<i2").reshape(-1, wav.channels).T
-    samples = samples if channel is None else samples[channel : channel + 1]
+    return _pcm16(wav, channel, data, 0, count)
+
+
+def _pcm16(wav: Wav, channel: int | None, data: bytes, offset: int, count: int) -> tuple[torch.Tensor, int]:
+    """Decode ``count`` samples of 16-bit PCM from byte ``offset`` of ``data`` on."""
+    samples = np.ndarray((wav.channels, count), "<i2", data, offset, (2, wav.align))
+    samples = samples if channel is None or wav.channels == 1 else samples[channel : channel + 1]
     if len(samples) == 1 and stays_as_stored():
         stored: Any = samples.view(Pcm16)
         return stored, wav.sample_rate
@@ -343,6 +352,8 @@ def sample_range(total: int, sample_rate: int, start: float | None, end: float |
     """Return the first and the last + 1 sample of a segment in seconds."""
     if total <= 0:
         raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
+    if start is None and end is None:
+        return 0, total
     low = 0.0 if start is None else start * sample_rate
     high = float(total) if end is None else end * sample_rate
     if not 0 <= low < high <= total + TOLERANCE * sample_rate or round(low) >= min(round(high), total):

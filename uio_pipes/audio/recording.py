@@ -143,20 +143,19 @@ def decoded(
     """Decode a recording, or the segment from ``start`` to ``end``, of which no more than needed is read."""
     if isinstance(audio, Recording):
         return audio.decode(channel, start, end)
-    if isinstance(audio, Piped):
-        audio = audio.read()
-    elif isinstance(audio, Nearby):
-        audio = audio.local
-    path = is_local(audio) if isinstance(audio, str) else None
-    if path is not None:
+    if isinstance(audio, (Piped, Nearby)):
+        audio = audio.read() if isinstance(audio, Piped) else audio.local
+    if isinstance(audio, Ref):
+        if start is None and end is None:
+            return decode(audio.read(), channel)
+        return _segment(audio, channel, start, end)
+    if not isinstance(audio, str):
+        return decode(bytes(audio), channel, start, end)
+    if (path := is_local(audio)) is not None:
         LocalFile(path).size  # noqa: B018  a missing file has its own error
         return decode_file(path, channel, start, end)
-    if isinstance(audio, Ref) and (start is not None or end is not None):
-        return _segment(audio, channel, start, end)
-    if isinstance(audio, str):
-        with open_binary(audio) as file:
-            return decode(file.read(), channel, start, end)
-    return decode(audio.read() if isinstance(audio, Ref) else bytes(audio), channel, start, end)
+    with open_binary(audio) as file:
+        return decode(file.read(), channel, start, end)
 
 
 def _segment(audio: Ref, channel: int | None, start: float | None, end: float | None) -> tuple[torch.Tensor, int]:

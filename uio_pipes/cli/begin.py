@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from uio_pipes.base.checks import in_words
 from uio_pipes.base.urls import counted
 from uio_pipes.cli.common import keep_inputs, local_file, print_json, say
 from uio_pipes.cli.options import AllowPipes, Fields, Json, field_names
@@ -70,9 +71,11 @@ def start(
     tokens = table or out.with_name("tokens.txt")
     local_file(tokens)
     keep_inputs([data], [out, tokens])
-    for path in (out, tokens):
-        if path.exists():
-            raise typer.BadParameter(f"{path} is there already: remove it, or name another by --out and --table")
+    state = Path(f"{out.stem}.pt")
+    if there := [str(path) for path in (out, tokens, state) if path.exists()]:
+        are, them = ("is", "it") if len(there) == 1 else ("are", "them")
+        told = f"{in_words(there)} {are} there already: remove {them}, or name another by --out and --table"
+        raise typer.BadParameter(told)
     from uio_pipes.formats.advice import shown
     from uio_pipes.io.files import write_lines
     from uio_pipes.prep.dictionary import write_table
@@ -81,7 +84,7 @@ def start(
 
     known = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields))
     others = left_out(data, known.path) if known.path.startswith(data.rstrip("/") + "/") else []
-    made = begin(known, str(tokens), limit, f"{out.stem}.pt")
+    made = begin(known, str(tokens), limit, str(state))
     if made.tokens:
         write_table(tokens, made.tokens)
     write_lines(out, made.script.splitlines())
@@ -90,10 +93,13 @@ def start(
         return
     if Path(data).is_dir() and known.path == str(out.with_suffix(".list")):
         say(f"{known.path}: the audio files in {data}")
-    none = "not written, no texts were found (--fields txt=NAME if there are some)"
+    fields_seen = shown(sorted(made.seen.fields.keys() - {"key"}))
+    none = f"not written, no texts were found (--fields txt=NAME if it is one of {fields_seen})"
     say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else none}")
     if not known.lacks and '"feats"' not in made.script:
-        say(f"{known.path}: no audio was found in it (--fields wav=NAME if there is some)")
+        say(f"{known.path}: no audio was found in it (--fields wav=NAME if it is one of {fields_seen})")
+    if made.seen.reports:
+        say(f"{counted(made.seen.failures.total(), 'utterance')} failed, the first: {made.seen.reports[0]}")
     if others:
         say(f"{known.path} is read of {data}, and not {shown(others)}: name one of these to read it")
     for line in (f"{out}: it reads {data}. Next:", "", f"python {out}", f"uio bench {out}:pipeline --seconds 5"):

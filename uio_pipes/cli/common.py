@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,7 +61,7 @@ def drawn(tables: Iterable[PageTable], width: int | None = None, least: Sequence
             numeric = number > 0 and counts(heading, (row[number] for row in filled))
             table.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
         for row in filled:
-            table.add_row(*(Text(printable(str(v)), style="bold red" if isinstance(v, Alarm) else "") for v in row))
+            table.add_row(*(Text(told(str(v)), style="bold red" if isinstance(v, Alarm) else "") for v in row))
         yield from (Text(printable(title), style="bold"), table, "")
 
 
@@ -84,7 +85,38 @@ def _narrowed(rows: PageTable, width: int, least: Sequence[str]) -> PageTable:
 
 def say(text: str) -> None:
     """Print one line on stdout."""
-    typer.echo(printable(text))
+    typer.echo(told(text))
+
+
+def told(text: str) -> str:
+    """Return a text as it is printed: with ``--fields`` in the place of Python's ``fields=``, if the command has it."""
+    if "fields" in text and "--fields" in _options():
+        from uio_pipes.formats.naming import TEXTLESS
+
+        text = _NAMES.sub(_as_option, text).replace(TEXTLESS, "--text '' takes audio without transcripts")
+        text = re.sub(r"`?fields`?\[?'?(\w*)'?\]? (asks|names|says)", r"--fields \1 \2", text).replace("  ", " ")
+        text = re.sub(r"\b(leave|by) fields\b=?", r"\1 --fields", text)
+    return printable(text)
+
+
+_NAMES = re.compile(r'\bfields=(\{(?:"(?:[^"\\]|\\.)*"|[^{}"])*\})')
+
+
+def _as_option(found: re.Match[str]) -> str:
+    try:
+        return f"--fields {shlex.quote(','.join(map('='.join, json.loads(found[1]).items())))}"
+    except (ValueError, TypeError):  # Python that is no JSON
+        return found[0]
+
+
+def _options() -> set[str]:
+    """Return the options of the command that runs."""
+    from uio_pipes.cli.main import app
+
+    command: Any = typer.main.get_command(app)
+    for word in sys.argv[1:]:
+        command = getattr(command, "commands", {}).get(word, command)
+    return {option for one in command.params for option in one.opts}
 
 
 def check_suffix(path: str | None, *suffixes: str) -> None:
@@ -126,7 +158,7 @@ def cores() -> int:
 def show_problems(problems: list[Any], most: int = 20) -> None:
     """Print failures on stderr, a line for each."""
     for error in problems[:most]:
-        typer.echo(printable(str(error)), err=True)
+        typer.echo(told(str(error)), err=True)
     if len(problems) > most:
         typer.echo(f"… {len(problems)} in all: --json shows them", err=True)
 
@@ -233,7 +265,7 @@ def one_line(error: Exception) -> str:
         text = f"a package is not installed: {error}"
     else:
         text = f"{type(error).__name__}: {error} (UIO_DEBUG=1 shows where)"
-    return printable(" ".join(text.split()))
+    return told(" ".join(text.split()))
 
 
 def _say(text: str) -> None:

@@ -78,8 +78,8 @@ def inspect(
             seen = look.Contents(failures=seen.failures, left_out=seen.left_out, reports=seen.reports)
         total.add(seen)
         silent = seen.utterances and not (seen.texts or as_json)
-        if theirs := text_elsewhere(source.pipeline) if silent else "":
-            say(f"{source.path}: the utterances have no txt; if {theirs} is meant, --fields txt={theirs}")
+        if told := text_elsewhere(source.pipeline) if silent else "":
+            say(f"{source.path}: {told}")
     if report is not None:
         from uio_pipes.reports.page import save
 

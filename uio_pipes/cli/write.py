@@ -47,6 +47,7 @@ def cmvn(
         Path | None,
         typer.Option(help="A WeNet YAML: its dataset_conf says which features. If not given, 80 bins at 16 kHz."),
     ] = None,
+    fields: Fields = None,
     jobs: ProcessesOrAll = 0,
     json: Json = False,
 ) -> None:
@@ -60,8 +61,8 @@ def cmvn(
     from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
     from uio_pipes.prep.reading.data_list import wenet_type_of
 
-    kind = wenet_type_of(data_list) if data_type is None else data_type.value
-    sums = compute_cmvn(data_list, out, CmvnSettings(conf=features), jobs or cores(), data_type=kind)
+    kind, names = wenet_type_of(data_list) if data_type is None else data_type.value, field_names(fields)
+    sums = compute_cmvn(data_list, out, CmvnSettings(conf=features), jobs or cores(), data_type=kind, fields=names)
     report = {"cmvn": str(out), "frames": sums.frame_num, "utterances": sums.utterances, "failures": sums.failures,
               "bins": len(sums.mean_stat)}  # fmt: skip
     if json:

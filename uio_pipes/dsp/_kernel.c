@@ -116,17 +116,22 @@ static void put(const int16_t *in, float *out, int64_t count, int64_t room, floa
     for (; i < room; i++) out[i] = padding;
 }
 
-static PyObject *put_pcm(PyObject *self, PyObject *args) {
-    unsigned long long in, out;
-    Py_ssize_t count, room;
+/* Both arrays are NumPy's, whose memory `y#` finds without an object for its address. */
+static PyObject *put_row(PyObject *self, PyObject *args) {
+    const char *in, *out;
+    Py_ssize_t in_size, out_size;
     float padding;
-    if (!PyArg_ParseTuple(args, "KKnnf", &in, &out, &count, &room, &padding)) return NULL;
-    put((const int16_t *)(uintptr_t)in, (float *)(uintptr_t)out, count, room, padding);
+    if (!PyArg_ParseTuple(args, "y#y#f", &in, &in_size, &out, &out_size, &padding)) return NULL;
+    if (in_size / 2 > out_size / 4) {
+        PyErr_SetString(PyExc_ValueError, "the row is shorter than the samples");
+        return NULL;
+    }
+    put((const int16_t *)in, (float *)out, in_size / 2, out_size / 4, padding);
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
-    {"features", features, METH_VARARGS, NULL}, {"put_pcm", put_pcm, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}
+    {"features", features, METH_VARARGS, NULL}, {"put_row", put_row, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}
 };
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "The compiled kernel of frames.py.", 0, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&module); }

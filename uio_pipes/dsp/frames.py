@@ -42,9 +42,8 @@ kernel = _compiled()  # None: NumPy does it
 
 def put_pcm(samples: npt.NDArray[np.int16], row: Float32s, padding: float) -> None:
     """Write 16-bit samples (S,) as floats in [-1, 1) to the beginning of ``row``, and ``padding`` behind them."""
-    if hasattr(kernel, "put_pcm"):  # one that was compiled for an earlier version has none
-        samples = np.ascontiguousarray(samples)
-        kernel.put_pcm(_place(samples), _place(row), len(samples), len(row), padding)
+    if hasattr(kernel, "put_row"):  # one that was compiled for an earlier version has none
+        kernel.put_row(np.ascontiguousarray(samples), row, padding)
         return
     row[: len(samples)] = samples
     row[: len(samples)] *= np.float32(1 / 32768)

@@ -50,6 +50,13 @@ class Expression(NamedTuple):
         """Return its value for a record, None if that has not got it. Raises: DataError ``bad_value``."""
         return self.value(record)
 
+    def tried(self, record: Mapping[str, Any]) -> Any:
+        """Return the same, "" where what is there cannot be made into it."""
+        try:
+            return self.value(record)
+        except DataError:
+            return ""
+
 
 @lru_cache(maxsize=1024)
 def compiled(text: str) -> Expression:
@@ -57,18 +64,19 @@ def compiled(text: str) -> Expression:
     return _Parser(text).parsed()
 
 
-def lookup(record: Mapping[str, Any], name: str) -> Any:
-    """Return the field ``name`` of a record, or else what its dots lead to, as in ``info.texts.0``; None without it."""
+def lookup(record: Mapping[str, Any], name: str, default: Any = None) -> Any:
+    """Return the field ``name`` of a record, or else what its dots lead to, as in ``info.texts.0``; ``default`` if that
+    is not there, and None if a null is on the way."""
     if (value := record.get(name)) is not None or "." not in name:
-        return value
-    value = record
+        return value if value is not None or name in record else default
+    value = None if name in record else record
     for part in name.split("."):
         if isinstance(value, Mapping):
-            value = value.get(part)
+            value = value.get(part, default)
         elif isinstance(value, (list, tuple)) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
         else:
-            return None
+            return None if value is None else default
     return value
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
-from uio_pipes.formats.advice import instead, meant, shown, within_reach
+from uio_pipes.formats.advice import instead, meant, named_otherwise, shown, within_reach
 from uio_pipes.formats.expressions import Expression, compiled, lookup
 
 
@@ -165,6 +165,7 @@ def check_asked(
     wanted: Iterable[Asked],
     place: str,
     hint: Callable[[Mapping[str, Any], str], str] = lambda record, name: "",
+    known: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     needed: Collection[str] = (),
     closed: bool = False,
 ) -> None:
@@ -175,31 +176,32 @@ def check_asked(
         wanted: the expressions.
         place: of the first record, for the message.
         hint: what else may be meant by a name, given the first record; "" if it has nothing to say.
+        known: makes of the first record what advice may name.
         needed, closed: as for :func:`instead <uio_pipes.formats.advice.instead>`.
     """
     wanted = list(wanted)
     unseen = {each: {*each.expression.names} for each in wanted if each.expression.names}
-    count, first = 0, dict[str, Any]()
+    seen = list[dict[str, Any]]()
     for record in islice(records, LOOKED_AT if unseen else 0):
-        count, first = count + 1, first or dict(record)
+        seen.append(dict(record))
         for each, names in list(unseen.items()):
             names -= {name for name in names if not lacks(record, name)}
-            known = each.expression.text in record or _value(each.expression, record) is not None
-            if known or not names:
+            if not names or each.expression.text in record or each.expression.tried(record) is not None:
                 del unseen[each]
         if not unseen:
             return
-    for each, names in unseen.items() if count else ():
-        name = _first_of(each, names)
+    for each, names in unseen.items() if seen else ():
+        name, count, (first, *others) = _first_of(each, names), len(seen), seen
         told = f"{each.what} asks for {name!r}" + ("" if each.expression.plain else f" in {each.expression.text!r}")
         none = f"none of the first {count} records has; the first one" if count > 1 else "the first record lacks; it"
         if not (remedy := hint(first, name)):
             reach = within_reach(first, name)
-            remedy = shown(reach.values() if ":" in name else reach if "." in name else first)
+            member = [one for one in first if one.startswith(f"{name.partition(':')[0]}:")]
+            remedy = shown(member or (reach if "." in name else first))
             lacking = {one.ours: _first_of(one, those) for one, those in unseen.items() if one.ours}
             given = {one.ours: one.expression.text for one in wanted if one.ours}
             if each.ours:
-                remedy += f"; {_in_place(instead(first, lacking, given, needed, closed), wanted)}"
+                remedy += f"; {_in_place(instead(known(first), lacking, given, needed, closed, others), wanted)}"
             elif near := meant("", first, name):
                 remedy += f"; did you mean {near!r}?"
         raise ListError(f"{place}: {told}, which {none} has {remedy}")
@@ -217,35 +219,21 @@ def _in_place(advice: str, wanted: Iterable[Asked]) -> str:
     return f"{advice} in place of {text}"
 
 
-def _value(expression: Expression, record: Mapping[str, Any]) -> Any:
-    try:
-        return expression(record)
-    except DataError:
-        return ""
-
-
 def lacks(record: Mapping[str, Any], name: str) -> bool:
     """Return whether a record has nothing of that name; where a null is on the way, it might have it."""
-    if name in record or lookup(record, name) is not None:
-        return False
-    value: Any = record
-    for part in name.split("."):
-        if value is None:
-            return False
-        if isinstance(value, Mapping):
-            if part not in value:
-                return True
-            value = value[part]
-        elif isinstance(value, (list, tuple)) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return True
-    return False
+    return lookup(record, name, _NOTHING) is _NOTHING
 
 
-def check_text(fields: Mapping[str, Any], names: Renames, place: str = "") -> None:
-    """Raises: DataError ``missing_text`` if ``names`` asks for a transcript that is not among ``fields``."""
+_NOTHING = object()
+
+
+def check_text(
+    fields: Mapping[str, Any], names: Renames, place: str = "", record: Mapping[str, Any] | None = None
+) -> None:
+    """Raises: DataError ``missing_text`` if ``names`` asks for a transcript that is not among ``fields``, which were
+    made from ``record``."""
     named = dict(pairs_of(names)).get("txt")
     if named is not None and fields.get("txt") is None:
-        message = f"there is no {named}, which `fields` names for txt, only {', '.join(fields)}"
+        told = named_otherwise("txt", fields if record is None else record, given=dict(pairs_of(names)))
+        message = f"there is no {named}, which `fields` names for txt: {told}"
         raise DataError("missing_text", message, url=place, member=str(fields.get("key", "")))

@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 THREADS = 16
 AT_END = 5.0  # seconds that jobs under way have at the end of the process
+LET_GO = 0.5  # seconds that threads of C++ have there to let go of what they hold
 T = TypeVar("T")
 
 
@@ -74,6 +76,7 @@ class Job(Generic[T]):
 
 _jobs: SimpleQueue[Job[object]] = SimpleQueue()
 _running: set[Job[object]] = set()
+_held: WeakSet[Any] = WeakSet()
 _ending = False
 _threads = _busy = 0
 _lock = threading.Lock()
@@ -105,6 +108,13 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     return job.result()
 
 
+def held(thing: T) -> T:
+    """Return what threads of C++ get to hold, as Arrow's a file that they read: one that lets go of it while Python
+    ends aborts the process, so that the end waits a moment for them."""
+    _held.add(thing)
+    return thing
+
+
 def _serve(jobs: SimpleQueue[Job[object]]) -> None:
     global _busy
     while True:
@@ -133,6 +143,9 @@ def _end() -> None:
         job.cancel()
     for job in list(_running):
         job.wait(max(0.0, until - time.monotonic()))
+    until = time.monotonic() + LET_GO
+    while _held and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 atexit.register(_end)

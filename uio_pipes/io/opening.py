@@ -307,10 +307,11 @@ def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) ->
     """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``."""
     taken = 0
     for name, value in values:
-        if isinstance(value, Early):
-            taken += value.fetch_early()
-        elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
-            found.append((place, name, value))
+        if isinstance(value, Ref):
+            if isinstance(value, Early):
+                taken += value.fetch_early()
+            elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
+                found.append((place, name, value))
         elif type(value) is list and value and isinstance(value[0], Ref):
             place[name] = several = list(value)  # which this sample has for its own
             taken += _look(several, enumerate(value), found)

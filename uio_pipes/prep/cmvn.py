@@ -22,7 +22,7 @@ import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, UioError
 from uio_pipes.io.files import write_lines
 from uio_pipes.prep.common import follow
-from uio_pipes.prep.reading.data_list import DataType, count_utterances, digest_of_list, utterances_of
+from uio_pipes.prep.reading.data_list import DataType, GivenNames, count_utterances, digest_of_list, utterances_of
 from uio_pipes.prep.recognize import recognize
 from uio_pipes.prep.writing.features import with_features
 
@@ -80,35 +80,41 @@ def compute_cmvn(
     num_workers: int = 0,
     save_every: float = SAVE_EVERY,
     data_type: DataType | None = "raw",
+    fields: GivenNames = None,
 ) -> Sums:
     """Write the statistics of all utterances of ``data_list`` to ``out``, unless those of the same list are there.
 
-    ``data_type``: None for data of another kind than WeNet's lists.
+    ``data_type``: None for data of another kind than WeNet's lists; ``fields``: names of fields there, by ours.
 
     Raises: ListError; CmvnFailed if nothing could be read.
     """
     settings, data_list = settings or CmvnSettings(), str(data_list)
     journal = out.with_name(f"{out.name}.journal")
-    source, digest, total = _opened(data_list, data_type)
-    sums = _resume(journal, {"list": digest, "data_type": data_type, **asdict(settings)})
+    source, digest, total = _opened(data_list, data_type, fields)
+    named = {"fields": dict(fields)} if fields else {}
+    sums = _resume(journal, {"list": digest, "data_type": data_type, **named, **asdict(settings)})
     if not sums.done:
         pipeline = settings.features(source)
-        for _ in follow(_sum(pipeline, sums, num_workers, journal, save_every), "cmvn", total):
-            pass
+        why: object = "is its audio there?"
+        try:
+            for _ in follow(_sum(pipeline, sums, num_workers, journal, save_every), "cmvn", total):
+                pass
+        except NothingRead as error:
+            why = error
         if not sums.frame_num:
-            raise CmvnFailed(f"no utterance of {data_list} could be read: is its audio there?")
+            raise CmvnFailed(f"no utterance of {data_list} could be read: {why}")
         sums.done = True
         _save(journal, sums)
     write_lines(out, [json.dumps({name: getattr(sums, name) for name in ("mean_stat", "var_stat", "frame_num")})])
     return sums
 
 
-def _opened(data_list: str, data_type: DataType | None) -> tuple[uio.Pipeline, str, int | None]:
+def _opened(data_list: str, data_type: DataType | None, fields: GivenNames) -> tuple[uio.Pipeline, str, int | None]:
     """Return the pipeline, a hash of what is in the list, and the number of utterances, if known. Raises: ListError."""
-    if data_type is not None:
+    if data_type is not None and not fields:
         source, digest = utterances_of(data_list, data_type), digest_of_list(data_list)
         return source, digest, count_utterances(data_list, data_type)
-    known = recognize(data_list)
+    known = recognize(data_list, fields=fields)
     if known.lacks:
         raise ListError(f"{data_list} has {known.lacks}: it is {known.kind}")
     return known.pipeline, repr(known.pipeline._list_fingerprint()), next(iter(known.pipeline._count(1) or ()), None)
@@ -136,13 +142,12 @@ def _sum(
         loader.load_state_dict(sums.loader)
     yield None, sums.utterances
     saved = time.monotonic()
-    with contextlib.suppress(NothingRead):  # the caller raises an error that names the list
-        for batch in loader:
-            yield None, sums.add(batch)
-            sums.failures = loader.stats().failures
-            if time.monotonic() - saved >= save_every:
-                sums.loader, saved = loader.state_dict(), time.monotonic()
-                _save(journal, sums)
+    for batch in loader:
+        yield None, sums.add(batch)
+        sums.failures = loader.stats().failures
+        if time.monotonic() - saved >= save_every:
+            sums.loader, saved = loader.state_dict(), time.monotonic()
+            _save(journal, sums)
     sums.failures, sums.loader = loader.stats().failures, {}
 
 

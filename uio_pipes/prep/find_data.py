@@ -13,22 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from uio_pipes.base.errors import ListError, PipelineError
-from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
-from uio_pipes.formats.advice import meant, shown, usual_of, within_reach
+from uio_pipes.formats.advice import guessed, named_otherwise, shown
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, of_json
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, seen_in
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.files import write_lines
 from uio_pipes.io.folders import entry_of
-from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.prep.reading.data_list import JSONL, RAW, GivenNames, head_of, kind_of, lines_of
-from uio_pipes.prep.reading.foreign import names_of_object
+from uio_pipes.prep.reading.data_list import JSONL, RAW, GivenNames, head_of, kind_of, lines_of, objects_of
 from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
@@ -53,12 +50,13 @@ def find_data(data: str, listed: Path, allow_pipes: bool = False, fields: GivenN
     """
     _refuse_names(data)
     path = _within(data, listed, allow_pipes) if os.path.isdir(data) else data
-    guessed = {} if fields else _names_in_file(path)
-    known = recognize(path, allow_pipes, fields or guessed or None)
-    if "txt" not in {**(fields or {}), **guessed} and (text := text_elsewhere(known.pipeline)):
-        guessed["txt"] = text
-        known = recognize(path, allow_pipes, {**(fields or {}), **guessed})
-    told = "".join(f", {theirs} taken as {ours}" for ours, theirs in guessed.items())
+    names = {} if fields else _names_in_file(path)
+    known = recognize(path, allow_pipes, fields or names or None)
+    seen = [] if "txt" in {**(fields or {}), **names} else _without_text(known.pipeline)
+    if seen and (text := guessed(seen, ("txt",))):
+        names |= text
+        known = recognize(path, allow_pipes, {**(fields or {}), **names})
+    told = "".join(f", {theirs} taken as {ours}" for ours, theirs in names.items())
     return replace(known, kind=known.kind + told)
 
 
@@ -177,32 +175,26 @@ def _names_in_file(path: str) -> dict[str, str]:
     if is_named(path, SUFFIXES):
         there = columns_within((path,), PLAIN)
         lacking = [ours for ours, usual in (("wav", "audio"), ("txt", "text")) if not {ours, usual, "feat"} & {*there}]
-        return {ours: theirs for ours in lacking if (theirs := meant(ours, there))}
+        return guessed([there], lacking)
     local = is_local(path)
     if local is None or not os.path.isfile(local) or is_named(path, ARCHIVES):
         return {}
     lines = lines_of(head_of(path))
     if not lines or not lines[0].startswith("{") or kind_of(lines, None) not in ("", JSONL, RAW):
         return {}
-    return names_of_object(lines[0])
+    return guessed(objects_of(lines))
 
 
 def text_elsewhere(pipeline: Pipeline) -> str:
-    """Return what seems to be the text of the first utterances if they have none: a field, or one of their JSON; "" if
-    nothing does, or one of them has a text."""
-    there: dict[str, Any] = {}
-    for sample in _first(pipeline, _LOOKED_AT):
-        if "txt" in sample.fields or "messages" in sample.fields:
-            return ""
-        fields = sample.fields.items()
-        there |= {name: None for name, value in fields if isinstance(value, (str, bytes, Ref)) and name != "wav"}
-        there |= _within_json(sample.fields.get("json"))
-    names = within_reach(there, "")
-    return names.get(usual_of("txt", names) or "", "")
+    """Return the sentence that the first utterances have no text, and what seems to be it: a field, or one of their
+    JSON; "" if nothing does, or one of them has a text."""
+    seen = _without_text(pipeline)
+    found = bool(seen) and guessed(seen, ("txt",))
+    return f"the utterances have no txt: {named_otherwise('txt', seen[0], others=seen[1:])}" if found else ""
 
 
-def _within_json(member: Any) -> dict[str, Any]:
-    try:
-        return of_json(parse_json(member if isinstance(member, bytes) else member.read())) if member is not None else {}
-    except ValueError:
-        return {}
+def _without_text(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Return what advice can name of the first utterances, [] if one of them has a text."""
+    first = [sample.fields for sample in _first(pipeline, _LOOKED_AT)]
+    told = any("txt" in fields or "messages" in fields for fields in first)
+    return [] if told else [seen_in(fields) for fields in first]

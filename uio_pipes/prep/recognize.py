@@ -18,6 +18,7 @@ from uio_pipes.audio.containers import sniff
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
+from uio_pipes.formats.advice import guessed, named_otherwise, usual_of
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.tables.description import Table
@@ -47,8 +48,9 @@ from uio_pipes.prep.reading.data_list import (
     kind_of,
     lines_of,
     names_in,
+    objects_of,
 )
-from uio_pipes.prep.reading.foreign import foreign_folder, foreign_object, rows_of, table_of
+from uio_pipes.prep.reading.foreign import foreign_folder, rows_of, table_of
 from uio_pipes.sources.config import from_config
 from uio_pipes.sources.conversations import from_conversations
 from uio_pipes.sources.corpora.card import largest
@@ -117,6 +119,8 @@ def _literal(value: Any) -> str:
         return f"uio.Table({_literal(path)}{''.join(more)})" if more else _literal(path)
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_literal(name)}: {_literal(own)}' for name, own in value.items())}}}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_literal, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
@@ -181,12 +185,10 @@ def recognize_parts(path: str, allow_pipes: bool = False, fields: GivenNames = N
 def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:
     """Return what JSON lines are. Raises: ListError."""
     kind, names = kind_of(lines, fields), names_in(lines[0], fields)
-    if kind in ("", JSONL) and (named := foreign_object(lines[0], fields)):
-        ours = dict(pair.split("=", 1) for pair in named.split(","))
-        raise ListError(
-            f"{path} has JSON objects that name audio by other names than ours ({', '.join(sorted(names)[:12])}): "
-            f"--fields {named}, or in Python uio.from_raw_list({path!r}, fields={ours})"
-        )
+    if kind in ("", JSONL) and "wav" in guessed(records := objects_of(lines)):
+        lacking = [ours for ours in ("key", "wav", "txt") if ours not in names]
+        told = named_otherwise(lacking[0], records[0], *lacking[1:], given=fields, others=records[1:])
+        raise ListError(f"{path} has JSON objects that name audio by other names than ours: {told}")
     if {"reason", "member"} <= names:
         raise ListError(f"{path} is a quarantine file (failures with their origin): uio verify --confirm takes it")
     if not kind:
@@ -245,7 +247,10 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
     if any(map(_SHAR.fullmatch, names)) and any(name.endswith(ARCHIVES) for name in names):
         return begun(path, "Lhotse Shar", from_lhotse_shar, path, fields=fields)
     if {"wav.scp", "feats.scp"} & names:
-        return begun(path, "Kaldi data folder", from_kaldi, path, allow_pipes=allow_pipes, fields=fields)
+        theirs = None if "text" in names else usual_of("txt", names)
+        kind = "Kaldi data folder" + (f", {theirs} taken as text" if theirs else "")
+        text = os.path.join(path, theirs) if theirs else None
+        return begun(path, kind, from_kaldi, path, text=text, allow_pipes=allow_pipes, fields=fields)
     if what := foreign_folder(path, names):
         raise ListError(f"{path} is {what}")
     if written := sorted({"data.list", "shards.list", "cuts.jsonl", "cuts.jsonl.gz"} & names):

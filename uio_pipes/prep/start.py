@@ -53,11 +53,13 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Begun:
-    """A training script, the name of its table of characters, and the tokens of that table; none without texts."""
+    """A training script, the name of its table of characters, the tokens of that table, none without texts, and what
+    was seen of the data."""
 
     script: str
     table: str
     tokens: list[str]
+    seen: Contents
 
 
 def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str = "train.pt") -> Begun:
@@ -71,7 +73,8 @@ def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str 
         raise ListError(f"{data.path} is a {data.kind}, whose script is to be written: docs/conversations.md has one")
     seen = inspect(data.pipeline, limit=limit)
     if not seen.utterances:
-        raise ListError(f"{data.path} has no utterance that can be read: uio inspect {data.path} shows why")
+        why = seen.reports[0] if seen.reports else "it has none"
+        raise ListError(f"{data.path} has no utterance that can be read: {why}")
     texts = [*seen.characters, *(str(sample["txt"]) for sample in seen.samples)]  # which have blanks, too
     tokens = characters(texts) if seen.characters else []
     heard, featured = bool(seen.fields["wav"]), bool(seen.fields["feat"])
@@ -95,7 +98,7 @@ def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str 
         shown=shown,
         checkpoint=checkpoint,
     )
-    return Begun(script, table, tokens)
+    return Begun(script, table, tokens, seen)
 
 
 def _line(code: str, why: str) -> str:

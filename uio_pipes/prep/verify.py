@@ -15,6 +15,7 @@ from uio_pipes.core.roles import Source
 from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import ItemTable, found_by
+from uio_pipes.formats.naming import TEXTLESS
 from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.checks import Checked, Share, WantedChecks, verify_lines, verify_records, verify_shard
@@ -122,12 +123,8 @@ def _share(known: Recognized, wanted: WantedChecks) -> Share:
 
 def _unnamed_text(known: Recognized, wanted: WantedChecks) -> Iterator[DataError]:
     """Yield the finding that no utterance has a text, if another field seems to be it."""
-    theirs = text_elsewhere(known.pipeline) if wanted.text else ""
-    if theirs:
-        message = (
-            f"the utterances have no txt: if {theirs} is meant, --fields txt={theirs}; --text '' looks for no text"
-        )
-        yield DataError("missing_text", message, url=known.path)
+    if told := text_elsewhere(known.pipeline) if wanted.text else "":
+        yield DataError("missing_text", f"{told}; {TEXTLESS}", url=known.path)
 
 
 def _indexed(listing: ListIndexed, wanted: WantedChecks) -> ListIndexed:

@@ -268,9 +268,11 @@ def _of_workers(result: Bench) -> str:
     if workers is None or not alone:
         return ""
     if not result.lasting:
+        most = min(n * alone, 1e6 / result.handed if result.handed else n * alone)
         return (
             f"the data lasted for {workers.seconds / workers.epochs:.2f} s an epoch, so that starting workers is most "
-            "of what was measured: bench on a longer list"
+            f"of what was measured; of longer data, {counted(n, 'worker')} {'gives' if n == 1 else 'give'} up to "
+            f"{most:,.0f} utterances a second instead of {alone:,.0f}"
         )
     text = f"{counted(n, 'worker')} {'gives' if n == 1 else 'give'} {workers.per_second:,.0f} utterances a second"
     text += f" instead of {alone:,.0f}"

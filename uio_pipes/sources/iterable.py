@@ -33,10 +33,12 @@ from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, names, printed
-from uio_pipes.formats.advice import named_otherwise, no_column
+from uio_pipes.formats.advice import absent, named_otherwise, no_column
 from uio_pipes.formats.naming import (
     Renames,
+    asked,
     audio_of,
+    check_asked,
     check_rate,
     check_text,
     renamed,
@@ -137,7 +139,7 @@ class IterableNode(Node):
         fields["key"] = str(fields.get("key", f"{number:09d}"))
         place = f"from_iterable, item {number}"
         if self.lane.needs_text:
-            check_text(fields, self.names, place)
+            check_text(fields, self.names, place, item)
         if isinstance(fields.get("wav"), Mapping):
             fields = _with_audio(fields, place)
         wav = fields.get("wav")
@@ -391,6 +393,12 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     require(not decoded, FromIterable.name, rule, decoded, undecoded(*decoded[:1]))
     stage = FromIterable(items, fields)
     for ours, theirs in (fields or {}).items() if stage.columns else ():
-        if theirs not in stage.columns:
-            raise PipelineError(f"{stage.name}: the data set has {no_column(ours, theirs, stage.kinds, fields)}")
+        if name := absent(theirs, stage.columns):
+            raise PipelineError(f"{stage.name}: the data set has {no_column(ours, name, stage.kinds, fields or {})}")
+    if isinstance(items, (list, tuple)):
+        check_asked(filter(_is_mapping, items), asked(fields), f"{stage.name}, item 0", needed=("wav", "txt"))
     return Pipeline((stage,))
+
+
+def _is_mapping(item: Any) -> bool:
+    return isinstance(item, Mapping)

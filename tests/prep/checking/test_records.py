@@ -209,12 +209,16 @@ def test_a_text_of_another_name_is_found_by_verify_inspect_and_dict(tmp_path: Pa
     line = {"id": "a", "audio_filepath": "a.wav", "sentence": "good day"}
     (tmp_path / "x.list").write_text(json.dumps(line) + "\n")
     (found,) = checked(tmp_path / "x.list").findings
-    assert (found.reason, "--fields txt=sentence; --text ''" in found.message) == ("missing_text", True)
+    assert found.reason == "missing_text"
+    assert 'if sentence is meant, write fields={"txt": "sentence"}; text=None' in found.message
     assert not checked(tmp_path / "x.list", WantedChecks(text="")).findings
     assert not checked(tmp_path / "x.list", WantedChecks(fields={"txt": "sentence"})).findings
     told = command.uio("inspect", tmp_path / "x.list").stdout
-    assert "the utterances have no txt; if sentence is meant, --fields txt=sentence" in told
+    assert (
+        "the utterances have no txt: it has id, sentence, key, wav; if sentence is meant, write --fields txt=sentence"
+        in told
+    )
     done = command.uio("dict", tmp_path / "x.list", tmp_path / "units.txt")
-    assert "has no txt, but id, sentence, key, wav: --fields txt=sentence" in done.stderr
+    assert "has no txt: it has id, sentence, key, wav; if sentence is meant, write --fields txt=sentence" in done.stderr
     done = command.uio("dict", tmp_path / "x.list", tmp_path / "units.txt", "--fields", "txt=sentence")
     assert "d" in (tmp_path / "units.txt").read_text().split(), done.stderr

@@ -291,7 +291,8 @@ def test_a_null_on_the_way_may_be_something_in_later_rows(tmp_path: Path) -> Non
 
 def test_without_fields_a_table_of_other_names_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
-        uio.ListError, match=r"no row has wav or txt, only client_id, path, .*; if path and sentence are meant, write "
+        uio.ListError,
+        match=r"no row has wav or txt, only client_id, path, .*; if clips/.path. and sentence are meant, write ",
     ):
         samples(uio.from_table(write(tmp_path)))
 

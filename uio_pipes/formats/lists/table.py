@@ -63,7 +63,8 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
         told = ", no ".join(" or ".join(given.get(n, n) for n in needed) for needed in lacking.values())
         remedy = f"; {TEXTLESS}" if "missing_text" in lacking else ""
         first, *also = (needed[0] for needed in lacking.values())
-        message = f"the line has no {told}: {named_otherwise(first, fields, *also, given=given)}{remedy}"
+        there = parse_object(text, place) if names else fields
+        message = f"the line has no {told}: {named_otherwise(first, there, *also, given=given)}{remedy}"
         raise DataError(next(iter(lacking)), message, url=place, member=key)
     check_segment(fields, place, key)
     for name in ("wav", "feat"):
@@ -309,11 +310,14 @@ class JsonRecords:
     weights = None
     wanted: ClassVar[str] = "a JSON object a line is wanted"
     by_text: ClassVar[bool] = False  # whether the argument text= names the transcript
+    needed: ClassVar[dict[str, tuple[str, ...]]] = {}  # fields of ours, with other names that are known here
 
     def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
         self.lines, self.access, self._names = ItemTable(entries, access), access, names
         text = dict(names).get("txt") if self.by_text else None
-        check_asked(first_objects(self.lines), asked(names, text), self.place(0))
+        first = [*first_objects(self.lines)] if names else []
+        needed = [ours for ours, known in self.needed.items() if first and first[0].keys().isdisjoint(known)]
+        check_asked(first, asked(names, text), self.place(0), needed=needed)
 
     def __len__(self) -> int:
         return len(self.lines)

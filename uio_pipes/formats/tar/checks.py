@@ -97,9 +97,11 @@ def no_raw_line(text: str, place: str) -> None:
         )
 
 
-def listed_in(error: DataError, url: str, place: str) -> DataError:
-    """Return ``error``, which kept a shard from being opened, with the shard's place in the list."""
-    message = f"{error.message} (listed in {place})"
+def listed_in(error: DataError, url: str, place: str, expected: ShardEntry | None = None) -> DataError:
+    """Return ``error``, which kept a shard from being opened, with the shard's place in the list, and what its manifest
+    expects of it: that is lost."""
+    lost = f", {counted(expected.utterances, 'utterance')} by its manifest" if expected is not None else ""
+    message = f"{error.message} (listed in {place}{lost})"
     return DataError(error.reason, message, url=error.url or url, member=error.member, offset=error.offset)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.advice import instead, shown
+from uio_pipes.formats.advice import instead, leaves, shown
 from uio_pipes.formats.expressions import compiled, lookup
 from uio_pipes.formats.lists.table import check_segment, numbers_as_text
 from uio_pipes.formats.naming import FieldNames, Renames, pairs_of, renamed
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance, of_json
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload, TextRef
 
 # Members that are text wherever they are used. The bytes of all others are left as they are: json, cls, pyd, …
@@ -180,7 +180,7 @@ def _no_text(utterance: TarUtterance, suffix: str, url: str, text: str) -> str:
     """Return what to say of a member whose JSON has not the text."""
     there: dict[str, Any] = dict.fromkeys(utterance.fields)
     with suppress(DataError):
-        there |= of_json(_object(utterance, suffix, url), f"{suffix}:")
+        there |= leaves(_object(utterance, suffix, url), f"{suffix}:")
     told = instead(there, {"txt": text}, {"txt": text})
     return f"the JSON has no text {text.partition(':')[2] or text!r}: it has {shown(there)}" + (told and f"; {told}")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import NamedTuple, NoReturn
+from zlib import adler32
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import Ref
@@ -35,12 +35,14 @@ def parse_header(block: bytes) -> Header:
     except ValueError:
         raise BadHeader(f"its checksum field is {field!r}") from None
     # The low half of Adler-32 is 1 + the sum of the bytes, modulo 65521. The field itself counts as blanks.
-    if ((zlib.adler32(block) & 0xFFFF) - 1 - stored - sum(field) + 256) % _MODULUS and stored != _signed_sum(block):
+    summed = (adler32(block) & 0xFFFF) - (adler32(field) & 0xFFFF)
+    if (summed - stored + 256) % _MODULUS and stored != _signed_sum(block):
         raise BadHeader("its checksum is wrong")
     name = block[:100].split(b"\0", 1)[0]
     if block[345] and block[257:263] == b"ustar\0":
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
-    return Header(name.decode("utf-8", "surrogateescape"), _size(block[124:136]), block[156:157])
+    read = name.decode("utf-8", "surrogateescape"), _size(block[124:136]), block[156:157]
+    return tuple.__new__(Header, read)  # in a third of the time that ``Header(…)`` takes, a function of Python's
 
 
 def has_magic(block: bytes) -> bool:
@@ -203,7 +205,8 @@ class TarMembers:
 
     def _member(self, block: bytes) -> Member | None:
         """Return the member whose first header, perhaps of metadata, is ``block`` at ``at``; None for a directory."""
-        long_name, pax = "", dict[str, str]()
+        long_name = ""
+        pax: dict[str, str] = {}
         while (header := parse_header(block)).type in _METADATA:
             if header.type == b"L":
                 long_name = self._metadata(header).split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
@@ -230,7 +233,7 @@ class TarMembers:
         name, size, kind = header
         self.damaged, self._last = False, name
         offset = self.at + BLOCK
-        self.at = offset + (0 if kind in _NO_PAYLOAD else padded(size))
+        self.at = offset if kind in _NO_PAYLOAD else offset + padded(size)
         if kind == b"5" or name.endswith("/"):
             return None
         if kind not in _REGULAR:
@@ -240,7 +243,7 @@ class TarMembers:
             message = f"a member of {size} bytes, above the limit of {self._largest}: leave it out, or raise max_member"
             self.damaged = True  # the utterance that it belongs to is lost with it
             raise self._error("huge_member", message, self.start)
-        return Member(name, self.start, offset, size)
+        return tuple.__new__(Member, (name, self.start, offset, size))
 
     def _metadata(self, header: Header) -> bytes:
         if header.size > _MAX_METADATA:

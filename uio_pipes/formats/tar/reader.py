@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
+from uio_pipes.audio.containers import sniff_codec
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.advice import meant
+from uio_pipes.formats.advice import guessed, instead, leaves
 from uio_pipes.formats.naming import TEXTLESS, finding
 from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
@@ -69,7 +70,7 @@ class TarReader:
         self._last = last  # key of the last utterance delivered
         self._group: TarUtterance | None = None
         self._touched = damaged  # the group under way, or the next one, borders on damage
-        self._ahead: Member | None = None  # read, but it begins the next group
+        self._ahead: tuple[Member, str, str] | None = None  # read, but it begins the next group; its key and suffix
         self._error: DataError | None = None  # met, but a group had to be delivered first
         self._over = False
 
@@ -117,23 +118,27 @@ class TarReader:
 
     def _step(self) -> TarUtterance | None:
         """Take in one member; return the group that ends before it."""
-        member, self._ahead = self._ahead or self._members.next(), None
         group = self._group
-        if member is None:
+        if self._ahead is not None:
+            member, key, suffix = self._ahead
+            self._ahead = None
+        elif (found := self._members.next()) is None:
             if self._members.note is not None:
                 raise self._members.note
             return self._finished(self._members.start)
-        if self._grouping == "webdataset" and _META.match(member.name):
-            return None
-        parts = split_name(member.name, self._grouping)
-        if parts is None:
-            message = f"a member needs a name KEY.SUFFIX (grouping={self._grouping!r}): rename it or leave it out"
-            raise DataError("bad_member_name", message, url=self._url, member=member.name, offset=member.start)
-        key, suffix = parts
+        else:
+            member = found
+            if self._grouping == "webdataset" and _META.match(member.name):
+                return None
+            parts = split_name(member.name, self._grouping)
+            if parts is None:
+                message = f"a member needs a name KEY.SUFFIX (grouping={self._grouping!r}): rename it or leave it out"
+                raise DataError("bad_member_name", message, url=self._url, member=member.name, offset=member.start)
+            key, suffix = parts
         if group is None:
-            group = self._group = TarUtterance(key, member.start, {})
+            group = self._group = tuple.__new__(TarUtterance, (key, member.start, {}))
         elif group.key != key or suffix in group.fields:
-            self._ahead = member
+            self._ahead = member, key, suffix
             return self._finished(member.start)
         payload = self._source.payload(member.offset, member.size)
         if payload is None:
@@ -158,7 +163,7 @@ class TarReader:
             what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else self._text
             message = (
                 f"the utterance has no {what}, only {', '.join(group.fields)}: "
-                + _named_otherwise("wav" if lacks == "missing_audio" else "txt", group.fields)
+                + self._named_otherwise(lacks, group.fields)
                 + (f"; {TEXTLESS}" if lacks == "missing_text" else "")
             )
             raise self._bad(lacks, message, group)
@@ -173,6 +178,17 @@ class TarReader:
         if self._payloads.isdisjoint(group.fields):
             return "missing_audio"
         return "" if not self._text or self._text in group.fields else "missing_text"
+
+    def _named_otherwise(self, lacks: str, members: Mapping[str, Payload]) -> str:
+        """Return the end of a message about a lacking field: the line that takes others in its place, or what is in the
+        JSON of a member; else what else may be wrong."""
+        there, names = seen_in(members), ["wav"] if lacks == "missing_audio" else ["txt"]
+        ours = self._payloads == PAYLOADS and self._text in ("", "txt")
+        names += ["txt"] if names == ["wav"] and ours and self._text and "txt" not in members else []
+        if guessed([there], names):
+            return instead(there, dict.fromkeys(names, "")) + ("" if ours else ", beside what fields says already")
+        told = f" (the JSON {', '.join(name for name in there if name not in members)})"
+        return f"pack its members one after the other, or name another by fields{told * (len(there) > len(members))}"
 
     def _check_key(self, group: TarUtterance) -> None:
         """Refuse a key that would lead out of a folder, or that cannot be written in UTF-8. Raises: DataError."""
@@ -209,25 +225,29 @@ class TarReader:
         return error
 
 
-def _named_otherwise(ours: str, members: Mapping[str, Payload]) -> str:
-    """Return the end of a message about a lacking field: the line that takes a member in its place, or what is in the
-    JSON of one; else what else may be wrong."""
-    there: dict[str, Any] = dict.fromkeys(members)
-    if ours == "txt" and (payload := members.get("json")) is not None:
-        with suppress(DataError, ValueError):  # what is wrong with it is not the matter here
-            there |= of_json(parse_json(payload if isinstance(payload, bytes) else payload.read()))
-    told = f", the JSON {', '.join(name for name in there if name not in members)}" if len(there) > len(members) else ""
-    if theirs := meant(ours, there):
-        return f'if {theirs} is meant, write fields={{"{ours}": "{theirs}"}}'
-    return f"pack its members one after the other, or name another by fields{told and f' ({told[2:]})'}"
-
-
-def of_json(read: Any, parent: str = "json:") -> dict[str, Any]:
-    """Return the fields of a member's JSON, those within objects, too, by the names that ``fields`` takes."""
-    found: dict[str, Any] = {}
-    for name, value in read.items() if isinstance(read, dict) else ():
-        found |= of_json(value, f"{parent}{name}.") if isinstance(value, dict) else {f"{parent}{name}": value}
+def seen_in(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what advice can name of members or fields: audio as b"", text as it is, and the fields of ``json``, those
+    within objects, too, by the names that ``fields`` takes; of anything else only the name."""
+    found = {
+        name: value if isinstance(value, (str, Mapping, list)) else b"" if _is_audio(value) else None
+        for name, value in members.items()
+    }
+    with suppress(DataError, ValueError):  # what is wrong with it is not the matter here
+        read = parse_json(_bytes(members.get("json")))
+        found |= leaves(read, "json:") if isinstance(read, dict) else {}
     return found
+
+
+def _is_audio(payload: Any) -> bool:
+    with suppress(DataError):
+        return isinstance(payload, (bytes, Ref)) and sniff_codec(_bytes(payload, 64)) is not None
+    return False
+
+
+def _bytes(payload: Any, most: int | None = None) -> bytes:
+    if isinstance(payload, Ref):
+        return payload.read() if most is None else payload.read_at(0, min(most, payload.size))
+    return payload[:most] if isinstance(payload, bytes) else b""
 
 
 def _ends_in_zeros(group: TarUtterance) -> bool:

@@ -6,17 +6,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import is_named
+from uio_pipes.formats.advice import usual_of
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.table import expand
-from uio_pipes.formats.naming import renamed
+from uio_pipes.formats.naming import LOOKED_AT, renamed
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.folders import meant
@@ -66,8 +67,10 @@ def exists(url: str) -> bool:
 
 def _unreadable(url: str, error: DataError) -> ListError:
     if error.reason == "missing_file":
-        folder = os.path.isdir(str(PurePosixPath(url).parent)) and PurePosixPath(url).name in ("text", "wav.scp")
-        hint = " (a Kaldi folder has wav.scp and text)" if folder else ""
+        parent, name = os.path.split(url)
+        hint = " (a Kaldi folder has wav.scp and text)" if os.path.isdir(parent) and name in ("text", "wav.scp") else ""
+        if hint and name == "text" and (theirs := usual_of("txt", os.listdir(parent))):
+            hint = f": if {theirs} is meant, add --text {os.path.join(parent, theirs)}"
         return ListError(f"there is no {url}{near(url)}{hint}")
     if os.path.isdir(url):
         return ListError(f"{url} is a folder, where a list is wanted: uio inspect {url} shows what is in it")
@@ -147,6 +150,15 @@ def names_in(line: str, fields: GivenNames) -> frozenset[str]:
     except ValueError:
         read = dict.fromkeys(_NAME.findall(line))
     return frozenset(renamed(read, fields))
+
+
+def objects_of(lines: list[str]) -> list[dict[str, Any]]:
+    """Return the JSON objects among the first lines of a list, of which the last may be cut off."""
+    found = list[dict[str, Any]]()
+    for line in lines[:LOOKED_AT]:
+        with suppress(ValueError):
+            found += [read] if isinstance(read := parse_json(line), dict) else []
+    return found or [{}]
 
 
 def lines_of(head: bytes) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
-from uio_pipes.formats.advice import USUAL, names_file, shown
+from uio_pipes.formats.advice import guessed, names_file, shown
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand as expand_names
 from uio_pipes.formats.tables.description import TEXTS, Table
@@ -19,10 +19,9 @@ from uio_pipes.formats.tables.rows import expanded, rows_of_json
 from uio_pipes.io.access import PLAIN
 from uio_pipes.prep.reading.data_list import LIST_OF_OBJECTS
 from uio_pipes.sources.table.opening import open_rows
-from uio_pipes.sources.table.records import list_with
+from uio_pipes.sources.table.records import list_with, place_of, with_files
 
 _TABLES = (".tsv", ".csv", ".tsv.gz", ".csv.gz")
-_UNKNOWN = '{"wav": …, "txt": …}'
 
 
 def foreign_folder(path: str, names: set[str]) -> str:
@@ -36,11 +35,10 @@ def foreign_folder(path: str, names: set[str]) -> str:
     features = _features(os.path.join(path, *split, "dataset_info.json"))
     audio = next((n for n, f in features.items() if isinstance(f, dict) and f.get("_type") == "Audio"), "")
     line = f"{data}.cast_column({audio!r}, datasets.Audio(decode=False))" if audio else data
-    given = _guess(features, audio or next((name for name in ("wav", *USUAL["wav"]) if name in features), ""))
-    if "wav" not in given:
-        columns = f", with the columns {shown(features)}" if features else ""
-        return f"a folder of datasets' save_to_disk{columns}: {_iterable(line, {})} reads it in Python"
-    return f"a folder of datasets' save_to_disk: {_iterable(line, given)} reads it in Python"
+    there = {name: {"bytes": None} if name == audio else None for name in features}
+    given = named_in(there)
+    told = "" if "wav" in given or not there else f", once fields= says which of {shown(there)} is wav"
+    return f"a folder of datasets' save_to_disk: {_iterable(line, given)} reads it in Python{told}"
 
 
 def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]] | None:
@@ -59,14 +57,13 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
             'name it ….scp as in Kaldi; otherwise write {"key": …, "wav": …, "txt": …} a line, which uio.from_raw_list '
             "reads"
         )
-    rows = list(csv.reader(lines[:2], delimiter=separator))
-    headed = len(rows) > 1 and not any(map(names_file, rows[0]))
-    names = rows[0] if headed else _columns(rows[0])
-    row = dict(zip(names, rows[-1], strict=False))
-    guessed = _guess(row, "")
-    if "wav" in guessed:
-        guessed["wav"] = _beside(path, guessed["wav"], row[guessed["wav"]])
-    found = guessed | dict(fields or {})
+    quoted = separator in ",;"
+    quoting: Any = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    rows = list(csv.reader(lines[:2], delimiter=separator, quoting=quoting))
+    at = next((n for n, cell in enumerate(rows[0]) if names_file(cell) or place_of(path, cell) != "{}"), -1)
+    headed = len(rows) > 1 and at < 0
+    names = rows[0] if headed else _columns(rows[0], at)
+    found = named_in(with_files(path, dict(zip(names, rows[-1], strict=False)))) | dict(fields or {})
     if "wav" not in found:
         raise ListError(
             f"{path} is a table with the columns {shown(names)}, of which none seems to be the audio: say which is "
@@ -74,19 +71,9 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
         )
     named = next((form for form in ("tsv", "csv") if is_named(path, (f".{form}", f".{form}.gz"))), None)
     usual = TEXTS[named or "tsv"]._asdict()
-    form: dict[str, Any] = {"separator": separator, "header": headed or names, "quoted": separator in ",;"}
+    form: dict[str, Any] = {"separator": separator, "header": headed or names, "quoted": quoted}
     more = {name: value for name, value in form.items() if value != usual[name]}
     return Table(path, None if named else "tsv", **more), found
-
-
-def _beside(table: str, column: str, name: str) -> str:
-    """Return the expression for the audio that rows name in a column: below a folder beside the table, as ``clips``, if
-    it is in one of these and nowhere else."""
-    folder = os.path.dirname(table)
-    if os.path.exists(name) or os.path.exists(os.path.join(folder, name)) or not os.path.isfile(table):
-        return column
-    found = [entry.name for entry in os.scandir(folder or ".") if os.path.isfile(os.path.join(entry.path, name))]
-    return f"{found[0]}/{{{column}}}" if len(found) == 1 else column
 
 
 def rows_of(path: str, head: str, fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]]:
@@ -101,7 +88,7 @@ def rows_of(path: str, head: str, fields: Mapping[str, str] | None) -> tuple[Tab
     asked = {name for theirs in fields.values() for name in compiled(theirs).names} if fields else {""}
     while inner := max((list_with(row, name) for name in asked - row.keys()), key=len, default=""):
         expand, row = f"{expand}.{inner}".strip("."), next(expanded([row], inner.split(".")), {})
-    found = _guess(row, "") | {ours: theirs for ours, theirs in _TIMES if theirs in row} | dict(fields or {})
+    found = named_in(row) | {ours: theirs for ours, theirs in _TIMES if theirs in row} | dict(fields or {})
     if "wav" not in found or (expand and not fields):
         found = {"wav": f"DIR/{{{next(iter(row), 'recording')}}}.wav"} | found
         said = ",".join(f"{ours}={theirs}" for ours, theirs in found.items())
@@ -128,57 +115,33 @@ def _first(path: str, head: str, outer: str) -> Mapping[str, Any]:
 _TIMES = [("speaker", "speaker"), ("end", "end_time"), ("end", "end"), ("start", "begin_time"), ("start", "start")]
 
 
-def foreign_object(line: str, fields: Mapping[str, str] | None) -> str:
-    """Return the names, ours first, that a JSON object with the name of an audio file seems to have; "" without one."""
-    read = _object(line)
-    audio = next((name for name, value in read.items() if _is_file(value)), "")
-    given = _guess(read, audio) | dict(fields or {})
-    return ",".join(f"{ours}={theirs}" for ours, theirs in ({"key": audio} | given).items()) if audio else ""
+def named_in(*rows: Mapping[str, Any]) -> dict[str, str]:
+    """Return our names of key, text and audio, with those that rows seem to have for them. A key that would be the name
+    of the audio file stays out: without one, it is that."""
+    found = {ours: ours for ours in ("key", "txt", "wav") if ours in rows[0]} | guessed(rows)
+    return {ours: found[ours] for ours in _ORDER if ours in found and not (ours == "key" and " | " in found[ours])}
 
 
-def names_of_object(line: str) -> dict[str, str]:
-    """Return our names of fields with those that a JSON object seems to have instead, as far as ours are not there."""
-    read = _object(line)
-    audio = "wav" if "wav" in read else next((name for name, value in read.items() if _is_file(value)), "")
-    given = ({"key": audio} if audio else {}) | _guess(read, audio)
-    return {ours: given[ours] for ours in USUAL if ours in given and ours not in read}
-
-
-def _object(line: str) -> dict[str, Any]:
-    """Return a JSON object; an empty one for what is none."""
-    try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
-
-
-def _is_file(value: Any) -> bool:
-    return isinstance(value, str) and names_file(value)
+_ORDER = ("key", "txt", "wav", "sample_rate")
 
 
 def _iterable(items: str, fields: dict[str, str]) -> str:
-    return f"uio.from_iterable({items}, fields={fields or _UNKNOWN}).sharding_filter()"
+    named = f", fields={fields}" if fields else ""
+    return f"uio.from_iterable({items}{named}).sharding_filter()"
 
 
-def _guess(row: Mapping[str, Any], audio: str) -> dict[str, str]:
-    """Return our names of fields, with those in ``row`` that usually mean the same; ``audio``: that of the audio."""
-    audio = audio or next((name for name, value in row.items() if _is_file(value)), "")
-    found = {ours: next((name for name in (ours, *USUAL[ours]) if name in row), "") for ours in ("key", "txt")}
-    return {ours: theirs for ours, theirs in {**found, "wav": audio}.items() if theirs}
-
-
-def _columns(row: Sequence[str]) -> list[str]:
-    """Return names for columns without a header: the audio, the key before it, the text after it."""
-    at = next((number for number, cell in enumerate(row) if names_file(cell)), -1)
-    ours = {at: "wav", at + 1: "txt"} | ({0: "key"} if at > 0 else {})
+def _columns(row: Sequence[str], at: int) -> list[str]:
+    """Return names for columns without a header: the audio, or its name without suffix, which is the ``at``-th, the
+    key before it, the text after it."""
+    ours = {at: "wav" if names_file(row[at]) else "key", at + 1: "txt"} | ({0: "key"} if at > 0 else {})
     return [ours.get(number, f"column{number + 1}") for number in range(len(row))]
 
 
 def _delimiter(path: str, lines: Sequence[str]) -> str:
     """Return what separates the columns; "" if they are no columns."""
     if is_named(path, _TABLES):
-        mark = max("\t,;|", key=lines[0].count)
+        counts = {mark: [line.count(mark) for line in lines[:-1] or lines] for mark in "\t|;,"}  # texts have commas
+        mark = max(counts, key=lambda one: (len({*counts[one]}) == 1 and lines[0].count(one) > 0, lines[0].count(one)))
         return mark if mark in lines[0] else ""
     return next((mark for mark in "\t," if _each_names_a_file(lines, mark)), "")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
-from uio_pipes.formats.advice import shown, usual_of
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.table import ItemTable, parse_object
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
@@ -41,15 +41,14 @@ def shard_texts(url: str) -> Iterator[str | DataError]:
     for number in range(len(table)):
         shard, place, expected = table[number], table.place(number), table.expected(number)
         no_raw_line(shard, place)
-        seen, size = 0, None
         try:
             reader = _tar_reader(shard)
         except DataError as error:
-            yield listed_in(error, shard, place)
-        else:
-            size = known_size(shard, None)
-            with closing(reader):
-                seen = yield from _of_one(shard, reader, expected)
+            yield listed_in(error, shard, place, expected)
+            continue
+        size = known_size(shard, None)
+        with closing(reader):
+            seen = yield from _of_one(shard, reader, expected)
         if expected is not None and (bad := against_manifest(shard, expected, seen, size)):
             yield bad
 
@@ -180,9 +179,8 @@ def _text(line: bytes, place: str) -> str | Bad:
     return unwritable(txt, key, place) or txt
 
 
-def _lacking(place: str, there: Collection[str]) -> str:
-    theirs = usual_of("txt", there)
-    return f"{place}: the utterance has no txt, but {shown(there)}: --fields txt={theirs or 'NAME'} names another"
+def _lacking(place: str, there: Mapping[str, Any]) -> str:
+    return f"{place}: the utterance has no txt: {named_otherwise('txt', there)}"
 
 
 def _bad(error: DataError) -> Bad:

@@ -13,7 +13,9 @@ from uio_pipes.audio.recording import Recording
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.realize import compute
 from uio_pipes.core.sample import Sample
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.naming import TEXTLESS
+from uio_pipes.formats.tar.reader import seen_in
 from uio_pipes.io.local import AudioInfo, Ref, open_data
 from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import Whole, is_local
@@ -79,7 +81,8 @@ def _metadata_of(sample: Sample, where: str, sample_rate: int, needs_text: bool)
     """
     said, dropped = sample.fields.get("txt"), []
     if needs_text and not isinstance(said, str):
-        raise DataError("missing_text", f"the utterance has no text; {TEXTLESS}")
+        told = named_otherwise("txt", seen_in(sample.fields))
+        raise DataError("missing_text", f"the utterance has no text: {told}; {TEXTLESS}")
     text_or_none = {"txt": said} if isinstance(said, str) else {}
     known: dict[str, Any] = {"key": sample.key, "wav": where, **text_or_none, "sample_rate": sample_rate}
     for name, value in sample.fields.items():

@@ -171,6 +171,8 @@ class Manifests(JsonRecords):
     Raises: ListError if a manifest is missing, empty or of another kind, or manifests and tars do not pair.
     """
 
+    needed: ClassVar[dict[str, tuple[str, ...]]] = {"wav": _AUDIO, "txt": ("text",)}
+
     def __init__(
         self,
         manifests: tuple[ManifestGroup, ...],

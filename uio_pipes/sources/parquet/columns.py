@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.formats.advice import named_otherwise, no_column
+from uio_pipes.formats.advice import absent, named_otherwise, no_column
 from uio_pipes.formats.expressions import TABLE, compiled
 from uio_pipes.formats.naming import asked, check_asked
 
@@ -46,10 +46,11 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     names: list[str] = schema.names
     given, made = by_kind(fields, names)
     there = within(schema)
-    for own, theirs in given.items():
-        _column_read(theirs, there, own, url, fields)
-    names_read = ((own, name) for own, theirs in made.items() for name in compiled(theirs).names)
-    read = [_column_read(name, there, own, url, fields) for own, name in names_read if name != TABLE or name in names]
+    for own, theirs in fields.items():
+        if name := absent(theirs, {TABLE: url, **there}):
+            raise ListError(f"{url} has {no_column(own, name, there, fields)}")
+    columns = (name if name in names else name.partition(".")[0] for t in made.values() for name in compiled(t).names)
+    read = [column for column in columns if column in names]
     check_asked([{TABLE: url, **there}], asked(fields), url)
     for name in wanted or ():
         if name not in names:
@@ -82,22 +83,21 @@ def _is_name(theirs: str) -> bool:
     return compiled(theirs).plain and "." not in theirs
 
 
-def _column_read(name: str, names: Mapping[str, Any], own: str, url: str, fields: Mapping[str, str]) -> str:
-    """Return the column that the ``name`` in an expression leads to. Raises: ListError."""
-    column = name if name in names else name.partition(".")[0]
-    if column not in names:
-        raise ListError(f"{url} has {no_column(own, column, names, fields)}")
-    return column
-
-
 def within(fields: Any) -> dict[str, Any]:
-    """Return what a row of these fields has: structs as objects, bytes as b"", and anything else as a null."""
+    """Return what a row of these fields may have: structs as objects, bytes as b"", lists with one item, numbers with
+    a point as 0.0, and anything else as a null."""
+    return {one.name: _instance(one.type) for one in fields}
+
+
+def _instance(type_: Any) -> Any:
     import pyarrow as pa
 
-    return {
-        one.name: within(one.type) if pa.types.is_struct(one.type) else b"" if _kind(one.type) == "bytes" else None
-        for one in fields
-    }
+    is_ = pa.types
+    if is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_):
+        return [_instance(type_.value_type)]
+    if is_.is_struct(type_):
+        return within(type_)
+    return b"" if _kind(type_) == "bytes" else 0.0 if is_.is_floating(type_) else None
 
 
 def _with_usual(given: dict[str, str], names: list[str], made: Collection[str]) -> dict[str, str]:

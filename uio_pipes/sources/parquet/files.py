@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
+from uio_pipes.io.background import held
 from uio_pipes.io.local import Positioned, RandomFile, opened_regular, os_failure
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.io.ranged import RemoteFile
@@ -235,7 +236,7 @@ class ParquetFile:
 
         # pre_buffer: neighbouring columns come by one read
         options = {"metadata": _metadata(self), "pre_buffer": True, "page_checksum_verification": True}
-        return pq.ParquetFile(Positioned(self.file.read_upto, self.file.size), **options)
+        return pq.ParquetFile(held(Positioned(self.file.read_upto, self.file.size)), **options)
 
     def metadata(self) -> Any:
         """Return the footer, parsed. Raises: DataError ``bad_page`` if it tells of other rows than it seemed to."""

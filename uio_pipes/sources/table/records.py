@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,12 +14,13 @@ from uio_pipes.audio.length import DeclaredSeconds
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import name_of, redact, suffix_of
-from uio_pipes.formats.advice import instead, shown
+from uio_pipes.formats.advice import instead, names_file, shown
 from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.expressions import TABLE, Expression, compiled
 from uio_pipes.formats.lists.table import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import LOOKED_AT, Asked, FieldNames, check_asked, lacks
 from uio_pipes.formats.tables.rows import Row, Rows
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 
 OURS = frozenset(["wav", "txt", "feat"])  # without any of them a row is no utterance
 
@@ -168,15 +170,19 @@ class TableRecords:
         if not rows and isinstance(first[0], DataError):
             raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
         if self._names is None and not any(OURS & row.keys() for row in rows):
-            remedy = _hint_of_lists(rows[0], [""]) or _hint_of_header(rows[0])
-            remedy = remedy.removeprefix("; ") or instead(rows[0], {"wav": "", "txt": ""})
+            remedy = _hint_of_lists(rows[0], [""]) or _hint_of_header(self.rows.file(0), rows[0])
+            remedy = remedy.removeprefix("; ") or instead(self._with_files(rows[0]), {"wav": "", "txt": ""})
             raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {shown(rows[0])}; {remedy}")
-        check_asked(rows, self._asked(), redact(self.rows.file(0)), self._hint, ("wav", "txt"), True)
+        place = redact(self.rows.file(0))
+        check_asked(rows, self._asked(), place, self._hint, self._with_files, ("wav", "txt"), True)
+
+    def _with_files(self, row: Row) -> Row:
+        return with_files(self.rows.file(0), row)
 
     def _hint(self, row: Row, name: str) -> str:
         """Return what the rows have, and what else to write, where they are in lists, or otherwise separated."""
         names = (name for each in self._asked() for name in each.expression.names if lacks(row, name))
-        hint = _hint_of_lists(row, names) or _hint_of_header(row)
+        hint = _hint_of_lists(row, names) or _hint_of_header(self.rows.file(0), row)
         return hint and f"{shown(row)}{hint}"
 
 
@@ -186,14 +192,43 @@ def _hint_of_lists(row: Row, names: Iterable[str]) -> str:
     return f'; its list {path!r} has objects: uio.Table(…, expand="{path}") makes rows of them' if path else ""
 
 
-def _hint_of_header(row: Row) -> str:
+def _hint_of_header(table: str, row: Row) -> str:
     """Return what to do if what should be the names of columns are several in one, or values."""
-    found = next((mark for mark in ";,|\t" if len(row) == 1 and mark in next(iter(row))), "")
-    if found:
-        return f"; its columns seem to be separated otherwise: uio.Table(…, separator={found!r})"
-    if any(suffix_of(name) in AUDIO for name in row):
-        return "; its first line seems to be no header: uio.Table(…, header=[…]) names the columns"
-    return ""
+    first = next(iter(row))
+    mark = next((mark for mark in ("|;\t," if len(row) == 1 else "|;\t") if mark in first), "")
+    cells = first.split(mark) if mark else [*row]
+    values = any(suffix_of(cell) in AUDIO or place_of(table, cell) != "{}" for cell in cells)
+    if mark and values:
+        what = f"; its columns seem to be separated by {mark!r}, and its first line to be no header"
+        return f"{what}: uio.Table(…, separator={mark!r}, header=[…]); uio start {redact(table)} writes it whole"
+    if mark:
+        return f"; its columns seem to be separated otherwise: uio.Table(…, separator={mark!r})"
+    return "; its first line seems to be no header: uio.Table(…, header=[…]) names the columns" if values else ""
+
+
+def with_files(table: str, row: Row) -> Row:
+    """Return a row in which the names of audio files below a folder beside the table, or without their suffix, stand by
+    the expressions that lead to them: ``clips/{path}``, ``wavs/{id}.wav``."""
+    found = dict[str, Any]()
+    for name, value in row.items():
+        where = place_of(table, value) if isinstance(value, str) and value else "{}"
+        if where == "{}" or not names_file(value):
+            found[name] = value
+        if where != "{}":
+            found[where.replace("{}", f"{{{name}}}")] = where.replace("{}", value)
+    return found
+
+
+def place_of(table: str, name: str) -> str:
+    """Return where a file is, from the table: ``clips/{}``; ``{}`` if that is its name, or not known."""
+    folder = os.path.dirname(table) or "."
+    if not os.path.isfile(table) or os.path.exists(name) or os.path.exists(os.path.join(folder, name)):
+        return "{}"
+    suffixes = [""] if names_file(name) else [f".{suffix}" for suffix in sorted(AUDIO_SUFFIXES)]
+    places = ["", *(f"{entry.name}/" for entry in os.scandir(folder) if entry.is_dir())]
+    names = [f"{place}{{}}{suffix}" for place in places for suffix in suffixes]
+    found = [one for one in names if os.path.isfile(os.path.join(folder, one.replace("{}", name)))]
+    return found[0] if len(found) == 1 else "{}"
 
 
 def list_with(row: Row, name: str) -> str:

@@ -82,16 +82,16 @@ class DecodeAudio(OfStream):
             return
         with decoding(self.longest, sample.as_stored and not isinstance(wav, Recording)):
             waveform, rate = decoded(wav, self.channel, fields.get("start"), fields.get("end"))
-        _check_rate(wav, fields.get("sample_rate"), rate)
+        _check_rate("its entry", fields.get("sample_rate"), rate)
+        if isinstance(wav, Ref) and wav.info is not None:
+            _check_rate("the index", wav.info.sample_rate, rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
 
 
-def _check_rate(wav: Any, stated: Any, rate: int) -> None:
+def _check_rate(what: str, known: Any, rate: int) -> None:
     """Raises: DataError if the list or the index states a sample rate that the audio does not have."""
-    info = wav.info if isinstance(wav, Ref) else None
-    for what, known in (("its entry", stated), ("the index", info.sample_rate if info is not None else None)):
-        if isinstance(known, (int, float)) and known > 0 and known not in (rate, TICKS):  # which are seconds
-            raise DataError("wrong_rate", f"{what} says {known} Hz, the audio has {rate}: correct one of them")
+    if isinstance(known, (int, float)) and known > 0 and known not in (rate, TICKS):  # which are seconds
+        raise DataError("wrong_rate", f"{what} says {known} Hz, the audio has {rate}: correct one of them")
 
 
 @dataclass(frozen=True)

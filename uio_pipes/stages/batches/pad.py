@@ -220,7 +220,6 @@ class _Batch:
     def __init__(self, most: int, stage: Pad, streams: Sequence[str] = ()) -> None:
         self.stage, self.outputs = stage, stage.outputs
         self.fields: list[dict[str, Any]] = []  # without audio, features and labels
-        self.sizes: list[int] = []
         self.streams = [_columns(most, of, self.outputs) for of in ("", *streams)]
         self.several: dict[str, list[list[torch.Tensor]]] = {}  # by stream: of each utterance, all recordings
         taken = {column.field for columns in self.streams for column in columns}
@@ -257,15 +256,20 @@ class _Batch:
                 self._check_keep({waves.field})
             alone = audio and (self.stage.pcm or feat is None)
             self._put(waves, fields, _mono(fields, fields[waves.field], waves.of) if alone else None)
-        lengths = (column.rows.lengths for columns in self.streams for column in columns)
-        self.sizes.append(next((found[-1] for found in lengths if found), 0))
-        rest = {name: value for name, value in fields.items() if name not in self.taken or _is_class(name, value)}
+        taken = self.taken
+        rest = {name: value for name, value in fields.items() if name not in taken or _is_class(name, value)}
         self.fields.append(rest)
         return rest
 
+    def lengths(self) -> list[int]:
+        """Return the lengths of the utterances in the first field that they have, and which therefore all have."""
+        columns = (column.rows.lengths for columns in self.streams for column in columns)
+        return next(filter(None, columns), [0] * len(self.fields))
+
     def longest_first(self, without: frozenset[int]) -> list[int]:
         """Return the numbers of the utterances by their length, ``without`` some."""
-        order = sorted(range(len(self.sizes)), key=self.sizes.__getitem__, reverse=True)
+        lengths = self.lengths()
+        order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
         return [i for i in order if i not in without] if without else order
 
     def made(self, order: list[int]) -> dict[str, Any]:
@@ -311,13 +315,14 @@ class _Batch:
 
     def _put(self, column: _Column, fields: dict[str, Any], row: AudioRow | None) -> None:
         """Add the utterance's ``row``. Raises: PipelineError unless it is like that of the first utterance."""
-        rows, name = column.rows, column.field
-        if self.fields and (row is None) == bool(rows.lengths):
+        rows = column.rows
+        if row is None and not rows.lengths:
+            return
+        name = column.field
+        if row is None or (self.fields and not rows.lengths):
             has, lacks = (self.fields[0], fields) if row is None else (fields, self.fields[0])
             none = "one number there" if name in lacks else "none"
             raise PipelineError(f"pad: {has['key']} has a {name}, {lacks['key']} has {none}; they cannot share a batch")
-        if row is None:
-            return
         if row.ndim < rows.ndim:
             shape = tuple(row.shape)
             raise PipelineError(f"pad: the {name} of {fields['key']} has the shape {shape}: a dimension is missing")

@@ -103,17 +103,18 @@ class LoadFromTar(LooksAhead, Flow):
         require(not several, self.name, rule, before[-1].name if before else "", "put nothing between them")
 
     def look(self, listed: list[FileList]) -> None:
-        shards = [(each.lines()[0], each.access) for each in listed] if self.fields else []
-        records = chain.from_iterable(self._first(*shard) for shard in shards)
+        names = dict(self.fields or {}) | ({"txt": self.transcript} if self.transcript != "txt" else {})
+        shards = [(each.lines()[0], each.access) for each in listed] if names else []
+        records = chain.from_iterable(self._first(*shard, names) for shard in shards)
         needed = () if self.text is None else ("txt",)
-        check_asked(records, asked(self.fields), redact(shards[0][0]) if shards else "", needed=needed)
+        check_asked(records, asked(names, self.text), redact(shards[0][0]) if shards else "", needed=needed)
 
-    def _first(self, url: str, access: Access) -> Iterator[dict[str, Any]]:
+    def _first(self, url: str, access: Access, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield what expressions may read of the utterances of a shard, as far as it can be read."""
         with suppress(DataError, StopIteration), closing(open_source(url, access)) as source:
             reader = TarReader(url, source, self.grouping, text="", payloads=payloads_under(self.fields))
             while True:
-                yield read_by(reader.next(), url, self.fields)
+                yield read_by(reader.next(), url, names)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         count = getattr(source, "at_once", 1)
@@ -130,6 +131,7 @@ class _TarNode(Node):
         self.lane, self.stage, self.files = lane, stage, files
         self.loaded = Loaded(lane)
         self.needs_text = lane.needs_text and stage.text is not None
+        self.transcript = stage.transcript
         self.reader: TarReader | None = None
 
     def start(self) -> None:
@@ -188,13 +190,15 @@ class _TarNode(Node):
         from its manifest or index."""
         assert self.file is not None
         reader, url, expected = self.reader, self.file.url, self.file.expected
-        if reader is not None and self.checks is None and not self.lane.ledger.quiet:
+        if reader is None:
+            return  # it could not be opened: that is one failure, with all that is lost
+        if self.checks is None and not self.lane.ledger.quiet:
             if reader.sound is not None:
                 yield from suspects(lambda: self._reader(None), reader.sound, url)
             if reader.unchecked:
                 yield unchecked(url)
         if expected is not None:
-            bad = against_manifest(url, expected, self.seen, known_size(url, self.far) if reader else None)
+            bad = against_manifest(url, expected, self.seen, known_size(url, self.far))
             yield from [bad] if bad is not None else []
         elif self.checks is not None and self.checks.utterances != self.seen:
             yield miscounted(url, self.checks.utterances, self.seen, "index")
@@ -213,7 +217,7 @@ class _TarNode(Node):
             if self.stage.verify is not None:
                 self.checks = Checks(self.file.url, self.file.access)
         except DataError as error:
-            raise listed_in(error, self.file.url, self.file.place) from error
+            raise listed_in(error, self.file.url, self.file.place, self.file.expected) from error
 
     def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
         assert self.file is not None
@@ -222,7 +226,7 @@ class _TarNode(Node):
             stream.close()
             raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         stage = self.stage
-        text = member_of(stage.transcript) if self.needs_text else ""
+        text = member_of(self.transcript) if self.needs_text else ""
         limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
         return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
 
@@ -236,10 +240,10 @@ class _TarNode(Node):
         if self.checks is not None:
             self.checks.apply(utterance)
         stage, url = self.stage, self.file.url
-        text = text_of(utterance, url, stage.transcript) if self.needs_text else None
+        text = text_of(utterance, url, self.transcript) if self.needs_text else None
         fields = as_fields(utterance, url, text, stage.fields)
         item, _, sub, pass_, source = self.file.origin
-        origin = Origin(item, utterance.offset, sub, pass_, source)
+        origin = tuple.__new__(Origin, (item, utterance.offset, sub, pass_, source))
         return self.loaded.sample(fields, origin, self.file.url)
 
     def get_state(self) -> dict[str, Any]:
