@@ -11,6 +11,7 @@ from functools import lru_cache
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from video_files import video
 
 import uio_pipes as uio
@@ -57,6 +58,7 @@ from uio_pipes.stages.text.chat import Chat
 from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
 from uio_pipes.stages.utterances.cache import Cache
 from uio_pipes.stages.utterances.concat import Concat
+from uio_pipes.stages.utterances.encoded import Encoded
 from uio_pipes.stages.utterances.filter import Exclude, Filter
 from uio_pipes.stages.utterances.flat_map import FlatMap
 from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
@@ -155,6 +157,17 @@ def cached(corpus: uio.Pipeline) -> uio.Pipeline:
     return graph.cache(_folder().name, ["feat"]).shuffle(5)
 
 
+def encoded(corpus: uio.Pipeline) -> uio.Pipeline:
+    graph = corpus.decode_audio().encoded(_folder().name, ["codes"], by="peaks")
+    uio.encode(uio.Loader(graph.batch(4).pad()), _peaks)
+    return graph.shuffle(5)
+
+
+def _peaks(pcm: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    whole = pcm[:, : pcm.shape[1] // 160 * 160].unflatten(1, (-1, 160))
+    return whole.abs().argmax(2), lengths // 160
+
+
 def mix(corpus: uio.Pipeline) -> uio.Pipeline:
     audio = corpus.decode_audio()
     return uio.mix({"loud": audio, "own": audio.shuffle(4), "few": audio.take(2)}, weights=[3, 1, 2], stop="cycle")
@@ -231,6 +244,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     DecodeVideo: lambda corpus: corpus.decode_audio().map(_with_video).decode_video(fps=10),
     Deltas: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).deltas(),
     DynamicBatch: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).dynamic_batch(600).pad(),
+    Encoded: encoded,
     Exclude: lambda corpus: corpus.exclude(os.devnull),
     FbankFeatures: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=16, dither=0.1),
     Filter: lambda corpus: corpus.decode_audio().filter(min_frames=40, max_frames=200),

@@ -15,6 +15,7 @@ from uio_pipes.inspect.record import Recorder
 from uio_pipes.inspect.watch import watch
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.dataset import PipelineDataset
+from uio_pipes.run.encode import encode
 from uio_pipes.run.hf_trainer import HFTrainerMixin
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.ordered import OrderedResults
@@ -84,6 +85,7 @@ __all__ = [
     "TooManyFailures",
     "UioError",
     "by_step",
+    "encode",
     "fit_budget",
     "from_config",
     "from_conversations",

@@ -45,6 +45,7 @@ from uio_pipes.stages.text.chat import Chat
 from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
 from uio_pipes.stages.utterances.cache import Cache
 from uio_pipes.stages.utterances.concat import Concat
+from uio_pipes.stages.utterances.encoded import Encoded
 from uio_pipes.stages.utterances.filter import Exclude, Filter
 from uio_pipes.stages.utterances.flat_map import FlatMap
 from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
@@ -157,6 +158,7 @@ class Pipeline(Graph):
     flat_map = functional(FlatMap)
     through = functional(Through)
     cache = functional(Cache)
+    encoded = functional(Encoded)
     # order and batches
     shuffle = functional(Shuffle)
     sort = functional(Sort)

@@ -990,6 +990,26 @@ class Pipeline(Graph):
         """
         ...
 
+    def encoded(self, folder: str | os.PathLike[str], fields: Sequence[str], by: str) -> Pipeline:
+        """Take fields, such as the codes of a codec, from where ``uio.encode`` has kept them, in place of the audio.
+
+        A frozen model makes them, once and for ever: ``uio.encode(loader, model)`` runs it over whole batches of a pipeline
+        that ends in ``.encoded(…)``, a batch stage and ``pad``. From then on pipelines with the same stages before
+        ``encoded`` have the fields; audio and features are gone, and neither read nor decoded. The planned length stays
+        that of the audio. Nothing before may draw random numbers.
+
+        An utterance that has not been encoded is the failure ``not_encoded``; if none has, that is an error.
+
+        Args:
+            folder: path or URL of the cache; any number of pipelines may share it, with ``cache``, too.
+            fields: names of the fields that the model makes, as in ``["codes"]``.
+            by: name of the model. Another model, or other weights, need another name.
+
+        Raises:
+            PipelineError: an argument breaks a rule.
+        """
+        ...
+
     def shuffle(self, shuffle_size: int = 1500) -> Pipeline:
         """Shuffle within a buffer: hold a number of utterances, and for each new one let a random one of them go.
 

@@ -26,13 +26,27 @@ def frames(n: uio.Lengths) -> int:
     return n.frames
 
 
-def pipeline(data: Path, part: str, settings: Settings, shuffle: bool = False) -> uio.Pipeline:
-    """Packed rows of a part of the folder that stages 0 to 3 of an ASR recipe wrote; with ``shuffle`` for training."""
+def features(data: Path, part: str, settings: Settings, shuffle: bool = False, augmented: bool = False) -> uio.Pipeline:
+    """Features of a part of the folder that stages 0 to 3 of an ASR recipe wrote, at the low rate."""
     graph = uio.from_raw_list(str(data / part / "data.list"), shuffle=shuffle).decode_audio().resample(16_000)
-    graph = graph.fbank(BINS, dither=0.1 if shuffle else 0.0).global_cmvn(data / "global_cmvn")
-    if shuffle:
+    graph = graph.fbank(BINS, dither=0.1 if augmented else 0.0).global_cmvn(data / "global_cmvn")
+    if augmented:
         graph = graph.spec_aug(max_t=20)
-    graph = graph.stack(settings.model.frames, settings.model.stride)
+    return graph.stack(settings.model.frames, settings.model.stride)
+
+
+def quantized(data: Path, part: str, settings: Settings, shuffle: bool = False) -> uio.Pipeline:
+    """The codes that stand for these features, under the same name: see ``quantizer``."""
+    graph, count = features(data, part, settings, shuffle), settings.model.codebooks
+    return graph.encoded(data / "codes", ["feat"], by=f"{count} codebooks")
+
+
+def pipeline(data: Path, part: str, settings: Settings, shuffle: bool = False) -> uio.Pipeline:
+    """Packed rows of features, or of codes in their place; with ``shuffle`` for training."""
+    if settings.model.codebooks:
+        graph = quantized(data, part, settings, shuffle)
+    else:
+        graph = features(data, part, settings, shuffle, augmented=shuffle)
     tokenizer, eos = read_tokenizer(data / "dict"), eos_of(data / "dict")
     graph = graph.chat(tokenizer, TEMPLATE, TURNS, places=frames, eos=eos)
     rows = settings.data

@@ -18,9 +18,10 @@ from torch.nn import functional
 
 from ..common.strict import check
 
-__all__ = ["BINS", "IGNORE", "Sizes", "SpeechLM", "targets"]
+__all__ = ["BINS", "ENTRIES", "IGNORE", "Sizes", "SpeechLM", "targets"]
 
 BINS = 80  # of a frame of 10 ms
+ENTRIES = 256  # of a codebook
 IGNORE = -100  # a label without a loss, as pack has it
 Rotation = tuple[Tensor, Tensor]
 Past = list[Tensor]  # of a block: none yet, or one of (2, R, heads, L, head)
@@ -28,7 +29,10 @@ Past = list[Tensor]  # of a block: none yet, or one of (2, R, heads, L, head)
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of the model. It gets ``frames`` of 10 ms side by side as one, every ``stride`` of them."""
+    """The sizes of the model. It gets ``frames`` of 10 ms side by side as one, every ``stride`` of them.
+
+    ``codebooks``: how many codes of ``ENTRIES`` stand for a frame; 0: its features.
+    """
 
     frames: int = 7
     stride: int = 4
@@ -37,10 +41,12 @@ class Sizes:
     feed_forward: int = 384
     encoder_layers: int = 4
     decoder_layers: int = 3
+    codebooks: int = 0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            check(value >= 1, f"model.{name}", "1 or more", value)
+            least = int(name != "codebooks")
+            check(value >= least, f"model.{name}", f"{least} or more", value)
         check(self.dim % (2 * self.heads) == 0, "model.dim", f"a multiple of 2 × heads ({2 * self.heads})", self.dim)
 
 
@@ -84,6 +90,19 @@ class Block(nn.Module):
         return x + added
 
 
+class Codebooks(nn.Module):
+    """Codes (N, codebooks), one of each codebook → the sum of their embeddings (N, D)."""
+
+    def __init__(self, codebooks: int, dim: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(codebooks * ENTRIES, dim)
+        self.register_buffer("first", torch.arange(codebooks) * ENTRIES, persistent=False)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        summed: Tensor = self.embed(codes.long() + self.get_buffer("first")).sum(1)
+        return summed
+
+
 class SpeechLM(nn.Module):
     """A packed batch in; logits or a loss out. Audio may be at any places that ``feats_places`` names."""
 
@@ -91,7 +110,11 @@ class SpeechLM(nn.Module):
         super().__init__()
         self.head = sizes.dim // sizes.heads
         feats = BINS * sizes.frames
-        self.project = nn.Sequential(nn.LayerNorm(feats), nn.Linear(feats, sizes.dim))
+        self.project: nn.Module
+        if sizes.codebooks:
+            self.project = Codebooks(sizes.codebooks, sizes.dim)
+        else:
+            self.project = nn.Sequential(nn.LayerNorm(feats), nn.Linear(feats, sizes.dim))
         self.encoder = nn.ModuleList(Block(sizes) for _ in range(sizes.encoder_layers))
         self.embed = nn.Embedding(vocab_size, sizes.dim)
         self.decoder = nn.ModuleList(Block(sizes) for _ in range(sizes.decoder_layers))

@@ -26,6 +26,7 @@ from .config import settings_of
 from .decode import decode
 from .model import BINS
 from .options import parser
+from .quantizer import encode_all
 from .train import PROBLEMS, train
 
 __all__ = ["main"]
@@ -46,6 +47,8 @@ def _run(out: Path, corpus: spoken.Settings, override: Sequence[str]) -> None:
     make_mini(out / "corpus", corpus)
     print(write_texts(out / "corpus", data))
     print(make_cmvn(data, BINS, os.cpu_count() or 1), make_dictionary(data), make_lists(data, SPLITS), sep="\n")
+    if settings.model.codebooks:
+        print(encode_all(data, settings))
     train(data, exp, settings)
     print(f"{exp / 'test.hyp'}, test.cer: CER {decode(data, exp)}")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from command import uio as run_uio
 from corpus import shards
+from processes import environment
 
 import uio_pipes as uio
 from uio_pipes.io.shelf import _shelves
@@ -56,3 +57,35 @@ def test_prune_removes_what_it_is_told(folder: Path) -> None:
     done = run_uio("cache", "show", folder)
     assert done.returncode == 2
     assert "holds nothing that .cache has kept" in done.stderr
+
+
+TRAINING = """
+import torch
+from encoding import Codec, to_encode
+
+model, made = Codec(), Codec
+batches = to_encode("data/shards.list", "cache")
+
+
+def peaks(pcm, lengths):
+    return pcm[:, ::320].round(), (lengths + 319) // 320
+"""
+
+
+def test_fill_runs_a_model_and_goes_on(tmp_path: Path) -> None:
+    shards(tmp_path / "data", [3, 4], seconds=(0.3, 0.5))
+    (tmp_path / "train.py").write_text(TRAINING)
+
+    def fill(model: str, *options: str) -> tuple[int, str]:
+        command = ["cache", "fill", "train.py:batches", "--model", f"train.py:{model}", *options]
+        done = run_uio(*command, cwd=tmp_path, PYTHONPATH=environment()["PYTHONPATH"])
+        return done.returncode, done.stdout + done.stderr
+
+    assert fill("made", "--split", "2/2", "--device", "cpu") == (0, "3 utterances encoded, 0 before; 0 failures\n")
+    assert fill("model") == (0, "4 utterances encoded, 3 before; 0 failures\n")
+    assert json.loads(fill("model", "--workers", "1", "--json")[1])["skipped"] == {"encoded": 7}
+    assert "filled by another model" in fill("peaks")[1]
+    assert "has no 'modle'; did you mean model?" in fill("modle")[1]
+    assert "train.py:torch is neither a model" in fill("torch")[1]
+    done = run_uio("cache", "show", tmp_path / "cache")
+    assert "decode_audio(channel=0) → codes by codec → model " in done.stdout

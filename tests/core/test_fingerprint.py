@@ -18,6 +18,7 @@ NOT_NAMED = {
     ("cache", "folder"): "results are the same with any",
     ("cache", "read_only"): "results are the same",
     ("cache", "size"): "results are the same",
+    ("encoded", "folder"): "by= says which model made what is there",
     ("exclude", "path"): BY_CONTENT,
     ("from_tar_index", "paths"): BY_CONTENT,
     ("from_tar_index", "indexes"): BY_CONTENT,

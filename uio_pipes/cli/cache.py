@@ -1,4 +1,4 @@
-"""``uio cache``: shows, checks and prunes a folder in which ``.cache`` keeps what is computed once."""
+"""``uio cache``: fills, shows, checks and prunes a folder in which ``.cache`` keeps what is computed once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,41 @@ import typer
 
 from uio_pipes.base.urls import counted
 from uio_pipes.cli.common import parsed, print_json, print_tables, say, verdict
-from uio_pipes.cli.options import Json
+from uio_pipes.cli.options import Json, RunArgument, load_model, load_named
 
-app = typer.Typer(help="Look at what .cache has kept: show, verify, prune.", no_args_is_help=True)
+app = typer.Typer(help="What .cache and .encoded keep: fill, show, verify, prune.", no_args_is_help=True)
 CacheFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder given to .cache. Path or URL.")]
 _UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+@app.command()
+def fill(
+    pipeline: RunArgument,
+    model: Annotated[str, typer.Option(help="A model, or a function that returns one: train.py:model.")],
+    device: Annotated[str, typer.Option(help="Where the model runs: cuda:1, cpu; a GPU if there is one.")] = "",
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode.")] = 0,
+    split: Annotated[str, typer.Option(help="i/n: only the i-th of n shares, for an array of n jobs.")] = "1/1",
+    as_json: Json = False,
+) -> None:
+    """Run a frozen model over a pipeline's batches, and keep what it makes for .encoded.
+
+    What has been encoded is passed over: if it was killed, the same command goes on.
+    """
+    from dataclasses import asdict
+
+    from uio_pipes.prep.placement import parse_split
+
+    share = parsed("--split", parse_split, split)
+    graph, frozen = load_named(pipeline), load_model(model)
+    from uio_pipes.run.encode import encode_share
+
+    found = encode_share(graph, frozen, device, workers, share.index - 1, share.count)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        new, before = counted(found.utterances, "utterance"), found.skipped.get("encoded", 0)
+        say(f"{new} encoded, {before:,} before; {counted(found.failures, 'failure')}")
+    verdict(not found.failures)
 
 
 @app.command()

@@ -9,8 +9,9 @@ import os
 import re
 import sys
 from difflib import get_close_matches
+from inspect import signature
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,6 +19,7 @@ from uio_pipes.cli.common import read_yaml
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
+    from uio_pipes.run.encode import FrozenModel
 
 Named = Annotated[
     str | None,
@@ -87,7 +89,26 @@ def load(named: str | None, data_type: str, data: str | None, conf: str | None, 
 
 def load_named(named: str) -> Pipeline:
     """Return the pipeline that a text such as ``train.py:pipeline`` names. Raises: typer.BadParameter."""
-    return _attribute(*_split(named))
+    from uio_pipes.pipeline import Pipeline
+
+    value = _value(named, Pipeline)
+    if callable(value):
+        value = value()
+    value = getattr(value, "pipeline", value)  # of a Loader, or of wenet_dataset
+    if not isinstance(value, Pipeline):
+        raise typer.BadParameter(f"{named} is neither a Pipeline nor a function that returns one: {value!r:.80}")
+    return value
+
+
+def load_model(named: str) -> FrozenModel:
+    """Return the model that a text such as ``train.py:model`` names. Raises: typer.BadParameter."""
+    value = _value(named)
+    made = hasattr(value, "parameters") and not isinstance(value, type)  # a module, not its class
+    if callable(value) and not made and all(p.default is not p.empty for p in signature(value).parameters.values()):
+        value = value()
+    if not callable(value):
+        raise typer.BadParameter(f"{named} is neither a model nor a function that returns one: {value!r:.80}")
+    return cast("FrozenModel", value)
 
 
 def names_pipeline(text: str) -> bool:
@@ -103,27 +124,19 @@ def _split(named: str) -> tuple[str, str]:
     return where, attribute
 
 
-def _attribute(where: str, attribute: str) -> Pipeline:
-    from uio_pipes.pipeline import Pipeline
-
+def _value(named: str, kind: type = object) -> Any:
+    """Return what a text names; ``kind``: the class of what to name instead, if it is not there."""
+    where, attribute = _split(named)
     module = _file(where) if where.endswith(".py") else _module(where)
     if not hasattr(module, attribute):
         names = [
-            n for n, v in vars(module).items() if not n.startswith("_") and (isinstance(v, Pipeline) or _own(v, module))
+            n for n, v in vars(module).items() if not n.startswith("_") and (isinstance(v, kind) or _own(v, module))
         ]
         near = get_close_matches(attribute, names, 1) or names[:5]
         raise typer.BadParameter(
             f"{where} has no {attribute!r}" + (f"; did you mean {', '.join(near)}?" if near else "")
         )
-    value = getattr(module, attribute)
-    if callable(value):
-        value = value()
-    value = getattr(value, "pipeline", value)  # of a Loader, or of wenet_dataset
-    if not isinstance(value, Pipeline):
-        raise typer.BadParameter(
-            f"{where}:{attribute} is neither a Pipeline nor a function that returns one: {value!r:.80}"
-        )
-    return value
+    return getattr(module, attribute)
 
 
 def _own(value: object, module: ModuleType) -> bool:

@@ -38,11 +38,12 @@ class Sample(MutableMapping[str, Any]):
         fields: values as they are now, nothing computed.
         origin: where it came from.
         as_stored: whether 16-bit PCM is to be decoded to the samples as they are stored.
+        hashed: a link that knows it by a hash of its fields, and that hash.
     """
 
     __slots__ = (
         "_place", "_plan", "_planned", "_run_key", "_seed", "_streams", "as_stored", "chain", "done", "fields",
-        "origin",
+        "hashed", "origin",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +55,7 @@ class Sample(MutableMapping[str, Any]):
         self.chain = chain
         self.done = 0
         self.as_stored = False
+        self.hashed: tuple[Link, bytes] | None = None
         self._run_key = run_key
         self._seed: int | None = None
         self._plan: Plan | None = None
@@ -300,6 +302,7 @@ class Sample(MutableMapping[str, Any]):
         """Return a copy: fields computed in one of them are not in the other."""
         copy = self._like(self.origin)
         copy._seed, copy._plan, copy._planned, copy._streams = self._seed, self._plan, self._planned, self._streams
+        copy.hashed = self.hashed
         return copy
 
     def child(self, sub: int) -> Sample:

@@ -15,8 +15,8 @@ import secrets
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from functools import lru_cache
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -56,8 +56,8 @@ class _File:
     """The data and the index that this process is writing. ``path``: where the data can be read."""
 
     def __init__(self, folder: Folder) -> None:
-        machine, now = socket.gethostname()[:32], time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        self.folder, self.name, self.size = folder, f"{now}-{machine}-{os.getpid()}-{secrets.token_hex(4)}", 0
+        machine = socket.gethostname()[:32]
+        self.folder, self.name, self.size = folder, f"{now()}-{machine}-{os.getpid()}-{secrets.token_hex(4)}", 0
         self.scratch = None if folder.path else tempfile.TemporaryDirectory(prefix="uio-cache-")
         place = folder.path or Path(self.scratch.name if self.scratch else "")
         place.mkdir(parents=True, exist_ok=True)
@@ -86,6 +86,11 @@ class _File:
             self.scratch.cleanup()
 
 
+def now() -> str:
+    """Return the text with which the names of files begin that are made now: later ones sort behind it."""
+    return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
+
+
 def _write(file: IO[bytes], data: bytes) -> None:
     view = memoryview(data)
     while view:
@@ -101,11 +106,12 @@ class Shelf:
         limit: bytes of the whole cache from which on nothing is added.
         about: text for people, kept in the folder.
         writes: False if nothing is to be added.
+        before: if not "", only files that were begun before it are read, see :func:`now`.
     """
 
-    def __init__(self, cache: str, name: str, limit: int, about: str, writes: bool) -> None:
+    def __init__(self, cache: str, name: str, limit: int, about: str, writes: bool, before: str = "") -> None:
         self.cache, self.folder = Folder(cache), Folder(posixpath.join(cache, name))
-        self.limit, self.about, self.writes = limit, about, writes
+        self.limit, self.about, self.writes, self.before = limit, about, writes, before
         self._lock = threading.Lock()
         self._read: dict[str, int] = {}  # rows of each index that are known
         self._paths: list[str] = []
@@ -134,9 +140,14 @@ class Shelf:
         """Yield the names of files with new rows, and these."""
         for name, size in sorted(self.folder.sizes().items()):
             known, there = self._read.get(name, 0), size // ROW_BYTES
-            if name.endswith(INDEX) and there > known:
+            if name.endswith(INDEX) and there > known and (not self.before or name < self.before):
                 self._read[name] = there
                 yield name.removesuffix(INDEX), rows_of(self.folder.read([name])[0], known, there)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record is known."""
+        return not (len(self._known[0]) or self._own)
 
     def find(self, key: RecordKey) -> Iterator[Entry]:
         """Yield where records of this key are, the newest first: mostly one or none."""
@@ -246,10 +257,10 @@ def _remote(path: str) -> Any:
 _shelves: dict[tuple[Any, ...], Shelf] = {}
 
 
-def shelf(cache: str, name: str, limit: int, about: str, writes: bool) -> Shelf:
+def shelf(cache: str, name: str, limit: int, about: str, writes: bool, before: str = "") -> Shelf:
     """Return the shelf of this process, with what other processes have added until now."""
-    key = cache, name, limit, writes
-    found = _shelves.get(key) or _shelves.setdefault(key, Shelf(cache, name, limit, about, writes))
+    key = cache, name, limit, writes, before
+    found = _shelves.get(key) or _shelves.setdefault(key, Shelf(cache, name, limit, about, writes, before))
     found.close()
     found.refresh()
     return found

@@ -13,6 +13,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import SKIPPED
 from uio_pipes.core.stage import Trait
 from uio_pipes.run.options import RunOptions
+from uio_pipes.stages.utterances.encoded import ENCODED
 
 logger = logging.getLogger("uio_pipes")
 SHOWN = 3  # reasons that a message names
@@ -144,6 +145,6 @@ def judged(epoch: int, delivered: bool, losses: Losses, options: RunOptions, res
     none = not (losses.skipped or resumed_at_end or options.of_workers)  # there was nothing to lose
     if none:
         why += ". Use fewer ranks, more (smaller) shards, or an index (`uio index`), which deals utterances"
-    if none or (losses.skipped and not failed):
+    if none or (losses.skipped.keys() - {ENCODED} and not failed):
         logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
     return EpochEnd(epoch, False, nothing_read(epoch, why, ASK if unwanted else REPAIR) if failed else None)

@@ -18,7 +18,7 @@ from uio_pipes.io.files import write_lines
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.partial import Changed, DecodedBatch, Partial, ResultWriter, State, write_json
 from uio_pipes.run.ranks import private_group
-from uio_pipes.stages.batches.pad import ORIGIN, Pad
+from uio_pipes.stages.batches.pad import ORIGIN, keeping
 
 LANES = 16  # more than ranks × workers of most decodings; a later run may have as many
 REMEDY = 'Decode as before, or begin again with OrderedResults(…, on_change="restart")'
@@ -60,7 +60,7 @@ class OrderedResults:
             raise PipelineError(f"OrderedResults: {min(own)} is not for a decoding, which has each utterance once")
         if on_change not in ("error", "restart"):
             raise PipelineError(f"OrderedResults: on_change must be 'error' or 'restart', not {on_change!r}")
-        graph = _with_origins(pipeline)
+        graph = keeping(pipeline, ORIGIN, "OrderedResults")
         loader = Loader(graph, **{**options, "uneven": "join"})
         most = LANES if "lanes" not in options else 0
         if (lanes := min(most, loader.fingerprints()["list"][0] or most)) > loader.lanes:  # none of them without data
@@ -183,16 +183,6 @@ class OrderedResults:
         if made[1] is not None:
             raise made[1]
         return made[0]
-
-
-def _with_origins(pipeline: Graph) -> Graph:
-    """Return the pipeline whose batches also say where each utterance is in the list. Raises: PipelineError."""
-    last = pipeline.stages[-1] if isinstance(pipeline, Graph) else None
-    if not isinstance(last, Pad) or last.collate is not None:
-        raise PipelineError("OrderedResults: the pipeline must end with .pad(), without collate")
-    if last.names and "keys" in last.names:
-        raise PipelineError("OrderedResults: results are written by keys: leave 'keys' as it is in pad(names=…)")
-    return type(pipeline)((*pipeline.stages[:-1], replace(last, keep=(*last.keep, ORIGIN))))
 
 
 def _whatever_comes(loader: Loader) -> Iterator[Any]:

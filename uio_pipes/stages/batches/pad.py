@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from uio_pipes.audio.containers import Pcm16
 from uio_pipes.base.checks import check_names, is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import audio_names, recordings
+from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import realize
@@ -161,6 +162,16 @@ class _PadNode(Node):
         if collate is None:
             return batch.made(kept if places else batch.longest_first(odd))
         return _collated(collate, [made[i][0] for i in kept])
+
+
+def keeping(graph: Graph, name: str, who: str) -> Graph:
+    """Return a pipeline whose batches also have the field ``name``, and ``keys``. Raises: PipelineError."""
+    last = graph.stages[-1] if isinstance(graph, Graph) else None
+    if not isinstance(last, Pad) or last.collate is not None:
+        raise PipelineError(f"{who}: the pipeline must end with .pad(), without collate")
+    if last.names and "keys" in last.names:
+        raise PipelineError(f"{who}: results are written by keys: leave 'keys' as it is in pad(names=…)")
+    return type(graph)((*graph.stages[:-1], replace(last, keep=(*last.keep, name))))
 
 
 def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:

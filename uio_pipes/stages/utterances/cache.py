@@ -77,43 +77,55 @@ class Cache(Flow):
     size: int | str = field(default="100GB", metadata=NO_IDENTITY)
     read_only: bool = field(default=False, metadata=NO_IDENTITY)
 
+    also: ClassVar[tuple[str, ...]] = ()  # what a record depends on, besides the stages before
+    before: ClassVar[str] = ""
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = isinstance(self.folder, (str, os.PathLike)) and bool(os.fspath(self.folder))
-        require(ok, self.name, "folder must be a folder or a URL", self.folder, 'as in .cache("/scratch/cache")')
-        object.__setattr__(self, "folder", os.fspath(self.folder))
+        object.__setattr__(self, "folder", checked_folder(self.name, self.folder))
         if self.fields is not None:
             check_names(self.name, "fields", self.fields)
         require(as_bytes(self.size) > 0, self.name, "size must be bytes, or text like '200GB'", self.size, "give one")
 
     def check(self, before: Sequence[Stage]) -> None:
         """Raises: PipelineError if there is nothing before it that it can keep."""
-        for stage in before:
-            of = stage.of if isinstance(stage, Op) else ""
-            if of or isinstance(stage, Concat):
-                what = (
-                    f"what {stage.name} makes of the stream {of!r}" if of else f"the utterances that {stage.name} joins"
-                )
-                raise PipelineError(f"cache: {what} cannot be kept: put .cache(…) before {stage.name}")
+        check_before(self.name, before)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        maps: list[Link] = []
+        return CacheNode(source, lane, site, self, CachedLink)
+
+
+def checked_folder(stage: str, folder: Any) -> str:
+    """Return the path or URL of a cache. Raises: PipelineError if it is none."""
+    ok = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
+    require(ok, stage, "folder must be a folder or a URL", folder, f'as in .{stage}("/scratch/cache", …)')
+    return str(os.fspath(folder))
+
+
+def check_before(name: str, before: Sequence[Stage]) -> None:
+    """Raises: PipelineError if the cache ``name`` cannot keep what a stage before it makes."""
+    for stage in before:
+        of = stage.of if isinstance(stage, Op) else ""
+        if of or isinstance(stage, Concat):
+            what = f"what {stage.name} makes of the stream {of!r}" if of else f"the utterances that {stage.name} joins"
+            raise PipelineError(f"{name}: {what} cannot be kept: put .{name}(…) before {stage.name}")
+
+
+class CacheNode(Node):
+    """Puts a link of the kind ``kind`` in place of those that it covers. ``maps``: maps that would have run here, and
+    do. ``stage``: a :class:`Cache`, or one like it."""
+
+    def __init__(self, source: Node, lane: Lane, site: Site, stage: Any, kind: type[CachedLink]) -> None:
+        self.maps: list[Link] = []
         while isinstance(source, MapNode):
-            maps.insert(0, source.link)
+            self.maps.insert(0, source.link)
             source = source.source
-        return _CacheNode(source, lane, site, self, maps)
-
-
-class _CacheNode(Node):
-    """Puts a link in place of those that it covers. ``maps``: those that would have run here, and do."""
-
-    def __init__(self, source: Node, lane: Lane, site: Site, stage: Cache, maps: list[Link]) -> None:
         super().__init__(source)
-        self.lane, self.stage, self.maps = lane, stage, maps
+        self.lane, self.stage, self.kind = lane, stage, kind
         self.place = site.within(lane.source).removeprefix("/")
 
     def start(self) -> None:
-        self.covered: dict[tuple[Chain, int], tuple[Chain, _CachedLink | None]] = {}
+        self.covered: dict[tuple[Chain, int], tuple[Chain, CachedLink | None]] = {}
         self.version = lru_cache(1 << 12)(identity)
 
     def next(self) -> Sample:
@@ -128,6 +140,8 @@ class _CacheNode(Node):
             if kept is None:
                 return sample
             sample.restart(chain)
+            if not kept.wants(sample):
+                continue
             if not self.maps:
                 return sample
             try:
@@ -138,7 +152,7 @@ class _CacheNode(Node):
                 self.lane.ledger.fine(Map.name)
                 return sample
 
-    def _cover(self, chain: Chain, done: int) -> tuple[Chain, _CachedLink | None]:
+    def _cover(self, chain: Chain, done: int) -> tuple[Chain, CachedLink | None]:
         """Return the chain in which one link stands for those that it covers, and that link; None if none is."""
         to_come = [i for i in range(len(chain.links)) if not done >> i & 1]
         bits = 0
@@ -146,51 +160,61 @@ class _CacheNode(Node):
             if self._wanted(chain.links[i]):
                 bits |= chain.needs[i]
         inner = [chain.links[i] for i in to_come if bits >> i & 1]
-        if not inner:
+        if not inner and not self.kind.uses_audio:
             return chain, None
         others = [chain.links[i] for i in to_come if not bits >> i & 1]
-        kept = _CachedLink(Chain(tuple(inner)), self)
+        kept = self.kind(Chain(tuple(inner)), self)
         self._check(kept, others)
         return Chain((kept, *others)), kept
 
-    def _check(self, kept: _CachedLink, others: Sequence[Link]) -> None:
+    def _check(self, kept: CachedLink, others: Sequence[Link]) -> None:
         """Raises: PipelineError if a link cannot be covered, or another one needs what is not kept."""
+        name = self.stage.name
         if of := next((link.of for link in kept.inner.links if link.of), ""):
-            raise PipelineError(f"cache: what is made of the stream {of!r} cannot be kept: put .cache(…) before that")
+            raise PipelineError(f"{name}: what is made of the stream {of!r} cannot be kept: put .{name}(…) before that")
         gone = kept.made - frozenset(kept.made if kept.fields is None else kept.fields)
         for link in others:
             if lacks := sorted(link.reads & gone):
                 rule = f"{link.name} before it needs {lacks[0]}, which is not kept"
-                raise PipelineError(f"cache: {rule}: add it to fields, or put {link.name} after .cache(…)")
+                raise PipelineError(f"{name}: {rule}: add it to fields, or put {link.name} after .{name}(…)")
 
     def _wanted(self, link: Link) -> bool:
-        wanted = MEASURED if self.stage.fields is None else frozenset(self.stage.fields)
-        touched = link.reads | link.writes if self.stage.fields is None else link.writes
+        everything = self.stage.fields is None or self.kind.uses_audio
+        wanted = MEASURED if everything else frozenset(self.stage.fields)
+        touched = link.reads | link.writes if everything else link.writes
         return "*" in touched or not touched.isdisjoint(wanted)
 
 
-class _CachedLink:
-    """The link that finds in the cache what the links of ``inner`` make, or runs them and keeps it."""
+class CachedLink:
+    """The link that finds in the cache what the links of ``inner`` make, or runs them and keeps it.
 
-    name = Cache.name
+    ``uses_audio``: what is kept is made of all that ``inner`` makes of the audio, in place of which it comes.
+    """
+
     of = ""
+    uses_audio: ClassVar[bool] = False
 
-    def __init__(self, inner: Chain, node: _CacheNode) -> None:
-        stage, self.lane, self.place = node.stage, node.lane, node.place
-        self.inner, self.fields, self.here = inner, stage.fields, bool(node.maps)
+    def __init__(self, inner: Chain, node: CacheNode) -> None:
+        self.stage = stage = node.stage
+        self.lane, self.place = node.lane, node.place
+        self.name, self.inner, self.fields, self.here = stage.name, inner, stage.fields, bool(node.maps)
         self.reads = MEASURED.union(*(link.reads for link in inner.links))
-        self.made = frozenset[str]().union(*(link.writes for link in inner.links))
+        self.made = (MEASURED if self.uses_audio else frozenset()).union(*(link.writes for link in inner.links))
         self.writes = self.made | frozenset(stage.fields or ())
         self.measured = None if self.made.isdisjoint(["*", *MEASURED]) else self._measured
         self.version = node.version
-        self.stages = stages_of(inner)
+        self.stages = [*stages_of(inner), *stage.also]
         self.mark = (
             Digest().add(vars(sys.modules["uio_pipes"])["__version__"], self.fields, self.here, *self.stages).made()
         )
         self.salts = [getattr(_untimed(link), "salt", 0) for link in inner.links]
-        about = "\n".join(stage.describe(stable=True) if isinstance(stage, Stage) else stage for stage in self.stages)
-        args = os.fspath(stage.folder), self.mark.hex(), as_bytes(stage.size), about, not stage.read_only
+        self.about = "\n".join(one.describe(stable=True) if isinstance(one, Stage) else one for one in self.stages)
+        args = stage.folder, self.mark.hex(), as_bytes(stage.size), self.about, not stage.read_only, stage.before
         self.shelf = self.lane.shared(("cache", *args), lambda: shelf(*args))
+
+    def wants(self, sample: Sample) -> bool:
+        """Return whether an utterance is to go on; otherwise it has been counted."""
+        return True
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
         return plan if self.measured is None else self.measured(sample)
@@ -216,7 +240,9 @@ class _CachedLink:
         self._put(sample, *(self._found(sample, key) or self._computed(sample, key, *self._within(sample))))
 
     def _key(self, sample: Sample) -> bytes:
-        """Return the key of what is made without draws."""
+        """Return the key of what is made without draws. Nothing that it depends on changes before this link has run."""
+        if sample.hashed is not None and sample.hashed[0] is self:
+            return sample.hashed[1]
         fields = sample.fields
         touched = self.reads | self.made
         names = sorted(fields if "*" in touched else touched & fields.keys())
@@ -225,15 +251,16 @@ class _CachedLink:
             value = fields[name]
             digest.add(name)
             digest.file(value) if name in ("wav", "feat") and isinstance(value, str) else digest.add(value)
-        return digest.made()
+        sample.hashed = self, digest.made()
+        return sample.hashed[1]
 
     def _drawn(self, sample: Sample, key: bytes) -> bytes:
         """Return the key of what is made with draws."""
         return Digest().add(key, sample.seed, self.salts).made()
 
     def _entries(self, sample: Sample, key: bytes) -> Iterator[Entry]:
-        yield from self.shelf.find(_numbers(key))
-        yield from self.shelf.find(_numbers(self._drawn(sample, key)))
+        yield from self.shelf.find(numbers_of(key))
+        yield from self.shelf.find(numbers_of(self._drawn(sample, key)))
 
     def _found(self, sample: Sample, key: bytes) -> tuple[dict[str, Any], Plan | None] | None:
         for entry in self._entries(sample, key):
@@ -265,14 +292,21 @@ class _CachedLink:
         made = inner.fields
         new = [name for name, value in made.items() if self._is_new(name, value, given)]
         found = {name: made[name] for name in (new if self.fields is None else self.fields) if name in made}
-        found[""] = [name for name in given if name not in found and (name not in made or name in new)]
+        spent = MEASURED if self.uses_audio else frozenset[str]()
+        found[""] = [n for n in given if n not in found and (n not in made or n in new or n in spent)]
+        return self._kept(sample, key, inner, found, plan), plan
+
+    def _kept(
+        self, sample: Sample, key: bytes, inner: Sample, found: dict[str, Any], plan: Plan | None
+    ) -> dict[str, Any]:
+        """Keep what has been found, and return what the utterance gets."""
         tally, drawn = self._tally(), inner.has_drawn
         tally.made, tally.drawn = tally.made + 1, tally.drawn + drawn
         try:
-            self.shelf.add(_numbers(self._drawn(sample, key) if drawn else key), dumps(found), _lengths(plan))
+            self.shelf.add(numbers_of(self._drawn(sample, key) if drawn else key), dumps(found), numbers_of_plan(plan))
         except TypeError as error:
             tally.odd = str(error)
-        return found, plan
+        return found
 
     def _is_new(self, name: str, value: Any, given: dict[str, Any]) -> bool:
         """Return whether the links have made a field, or may have changed it where it is."""
@@ -297,7 +331,7 @@ def stages_of(chain: Chain) -> list[Any]:
     """Return the stages whose links are in a chain, with what else they read; the names of links without a stage."""
     found: list[Any] = []
     for link in map(_untimed, chain.links):
-        if isinstance(link, _CachedLink):
+        if isinstance(link, CachedLink):
             found += link.stages
         else:
             stage = getattr(link, "stage", None)
@@ -310,11 +344,11 @@ def _untimed(link: Any) -> Any:
     return _untimed(link.link) if hasattr(link, "link") else link
 
 
-def _numbers(key: bytes) -> RecordKey:
+def numbers_of(key: bytes) -> RecordKey:
     return int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
 
 
-def _lengths(plan: Plan | None) -> PlanNumbers:
+def numbers_of_plan(plan: Plan | None) -> PlanNumbers:
     return (
         (0, 0, 0) if plan is None else (plan.samples, plan.sample_rate, 0 if plan.frames is None else plan.frames + 1)
     )
