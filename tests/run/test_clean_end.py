@@ -373,8 +373,12 @@ INTERRUPTED = """
 import os, signal, sys, test_clean_end as here
 signal.signal(signal.SIGINT, signal.default_int_handler)  # CI may run in the background, where it is ignored
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-# Python drops what is raised in a destructor. Who has pressed Ctrl-C in vain presses it again.
-sys.unraisablehook = lambda dropped: signal.setitimer(signal.ITIMER_REAL, 0.1)
+interrupted = False
+def dropped(what):
+    sys.__unraisablehook__(what)
+    if not interrupted and what.exc_type is KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+sys.unraisablehook = dropped  # Python drops what is raised in a destructor. Who pressed Ctrl-C in vain does it again.
 from pathlib import Path
 from corpus import Corpus
 loader = here.uio.Loader(here.features(Corpus(Path(sys.argv[1]), ())), num_workers=int(sys.argv[2]))
@@ -383,6 +387,8 @@ try:
         for batch in loader:
             print("running", *here.children(), flush=True)
 except KeyboardInterrupt:
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    interrupted = True
     print("interrupted", flush=True)
 print("left", *here.children(), flush=True)
 """

@@ -179,9 +179,7 @@ BUCKETS = ((20, 2), (10, 2), (10, 1), (5, 1), (2, 1))  # to choose from: by fram
 FIRST = 0.3  # share of the utterances that seem to fit, in the first probe after that of one utterance
 FASTEST, ENOUGH = 64, 1.25  # probes grow at most so fast, as noise hides what is less, and end where it would be less
 MOST = 4_096  # utterances of a probe
-SMALLER = (
-    0.9  # a probe ran out of memory below the limit: what is free lies in pieces, into which few large tensors fit
-)
+SMALLER = 0.9  # of the room: a probe ran out of memory below the limit, as what is free lies in pieces
 CONFIRMED = 12  # buckets of which a full batch is measured
 
 WholeNumbers = npt.NDArray[np.int64]
@@ -336,7 +334,7 @@ def _measure(
         while count < wanted:
             found = measured(shape := Shape(wanted, *corner), in_use)
             if found is None:
-                limit *= SMALLER
+                limit = base + SMALLER * (limit - base)
             else:
                 share = 1.0 if count else FIRST
                 count, most = wanted, found
@@ -353,7 +351,7 @@ def _measure(
         probes += [(shape, found) for shape, found in full.items() if found is not None]
         if None not in full.values():
             return probes, limit, usable
-        limit *= SMALLER
+        limit = base + SMALLER * (limit - base)
 
 
 def _lanes(loader: Loader) -> int:

@@ -180,7 +180,8 @@ class LocalFile:
             return identity
         changes = zip(("size", "mtime_ns", "inode"), first, identity, strict=True)
         changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
-        message = f"the file was replaced or written to while in use ({changed}): start again with files at rest"
+        touched = "; touch counts, as a file written to in place keeps its size" if first[::2] == identity[::2] else ""
+        message = f"the file was replaced or written to while in use ({changed}{touched}): start again with files at rest"
         raise DataError("changed_file", message, url=self.path)
 
     def _opened(self) -> _Descriptor:
