@@ -20,9 +20,9 @@ from uio_pipes.base.urls import suffix_of
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Tally
 from uio_pipes.core.roles import Source
+from uio_pipes.formats.lists.json_lines import parse
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.lists.quarantine import home
-from uio_pipes.formats.lists.table import parse
 from uio_pipes.formats.naming import finding
 from uio_pipes.formats.tar.checks import (
     NO_UTTERANCE,

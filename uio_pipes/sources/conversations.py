@@ -20,7 +20,7 @@ from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.stage import OUTSIDE, verbatim
-from uio_pipes.formats.lists.table import key_of
+from uio_pipes.formats.lists.json_lines import key_of
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, Access
 from uio_pipes.pipeline import Pipeline

@@ -18,8 +18,9 @@ from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import AnyPath, counted, name_of, redact
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, verbatim
+from uio_pipes.formats.lists.json_lines import JsonRecords, key_of
 from uio_pipes.formats.lists.lines import Block, Lines
-from uio_pipes.formats.lists.table import ItemTable, JsonRecords, key_of
+from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import FieldNames, names_of, transcript
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline

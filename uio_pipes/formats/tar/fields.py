@@ -12,7 +12,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.advice import instead, leaves, shown
 from uio_pipes.formats.expressions import compiled, lookup
-from uio_pipes.formats.lists.table import check_segment, numbers_as_text
+from uio_pipes.formats.lists.json_lines import check_segment, numbers_as_text
 from uio_pipes.formats.naming import FieldNames, Renames, pairs_of, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.local import Payload, TextRef

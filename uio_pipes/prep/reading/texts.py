@@ -10,8 +10,9 @@ from typing import Any
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
 from uio_pipes.formats.advice import named_otherwise
+from uio_pipes.formats.lists.json_lines import parse_object
 from uio_pipes.formats.lists.manifest import ShardEntry
-from uio_pipes.formats.lists.table import ItemTable, parse_object
+from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, against_manifest, listed_in, no_raw_line
 from uio_pipes.formats.tar.fields import text_of
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, suspects, unchecked

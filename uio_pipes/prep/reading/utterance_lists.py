@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
-from uio_pipes.formats.lists.table import parse
+from uio_pipes.formats.lists.json_lines import parse
 from uio_pipes.prep.reading.data_list import exists, read_lines, read_table
 from uio_pipes.sources.kaldi.tables import KaldiJoin, KaldiLines, is_folder
 

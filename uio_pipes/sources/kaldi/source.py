@@ -18,7 +18,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, added, names
-from uio_pipes.formats.lists.table import LATEST
+from uio_pipes.formats.lists.json_lines import LATEST
 from uio_pipes.formats.naming import Renames, check_given, renamed
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.command import Piped

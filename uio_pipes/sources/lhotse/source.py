@@ -17,7 +17,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, added, verbatim
-from uio_pipes.formats.lists.table import LATEST, JsonRecords, parse_object
+from uio_pipes.formats.lists.json_lines import LATEST, JsonRecords, parse_object
 from uio_pipes.formats.naming import (
     LOOKED_AT,
     FieldNames,

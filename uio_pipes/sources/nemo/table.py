@@ -18,8 +18,9 @@ from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import name_of, redact, unsigned
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.archives.directory import MemberRef, TarDirectory, same_name
+from uio_pipes.formats.lists.json_lines import JsonRecords, as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.lists.lines import Lines
-from uio_pipes.formats.lists.table import JsonRecords, as_seconds, check_segment, expand, numbers_as_text
+from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.naming import FieldNames, check_text
 from uio_pipes.formats.tar.checks import AT_ONCE
 from uio_pipes.io.access import Access

@@ -17,8 +17,9 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru, Permutation, mix64
 from uio_pipes.base.urls import name_of
 from uio_pipes.formats.expressions import TABLE
+from uio_pipes.formats.lists.json_lines import check_segment
 from uio_pipes.formats.lists.lines import Lines
-from uio_pipes.formats.lists.table import ItemTable, Parts, check_segment
+from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import FieldNames, audio_of, check_rate, renamed
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit

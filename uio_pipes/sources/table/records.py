@@ -19,7 +19,7 @@ from uio_pipes.base.urls import name_of, redact, suffix_of
 from uio_pipes.formats.advice import instead, names_file, shown
 from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.expressions import TABLE, Expression, compiled
-from uio_pipes.formats.lists.table import as_seconds, check_segment, numbers_as_text
+from uio_pipes.formats.lists.json_lines import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import LOOKED_AT, Asked, FieldNames, check_asked, lacks
 from uio_pipes.formats.tables.rows import Row, Rows
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES

@@ -24,7 +24,8 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import inside, is_named, redact
 from uio_pipes.formats.expressions import lookup
-from uio_pipes.formats.lists.table import ItemTable, as_seconds, check_segment, expand, numbers_as_text
+from uio_pipes.formats.lists.json_lines import as_seconds, check_segment, numbers_as_text
+from uio_pipes.formats.lists.table import ItemTable, expand
 from uio_pipes.formats.naming import LOOKED_AT, TEXTLESS, Renames, renamed
 from uio_pipes.formats.touchdataset import DTYPES, IndexedFile, StoredRecord
 from uio_pipes.io.access import Access

@@ -20,7 +20,8 @@ from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
-from uio_pipes.formats.lists.table import ItemTable, first_objects, parse
+from uio_pipes.formats.lists.json_lines import first_objects, parse
+from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import asked, check_asked, names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.opening import Whole, is_local, open_file

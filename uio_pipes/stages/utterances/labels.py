@@ -18,8 +18,8 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, printed
+from uio_pipes.formats.lists.json_lines import check_segment
 from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
-from uio_pipes.formats.lists.table import check_segment
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local

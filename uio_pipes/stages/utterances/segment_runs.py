@@ -14,7 +14,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream, have_features
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-from uio_pipes.formats.lists.table import as_seconds
+from uio_pipes.formats.lists.json_lines import as_seconds
 from uio_pipes.stages.utterances.concat import check_bounds, join_text
 
 _MANIFEST = frozenset(["duration", "recording_id", "channel", "custom"])  # of a supervision, no field of the utterance
