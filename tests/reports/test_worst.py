@@ -1,12 +1,15 @@
 """``uio worst``: which utterances hurt, as a record tells, what leaves them out, and the page to listen to them."""
 
+import io
 import json
 import re
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 from command import uio as run_uio
 from corpus import Corpus, shards
 
@@ -92,6 +95,28 @@ def test_the_page_has_what_was_said(recorded: tuple[Corpus, Path], tmp_path: Pat
         assert page.read_text().count("not found in its shard any more") == 3
     finally:
         moved.rename(Path(corpus.list).parent)
+
+
+@pytest.mark.parametrize(("features", "bins"), [(".fbank(23)", 23), ("", 80)])
+def test_the_page_shows_what_the_run_s_pipeline_makes(
+    recorded: tuple[Corpus, Path], tmp_path: Path, features: str, bins: int
+) -> None:
+    corpus, folder = recorded
+    page, script = tmp_path / "worst.html", tmp_path / "train.py"
+    stages = f"uio.from_shard_list({str(corpus.list)!r}).decode_audio().resample(16_000){features}.batch(4).pad()"
+    script.write_text(f"import uio_pipes as uio\n\npipeline = {stages}\n")
+    done = run_uio("worst", folder, "--top", 1, "--html", page, "--pipeline", f"{script}:pipeline")
+    assert done.returncode == 0, done.stderr
+    (sound,) = re.findall(r'<audio src="data:audio/wav;base64,([^"]+)', page.read_text())
+    assert soundfile.info(io.BytesIO(b64decode(sound))).samplerate == 8_000, "as it is in the shard"
+    assert set(re.findall(r"\d+ × (\d+)", page.read_text())) == {str(bins)}
+
+
+def test_the_page_reads_a_text_by_its_name(recorded: tuple[Corpus, Path], tmp_path: Path) -> None:
+    page = tmp_path / "worst.html"
+    done = run_uio("worst", recorded[1], "--top", 1, "--html", page, "--fields", "txt=words")
+    assert done.returncode == 0, done.stderr
+    assert "words" in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from uio_pipes.cli.common import check_suffix, parsed, print_json, print_tables, say
-from uio_pipes.cli.options import Json
+from uio_pipes.cli.options import Fields, Json, field_names, load_named
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
@@ -32,6 +33,10 @@ def worst(
     html: Annotated[
         str | None, typer.Option(help="Write them as a page, to look at and to listen to: a .html file.")
     ] = None,
+    pipeline: Annotated[
+        str | None, typer.Option(help="The run's pipeline, as train.py:pipeline: the page shows the features it makes.")
+    ] = None,
+    fields: Fields = None,
     as_json: Json = False,
 ) -> None:
     """Find the utterances that hurt a training.
@@ -53,7 +58,8 @@ def worst(
         from uio_pipes.reports.heard import page_table
         from uio_pipes.reports.page import save
 
-        save(html, f"The record in {record}", [page_table(found, _opened), *found.groups], found.charts)
+        opened, trained = partial(_opened, field_names(fields)), load_named(pipeline) if pipeline else None
+        save(html, f"The record in {record}", [page_table(found, opened, trained), *found.groups], found.charts)
     if as_json:
         print_json({"number": found.number, "rows": found.rows, "utterances": found.utterances, "mean": found.mean,
                     "worst": [one._asdict() for one in found.found]})  # fmt: skip
@@ -69,7 +75,7 @@ def _measure(text: str) -> str:
     return text
 
 
-def _opened(shard: str) -> Pipeline:
+def _opened(fields: dict[str, str] | None, shard: str) -> Pipeline:
     from uio_pipes.prep.recognize import recognize
 
-    return recognize(shard).pipeline
+    return recognize(shard, fields=fields).pipeline

@@ -72,6 +72,12 @@ class Graph:
             kind = kind if stage.gives == "same" else stage.gives
         return kind
 
+    @property
+    def _before_batches(self) -> Self:
+        """The stages up to the first that makes batches."""
+        batching = (i for i, stage in enumerate(self.stages) if "batch" in stage.gives)
+        return type(self)(self.stages[: next(batching, len(self.stages))])
+
     def _sites(self) -> Iterator[tuple[Stage, Site]]:
         """Yield each stage with its place: its name, and its number among those of that name."""
         seen: Counter[str] = Counter()

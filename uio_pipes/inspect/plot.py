@@ -63,7 +63,7 @@ def plot(pipeline: Graph, path: str | os.PathLike[str], count: int = 3) -> None:
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise PipelineError(f"count must be a whole number above 0, not {count!r}; 3 fit on a page")
-    utterances = type(pipeline)(_before_batches(pipeline.stages))
+    utterances = pipeline._before_batches
     draw([_drawn(utterances.stages, records) for records in trace(utterances, count)], path)
 
 
@@ -80,11 +80,6 @@ def draw(drawn: list[Drawn], path: str | os.PathLike[str]) -> None:
         title = row.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold", fontfamily=families())
         title.set_parse_math(False)
     figure.savefig(path, format="png", dpi=120)
-
-
-def _before_batches(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    ends = [i for i, stage in enumerate(stages) if "batch" in stage.gives]
-    return stages[: ends[0]] if ends else stages
 
 
 def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:

@@ -292,7 +292,7 @@ def find_buckets(graph: Graph, num_buckets: int | tuple[int, int], most: int | N
     """
     if graph._endless and most is None:
         raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): say how many to look at")
-    plan = plan_utterances(_before_batches(graph), _lengths_of(graph, num_buckets), most)
+    plan = plan_utterances(graph._before_batches, _lengths_of(graph, num_buckets), most)
     if not plan.lengths:
         why = f": {plan.reports[0]}" if plan.reports else ""
         raise ListError(f"no utterance has a length by which to put it into a bucket{why}")
@@ -319,11 +319,6 @@ def shuffled(graph: Graph) -> Graph:
     return type(graph)(
         tuple(replace(s, shuffle=True) if "shuffle" in [f.name for f in fields(s)] else s for s in stages)  # type: ignore[call-arg]
     )
-
-
-def _before_batches(graph: Graph) -> Graph:
-    batching = [i for i, stage in enumerate(graph.stages) if "batch" in stage.gives]
-    return Graph(graph.stages[: batching[0]]) if batching else graph
 
 
 def _lengths_of(graph: Graph, num_buckets: int | tuple[int, int]) -> Length | Pair | None:
