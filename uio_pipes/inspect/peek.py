@@ -26,9 +26,11 @@ from uio_pipes.core.ledger import Failures, Ledger
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node
+from uio_pipes.core.stage import Node, Stage
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import one_thread
+from uio_pipes.stages.utterances.cache import Cache
+from uio_pipes.stages.utterances.encoded import Encoded
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
@@ -75,6 +77,7 @@ class _Run:
     records: list[list[StageRecord]]
     clock: Clock = field(default_factory=Clock)
     failures: list[str] = field(default_factory=list)
+    copies: dict[Origin, float] = field(default_factory=dict)  # seconds in which the last copy was computed
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,11 @@ class Tap(Flow):
 
 
 class _RecordingNode(Node):
-    def __init__(self, source: Node, run: _Run, records: list[StageRecord]) -> None:
+    """``apart``: fields are computed in a copy, as a cache that comes later works on what has not been computed."""
+
+    def __init__(self, source: Node, run: _Run, records: list[StageRecord], apart: bool) -> None:
         super().__init__(source)
-        self.run, self.records = run, records
+        self.run, self.records, self.apart = run, records, apart
 
     def next(self) -> Any:
         while len(self.records) < self.run.most:
@@ -111,12 +116,15 @@ class _RecordingNode(Node):
             return StageRecord(list(item) if isinstance(item, list) else item, _origins(item), seconds)
         try:
             planned = item.planned()
-            began = time.perf_counter()
+            began, item = time.perf_counter(), item.copy() if self.apart else item
             item.finish()
         except DataError as error:
             self.run.failures.append(str(error))
             return None
-        return StageRecord(dict(item.fields), (item.origin,), seconds + time.perf_counter() - began, planned)
+        took = time.perf_counter() - began
+        if self.apart:  # the copy of the stage before took a part of it, too
+            took, self.run.copies[item.origin] = max(0.0, took - self.run.copies.get(item.origin, 0.0)), took
+        return StageRecord(dict(item.fields), (item.origin,), seconds + took, planned)
 
 
 def _origins(item: Any) -> tuple[Origin, ...]:
@@ -148,11 +156,11 @@ def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
 
 def _trial(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
     run = _Run(most, [[] for _ in pipeline.stages])
-    stages = [
-        s
-        for i, stage in enumerate(pipeline.stages)
-        for s in (stage, Tap(partial(_RecordingNode, run=run, records=run.records[i])))
-    ]
+    caches = [i for i, stage in enumerate(pipeline.stages) if isinstance(stage, (Cache, Encoded))]
+    stages = list[Stage]()
+    for i, stage in enumerate(pipeline.stages):
+        tap = partial(_RecordingNode, run=run, records=run.records[i], apart=i < max(caches, default=0))
+        stages += [stage, Tap(tap)]
     ledger = Ledger(Failures(max_consecutive_failures=MOST))
     node = type(pipeline)(tuple(stages)).build(Lane(ledger))
     with one_thread(), contextlib.suppress(StopIteration):
