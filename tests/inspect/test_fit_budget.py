@@ -66,8 +66,8 @@ def room(fit: uio.BudgetFit, lengths: tuple[int, int]) -> float:
 
 
 def check(fit: uio.BudgetFit, step: Attention, pipeline: uio.Pipeline, most: float) -> None:
-    """The proposed batches hold all 200 utterances, none takes above ``most``, and no forecast is 5 % too low, or 10 % too
-    high (on a CPU, malloc keeps more of some probes than of others)."""
+    """The proposed batches hold all 200 utterances, none takes above ``most``, and no forecast is 5 % too low, or 10 %
+    too high (on a CPU, malloc keeps more of some probes than of others)."""
     loader = uio.Loader(pipeline.bucket_batch(**fit.options).pad())
     for batch in loader:
         labels = batch["target"].shape[1] if "target" in batch else 0
