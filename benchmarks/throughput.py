@@ -2,8 +2,8 @@
 
 Shards (tar, tar.gz, FLAC in tar) → 80-bin fbank with dither 0.1 → spec-augment → shuffle 1,500 → sort 500 → 12,000
 padded frames a batch, shards in random order, in one process and in two workers; and padded waveforms without features.
-Before the measurement, the features of each loader are compared with torchaudio's; after it, the delivered utterances
-with those of the corpus: ``python -m benchmarks.throughput``.
+Before the measurement, the features of each loader are compared with those that torchaudio computes in float64; after
+it, the delivered utterances with those of the corpus: ``python -m benchmarks.throughput``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.peers.stages import SHIFT
 
 MODULE = "benchmarks.throughput"
 SEED = 777
-TOLERANCE = 1e-3
+TOLERANCE = 1e-4  # torchaudio's own features, in float32, are 5e-5 off
 CHECKED = 60  # utterances
 FIELDS = ("speed", "cpu_speed")
 KINDS = ("tar", "tar.gz", "flac")
@@ -100,7 +100,7 @@ def _digest(keys: list[str]) -> str:
 
 
 def _difference(work: Work, peer: str) -> dict[str, Any]:
-    """Return the largest difference from torchaudio's features, over the loader's first utterances."""
+    """Return how far features are off those in float64, as root mean square over the loader's first utterances."""
     import torch
     from torchaudio.compliance import kaldi
 
@@ -112,24 +112,24 @@ def _difference(work: Work, peer: str) -> dict[str, Any]:
             found[key] = batch.feats[row, :frames].clone()
         if len(found) >= CHECKED:
             break
-    worst = 0.0
+    errors = []
     import soundfile
 
     for utterance in tar_utterances(work.corpus.shards("tar")):
         mine = found.pop(utterance["key"], None)
         if mine is None:
             continue
-        samples, rate = soundfile.read(io.BytesIO(utterance["wav"]), dtype="float32")
+        samples, rate = soundfile.read(io.BytesIO(utterance["wav"]), dtype="float64")
         wave = torch.from_numpy(samples).unsqueeze(0)
         # Lhotse takes samples in [-1, 1] and frames beyond the edges, so torchaudio must do the same here.
         scale, edges = (1.0, False) if peer.startswith("lhotse") else (32768.0, True)
-        theirs = kaldi.fbank(
+        exact = kaldi.fbank(
             wave * scale, num_mel_bins=80, energy_floor=0.0, sample_frequency=rate, snip_edges=edges, dither=0.0
         )
         if peer.startswith("lhotse"):  # it pads with silence where torchaudio mirrors: leave out the ends
-            mine, theirs = (part[3:-3].clamp(min=-15.9) for part in (mine, theirs))
-        worst = max(worst, float((mine - theirs).abs().max()))
-    return {"difference": worst}
+            mine, exact = (part[3:-3].clamp(min=-15.9) for part in (mine, exact))
+        errors.append((mine - exact).square().flatten())
+    return {"difference": float(torch.cat(errors).mean().sqrt())}
 
 
 def expected(corpus: Corpus) -> str:
@@ -152,7 +152,7 @@ def main() -> None:
     )
     checks = {name: child(MODULE, data=arguments.data, peer=peer, check=True) for name, peer in PEERS.items()}
     worst = max((check.get("difference", 0.0) for check in checks.values()), default=0.0)
-    report.target("features within 1e-3 of torchaudio's (no dither)", worst <= TOLERANCE, f"{worst:.1e} at most")
+    report.target("features within 1e-4 of those in float64 (no dither)", worst <= TOLERANCE, f"{worst:.1e} at most")
     right = expected(corpus)
     for title in arguments.only:
         _show(report, title, arguments, checks, right)
