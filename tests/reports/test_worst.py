@@ -12,6 +12,7 @@ import pytest
 import soundfile
 from command import uio as run_uio
 from corpus import Corpus, shards
+from kaldi_data import KaldiCorpus
 
 import uio_pipes as uio
 from uio_pipes.reports.worst import find_worst
@@ -110,6 +111,19 @@ def test_the_page_shows_what_the_run_s_pipeline_makes(
     (sound,) = re.findall(r'<audio src="data:audio/wav;base64,([^"]+)', page.read_text())
     assert soundfile.info(io.BytesIO(b64decode(sound))).samplerate == 8_000, "as it is in the shard"
     assert set(re.findall(r"\d+ × (\d+)", page.read_text())) == {str(bins)}
+
+
+def test_texts_of_a_kaldi_folder_are_beside_its_recordings(kaldi_corpus: KaldiCorpus, tmp_path: Path) -> None:
+    loader = uio.Loader(uio.from_kaldi(kaldi_corpus.folder).decode_audio().batch(4).pad(keep=["txt"]))
+    texts: list[str] = []
+    with uio.Recorder(tmp_path / "record", loader) as recorder:
+        for batch in loader:
+            recorder.log(batch, loss=1.0)
+            texts += batch["txt"]
+    page = tmp_path / "worst.html"
+    assert run_uio("worst", tmp_path / "record", "--top", "100%", "--html", page).returncode == 0
+    assert texts
+    assert all(text in page.read_text() for text in texts)
 
 
 def test_the_page_reads_a_text_by_its_name(recorded: tuple[Corpus, Path], tmp_path: Path) -> None:

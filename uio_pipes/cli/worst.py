@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
 MEASURES = ("last", "mean", "behind")
+KALDI = ("wav.scp", "feats.scp", "segments")  # lists of a folder in which the texts are, too
 
 
 def worst(
@@ -78,4 +79,5 @@ def _measure(text: str) -> str:
 def _opened(fields: dict[str, str] | None, shard: str) -> Pipeline:
     from uio_pipes.prep.recognize import recognize
 
-    return recognize(shard, fields=fields).pipeline
+    folder, _, name = shard.rpartition("/")
+    return recognize(folder or "." if name in KALDI else shard, fields=fields).pipeline

@@ -42,11 +42,23 @@ def page_table(worst: WorstUtterances, open_: Callable[[str], Pipeline], trained
         cells = _cells(shard, {one.key for one in wanted}, open_, trained) if shard else {}
         seen |= {(shard, one.key): cells.get(one.key, (NOT_THERE, "", "")) for one in wanted}
     rows = [
-        (one.key, f"{one.mean:.2f}", f"{one.last:.2f}", f"{one.behind:.2f}", *seen[one.shard, one.key], one.shard)
+        (
+            one.key,
+            f"{one.mean:.2f}",
+            f"{one.last:.2f}",
+            f"{one.behind:.2f}",
+            *seen[one.shard, one.key],
+            _short(one.shard),
+        )
         for one in worst.found
     ]
     heads = ("key", f"mean {worst.number}", "last", "behind", "transcript", "audio", "features", "shard")
     return f"The worst {len(rows):,} of {worst.utterances:,}", heads, rows
+
+
+def _short(shard: str) -> str:
+    parts = shard.rsplit("/", 2)
+    return f"…/{parts[1]}/{parts[2]}" if len(parts) == 3 and parts[0] else shard
 
 
 def _seen(opened: Pipeline, trained: Pipeline | None) -> Pipeline:

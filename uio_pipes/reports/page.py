@@ -145,7 +145,9 @@ class Media(str):
     def __new__(cls, text: str, kind: Literal["audio", "img"], url: str) -> Media:
         self = super().__new__(cls, text)
         told = escape(text, quote=True)
-        end = f'alt="{told}" title="{told}">' if kind == "img" else f'controls preload="none" title="{told}"></audio>'
+        end = (
+            f'alt="{told}" title="{told}">' if kind == "img" else f'controls preload="metadata" title="{told}"></audio>'
+        )
         self.html = f'<{kind} src="{url}" {end}'
         return self
 
@@ -214,8 +216,8 @@ def save(
 
 def counts(heading: str, column: Iterable[object]) -> bool:
     """Return whether a column holds numbers, which are set to the right."""
-    cells = list(column)
-    return heading not in ("value", "text") and not any(str(cell).strip("0123456789.,%+- sx×") for cell in cells)
+    numeric = (not isinstance(cell, Media) and not str(cell).strip("0123456789.,%+- sx×") for cell in column)
+    return heading not in ("value", "text") and all(numeric)
 
 
 def _table(index: int, name: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
