@@ -108,8 +108,8 @@ def test_a_page_says_first_how_its_folder_is_made(page: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "script", "measured"),
     [
-        ("7,383", "throughput", "| uio_pipes | 7,383 ("),
-        ("4.6", "throughput", "measured: 4.60× Lhotse Shar"),
+        ("16,598", "throughput", "| uio_pipes | 16,598 ("),
+        ("7.97", "throughput", "measured: 7.97× LitData"),
         ("0.09 s", "first_batch", "| tar, num_workers=0 | 0.09 ("),
         ("0.06 s", "state", "measured: 0.13 s, 0.07 s fresh"),
     ],
