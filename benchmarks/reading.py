@@ -28,9 +28,8 @@ READERS = {
     "pread of the payloads alone": "pread",
 }
 PLAIN = ("references", "pread")  # for plain tar only
-TIMES = 5.0
+TIMES = {"uio_pipes, members and payload": 2.5, "uio_pipes, members": 5.0}  # webdataset, by CPU time
 FIELDS = ("speed", "cpu_speed")
-OWN = ("uio_pipes, members and payload", "uio_pipes, members")
 
 
 def measure(data: str, reader: str, kind: str) -> dict[str, Any]:
@@ -146,7 +145,7 @@ def main() -> None:
             if kind == "tar" or reader not in PLAIN
         }
         results = rounds(MODULE, jobs, arguments.repeats, data=arguments.data)
-        own = {name: {f: median(results[name], f) for f in FIELDS} for name in OWN if name in results}
+        own = {name: {f: median(results[name], f) for f in FIELDS} for name in TIMES if name in results}
         rows = []
         for name, runs in report.ran(results).items():
             row = [name]
@@ -162,9 +161,9 @@ def main() -> None:
         theirs = median(results["webdataset"], "cpu_speed")
         for name, mine in own.items():
             times = mine["cpu_speed"] / theirs
-            claim = f"{kind}: {name}: {TIMES:.0f} × webdataset by CPU time"
             if kind == "tar":
-                report.target(claim, times >= TIMES, f"{times:.2f}×")
+                claim = f"{kind}: {name}: {TIMES[name]:g} × webdataset by CPU time"
+                report.target(claim, times >= TIMES[name], f"{times:.2f}×")
         same = len({(run["utterances"], run["bytes"]) for runs in results.values() for run in runs if "bytes" in run})
         report.text(f"All passed the same number of utterances and bytes: {'yes' if same == 1 else 'NO'}.")
     report.write()
