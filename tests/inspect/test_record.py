@@ -65,6 +65,20 @@ def test_batches_are_those_without_a_recorder(many_shards: Corpus, tmp_path: Pat
     assert plain.state_dict().keys() == recorded.state_dict().keys()
 
 
+def test_a_recorder_knows_the_batches_of_all_loaders(tmp_path: Path) -> None:
+    with uio.Recorder(tmp_path / "record") as recorder:
+        for rank in (0, 1):
+            corpus = shards(tmp_path / f"data{rank}", [2], seconds=(0.3, 0.4))
+            graph = uio.from_shard_list(corpus.list).decode_audio().batch(2).pad()
+            for batch in uio.Loader(graph, rank=0, world_size=1):
+                recorder.log(batch, loss=[1.0, 2.0], step=rank)
+    table = read_record(tmp_path / "record")
+    folders = [Path(one).relative_to(tmp_path).parts[0] for one in table["shard"].to_pylist()]
+    assert folders == ["data0", "data0", "data1", "data1"]
+    assert table["step"].to_pylist() == [0, 0, 1, 1]
+    assert None not in table["offset"].to_pylist()
+
+
 KILLED = """
 import itertools, sys, time
 import uio_pipes as uio

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -28,6 +28,7 @@ from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.io.files import atomic_path
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.options import LISTENERS, RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import is_grouped
 from uio_pipes.run.replay import keys_in
@@ -55,6 +56,7 @@ class Delivered(NamedTuple):
 
     step: int
     epoch: int
+    rank: int
     lane: int
     pass_: int
     k: int
@@ -81,8 +83,8 @@ class Recorder:
 
     Args:
         folder: a folder on this machine or one that all hosts share; a run that goes on writes to the same one.
-        loader: the loader whose batches are logged; make the recorder before you iterate over it. From it come epoch,
-            lane, k, source, shard, place, length and speaker of each utterance. Default: None, a record of keys alone.
+        loader: the loader whose batches are logged, from which come epoch, lane, k, source, shard, place, length and
+            speaker of each utterance. Default: None, any loader of this process. Make the recorder before its batches.
 
     Raises:
         PipelineError: pyarrow is missing, or an argument breaks a rule.
@@ -98,12 +100,19 @@ class Recorder:
         self._writes = loader is None or loader.peer == 0
         self._writer = RecordWriter(Path(folder), rank if loader is None else loader.rank)
         self._finalizer = weakref.finalize(self, self._writer.close)  # at the end of the process, too
-        if loader is not None:
-            on_delivery(loader, self._note)
+        if loader is None:
+            LISTENERS.add(self)
+        else:
+            on_delivery(loader, partial(self._note, loader.rank))
 
-    def _note(self, message: Message, progress: EpochProgress) -> None:
+    def hear(self, message: Message, progress: EpochProgress, options: RunOptions) -> None:
+        """Take note of a batch that any loader of this process delivers."""
+        self._writes = options.ranks.peer == 0
+        self._note(options.rank, message, progress)
+
+    def _note(self, rank: int, message: Message, progress: EpochProgress) -> None:
         """Keep where a batch comes from, until it is logged."""
-        place = (progress.step - 1, progress.epoch, message.lane, message.pass_, message.k)
+        place = (progress.step - 1, progress.epoch, rank, message.lane, message.pass_, message.k)
         self._delivered[tuple(keys_in(message.batch))] = Delivered(*place, message.origins)
         if len(self._delivered) > RECENT:
             self._delivered.popitem(last=False)
@@ -250,7 +259,7 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
         if made is not None:
             for one in made.origins:
                 known.setdefault(one.key, []).append(one)
-            place = (made.step if step is None else step, made.epoch, rank, made.lane, made.pass_, made.k)
+            place = (made.step if step is None else step, *made[1:-1])
         origins += [known[key].pop(0) if known.get(key) else RowOrigin(key) for key in keys]
         for column, value in zip(places.values(), place, strict=True):
             column += [value] * count

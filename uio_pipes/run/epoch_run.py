@@ -22,7 +22,7 @@ from uio_pipes.run.lane_runner import Message, Position
 from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import EpochEnd, judged
-from uio_pipes.run.options import RunOptions
+from uio_pipes.run.options import LISTENERS, RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Handover
 from uio_pipes.run.state import LaneState
@@ -179,6 +179,8 @@ class EpochRun(Iterator[Any]):
             self.number = message.number
             for told in self.options.delivered:
                 told(message, self.progress)
+            for listener in LISTENERS:
+                listener.hear(message, self.progress, self.options)
             if self.tuner is not None and self.tuner.plan == self.plan:
                 if self.returned is not None:
                     step, wait = called - self.returned, self.merge.waited - waited

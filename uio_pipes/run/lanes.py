@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uio_pipes.core.lane import worker_of
 from uio_pipes.run.lane_runner import RunSpec
-from uio_pipes.run.options import RunOptions
+from uio_pipes.run.options import LISTENERS, RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ray.fleet import Fleet
 from uio_pipes.run.ray.workers import RayWorker
@@ -30,7 +30,7 @@ def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, i
         left_out=options.left_out,
         excluding=options.excluded.of_epoch(progress.stream, options.in_steps),
         utterances=options.utterances,
-        origins=bool(options.delivered),
+        origins=bool(options.delivered or LISTENERS),
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -30,6 +31,16 @@ from uio_pipes.run.tuning import LANES, WorkerPlan
 from uio_pipes.stages.utterances.filter import Exclude
 
 logger = logging.getLogger("uio_pipes")
+
+
+class Listener(Protocol):
+    """Something that wants to know where the batches of all loaders of this process come from."""
+
+    def hear(self, message: Any, progress: Any, options: RunOptions) -> object:
+        """Take note of a batch that is delivered, and of the position of the epoch behind it."""
+
+
+LISTENERS: weakref.WeakSet[Listener] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
