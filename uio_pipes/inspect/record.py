@@ -73,6 +73,27 @@ class Logged(NamedTuple):
     ready: Any
 
 
+class _Deliveries:
+    """Where batches come from, by their keys, until they are logged. ``wanted``: peers on a mesh get the same batches,
+    which the first of them logs."""
+
+    def __init__(self) -> None:
+        self.of: OrderedDict[tuple[str, ...], Delivered] = OrderedDict()
+        self.wanted = True
+
+    def hear(self, message: Message, progress: EpochProgress, options: RunOptions) -> None:
+        """Take note of a batch of any loader of this process."""
+        self.wanted = options.ranks.peer == 0
+        self.add(options.rank, message, progress)
+
+    def add(self, rank: int, message: Message, progress: EpochProgress) -> None:
+        """Take note of a batch that is delivered, and the position of the epoch behind it."""
+        place = (progress.step - 1, progress.epoch, rank, message.lane, message.pass_, message.k)
+        self.of[tuple(keys_in(message.batch))] = Delivered(*place, message.origins)
+        if len(self.of) > RECENT:
+            self.of.popitem(last=False)
+
+
 class Recorder:
     """Record numbers of each utterance that was trained on: losses, error rates, whatever tells good data from bad.
 
@@ -95,27 +116,15 @@ class Recorder:
             raise PipelineError(f"Recorder: folder must be one on this machine or a shared one, not {folder!r}")
         if not isinstance(loader, Loader | None):
             raise PipelineError(f"Recorder: loader must be the Loader that gives the batches, not {loader!r}")
-        self._delivered: OrderedDict[tuple[str, ...], Delivered] = OrderedDict()
+        self._deliveries = _Deliveries()
         rank = dist.get_rank() if is_grouped() else 0
-        self._writes = loader is None or loader.peer == 0
         self._writer = RecordWriter(Path(folder), rank if loader is None else loader.rank)
         self._finalizer = weakref.finalize(self, self._writer.close)  # at the end of the process, too
         if loader is None:
-            LISTENERS.add(self)
+            LISTENERS.add(self._deliveries)
         else:
-            on_delivery(loader, partial(self._note, loader.rank))
-
-    def hear(self, message: Message, progress: EpochProgress, options: RunOptions) -> None:
-        """Take note of a batch that any loader of this process delivers."""
-        self._writes = options.ranks.peer == 0
-        self._note(options.rank, message, progress)
-
-    def _note(self, rank: int, message: Message, progress: EpochProgress) -> None:
-        """Keep where a batch comes from, until it is logged."""
-        place = (progress.step - 1, progress.epoch, rank, message.lane, message.pass_, message.k)
-        self._delivered[tuple(keys_in(message.batch))] = Delivered(*place, message.origins)
-        if len(self._delivered) > RECENT:
-            self._delivered.popitem(last=False)
+            self._deliveries.wanted = loader.peer == 0
+            on_delivery(loader, partial(self._deliveries.add, loader.rank))
 
     def log(self, batch: Any, *, step: int | None = None, **numbers: Any) -> None:
         """Record numbers of the utterances of a batch.
@@ -135,7 +144,7 @@ class Recorder:
         if not numbers or (step is not None and not is_whole(step)):
             rule = f"step must be a whole number, not {step!r}" if numbers else "give numbers by name"
             raise PipelineError(f"log: {rule}; as in log(batch, step=5, loss=losses)")
-        made, taken, ready = self._delivered.get(tuple(keys)), dict[str, torch.Tensor](), None
+        made, taken, ready = self._deliveries.of.get(tuple(keys)), dict[str, torch.Tensor](), None
         if step is None and made is None:
             raise PipelineError(
                 "log: the step is not known, as no loader that this recorder knows gave it: give step=…"
@@ -144,7 +153,7 @@ class Recorder:
             if name in COLUMNS:
                 raise PipelineError(f"log: every record has a column {name!r}: give the numbers another name")
             taken[name], ready = _taken(name, value, len(keys), ready)
-        if self._writes:
+        if self._deliveries.wanted:
             self._writer.put(Logged(list(keys), step, made, taken, ready))
 
     def close(self) -> None:
