@@ -79,6 +79,23 @@ def test_a_recorder_knows_the_batches_of_all_loaders(tmp_path: Path) -> None:
     assert None not in table["offset"].to_pylist()
 
 
+class Zeros(uio.Node):
+    """Makes numbers of batches."""
+
+    def next(self) -> float:
+        self.source.next()
+        return 0.0
+
+
+def test_batches_without_keys_do_not_disturb_a_recorder(tmp_path: Path) -> None:
+    corpus = shards(tmp_path / "data", [3], seconds=(0.3, 0.4))
+    loader = uio.Loader(uio.from_shard_list(corpus.list).decode_audio().batch(2).pad().through(Zeros))
+    with uio.Recorder(tmp_path / "record") as recorder:
+        for step, _batch in enumerate(loader):
+            recorder.log(["a", "b"], loss=0.0, step=step)
+    assert read_record(tmp_path / "record")["k"].null_count == 4
+
+
 KILLED = """
 import itertools, sys, time
 import uio_pipes as uio

@@ -89,7 +89,10 @@ class _Deliveries:
     def add(self, rank: int, message: Message, progress: EpochProgress) -> None:
         """Take note of a batch that is delivered, and the position of the epoch behind it."""
         place = (progress.step - 1, progress.epoch, rank, message.lane, message.pass_, message.k)
-        self.of[tuple(keys_in(message.batch))] = Delivered(*place, message.origins)
+        try:
+            self.of[tuple(keys_in(message.batch))] = Delivered(*place, message.origins)
+        except (TypeError, LookupError):  # a collate function made something else of the batch
+            return
         if len(self.of) > RECENT:
             self.of.popitem(last=False)
 
