@@ -1,6 +1,6 @@
-"""Claim: workers on Ray are as fast as local ones (at least 90 %), and a killed node costs the trainer at most 5 s.
+"""Claim: workers on Ray take at most 10 ms of CPU a batch more than local ones; a killed node costs the trainer 5 s.
 
-Frames per second of wall time, and of the CPU time of all processes (with Ray's own), on one machine, from an endless
+Frames per second, and the CPU time of all processes (with Ray's own) for a batch, on one machine, from an endless
 stream: once the loader has run for a while. Then two nodes of a cluster on this machine, of which one is killed, or one
 of its actors: ``python -m benchmarks.ray_workers``.
 """
@@ -25,6 +25,7 @@ NODE = {"object_store_memory": 200 << 20, "include_dashboard": False}
 PREFETCH = sized((2, 8), (2,))
 MOMENT = sized(25, 8)  # the step at which something is killed
 WORKERS = sized((1, 2), (1,))
+MOST = 10  # ms that Ray takes for a batch
 
 
 def measure(way: str, data: str, workers: int = 2, prefetch: int = 2) -> dict[str, Any]:
@@ -41,13 +42,14 @@ def _speed(way: str, data: str, workers: int, prefetch: int) -> dict[str, Any]:
     batches = iter(loader)
     next(batches)
     for seconds in (SETTLING, SECONDS):
-        since, frames, cpu = time.perf_counter(), loader.stats().frames, _cpu()
+        since, frames, cpu, count = time.perf_counter(), loader.stats().frames, _cpu(), 0
         while time.perf_counter() < since + seconds:
             next(batches)
+            count += 1
     frames, cpu, wall = loader.stats().frames - frames, _cpu() - cpu, time.perf_counter() - since
     del batches
     ray.shutdown()
-    return {"speed": frames / wall, "per_cpu": frames / cpu}
+    return {"speed": frames / wall, "ms": 1000 * cpu / count}
 
 
 def _loader(way: str, data: str, workers: int, prefetch: int = 2) -> Any:
@@ -125,16 +127,13 @@ def main() -> None:
         results = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
         for name, runs in results.items():
             local = results.get(f"local, prefetch={jobs[name]['prefetch']}", [])
-            wall, cpu = (ratio(median(runs, field), median(local, field)) for field in ("speed", "per_cpu"))
-            rows.append(
-                [f"{name}, {workers}", spread(runs, "speed", ",.0f"), wall, spread(runs, "per_cpu", ",.0f"), cpu]
-            )
-            if jobs[name]["way"] == "ray":
-                found.append(median(runs, "per_cpu") / median(local, "per_cpu"))
-    columns = ["workers", "frames/s", "of local", "frames per s of CPU", "of local"]
+            found.append(more := median(runs, "ms") - median(local, "ms"))
+            wall = ratio(median(runs, "speed"), median(local, "speed"))
+            rows.append([f"{name}, {workers}", spread(runs, "speed", ",.0f"), wall, spread(runs, "ms"), f"{more:+.1f}"])
+    columns = ["workers", "frames/s", "of local", "ms of CPU for a batch", "more than local"]
     report.table("Throughput on one machine", columns, rows, plot=[1])
-    worst = min(found, default=float("nan"))
-    report.target("at least 90 % of local workers' throughput per core", worst >= 0.9, f"{100 * worst:.0f} %")
+    worst = max(found, default=float("nan"))
+    report.target(f"at most {MOST} ms of CPU for a batch more than local workers", worst <= MOST, f"{worst:.1f} ms")
     jobs = {way: {"way": way} for way in ("killed node", "killed actor")}
     results = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
     rows = [
