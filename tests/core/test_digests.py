@@ -1,5 +1,6 @@
 """What is equal has the same hash, and what differs another one."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,70 @@ def test_a_function_is_its_code_and_what_it_closes_over(monkeypatch: pytest.Monk
     before = made(_scaled(1.0))
     monkeypatch.setitem(globals(), "FACTOR", 3.0)
     assert made(_scaled(1.0)) != before
+
+
+class Encoder:
+    gain = 1.0
+
+    def __call__(self, value: float) -> float:
+        return self.encoded(value)
+
+    def encoded(self, value: float) -> float:
+        return value * self.gain
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = 3, 0
+
+    def forward(self, value: Any) -> Any:
+        self.calls += 1
+        return value * self.layer
+
+
+TABLE, WINDOW, CALLS, MODEL, ENCODER = (1, 2), np.ones(3), list[Any](), Model(), Encoder()
+
+
+@lru_cache
+def _looked_up(value: float) -> float:
+    return value + FACTOR
+
+
+def _by_table(value: float) -> Any:
+    CALLS.append(value)
+    return MODEL(ENCODER(_looked_up(value) * TABLE[0] * WINDOW))
+
+
+def test_a_function_is_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = made(_by_table)
+    _by_table(1.0)
+    assert made(_by_table) == before  # what was counted is no part of it
+    changes = [
+        (globals(), "TABLE", (1, 3)),
+        (globals(), "WINDOW", np.zeros(3)),
+        (globals(), "FACTOR", 5.0),
+        (vars(MODEL), "layer", 4),
+    ]
+    for names, name, value in changes:
+        with monkeypatch.context() as patch:
+            patch.setitem(names, name, value)
+            assert made(_by_table) != before, name
+    for kind, name, given in [
+        (Encoder, "gain", 2.0),
+        (Encoder, "encoded", lambda self, value: value),
+        (Model, "forward", lambda self, value: value),
+    ]:
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, name, given)
+            assert made(_by_table) != before, name
+            assert made(ENCODER) == made(Encoder())
+    assert made(_by_table) == before
+
+
+def test_conjugate_tensors_are_their_values() -> None:
+    tensor = torch.tensor([1 + 2j])
+    assert made(tensor.conj()) == made(tensor.conj().resolve_conj()) != made(tensor)
 
 
 def test_a_model_is_its_weights() -> None:

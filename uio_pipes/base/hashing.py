@@ -8,10 +8,12 @@ order, lengths or masks are integer arithmetic written here.
 from __future__ import annotations
 
 import base64
+import sys
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -217,3 +219,10 @@ def unpack(text: str) -> list[int]:
     column = array(text[0])
     column.frombytes(base64.b64decode(text[1:], validate=True))
     return column.tolist()
+
+
+def module_name(name: str) -> str:
+    """Return the name of a module; of a script that is run, the name by which others import it."""
+    main = sys.modules.get(name) if name in ("__main__", "__mp_main__") else None
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    return spec.name if spec else Path(file).stem if file else name

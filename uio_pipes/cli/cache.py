@@ -78,12 +78,15 @@ def verify(folder: CacheFolder) -> None:
     """Read all records and compare their checksums; the exit code is 1 if one is damaged. Runs compute these again."""
     from uio_pipes.base.errors import DataError
     from uio_pipes.io.folders import Folder
-    from uio_pipes.io.shelf import DATA, INDEX, entry_of, read_record, rows_of
+    from uio_pipes.io.shelf import DATA, INDEX, ROW_BYTES, entry_of, read_record, rows_of
 
     cache, good, bad = Folder(folder), 0, Counter[str]()
     for mark, name in _written(folder):
         path = f"{mark}/{name}"
-        for row in rows_of(cache.read([path + INDEX])[0]).tolist():
+        index = cache.read([path + INDEX])[0]
+        rows = rows_of(index).tolist()
+        bad[path + INDEX] = -(-len(index) // ROW_BYTES) - len(rows)
+        for row in rows:
             try:
                 sound = read_record(entry_of(row, cache.join(path + DATA))) is not None
             except DataError:
@@ -112,11 +115,15 @@ def prune(
     left = None if size is None else parsed("--size", _size, size)
     ago = None if older_than is None else parsed("--older-than", _seconds, older_than)
     before = "" if ago is None else time.strftime("%Y%m%dT%H%M%S", time.gmtime(time.time() - ago))
+    written = _written(folder)
+    marks = {mark for mark, _ in written if fingerprint and mark.startswith(fingerprint)}
+    if fingerprint is not None and len(marks) != 1:
+        known = ", ".join(sorted({mark[:8] for mark, _ in written}))
+        raise typer.BadParameter(f"{len(marks)} fingerprints begin with {fingerprint!r}; there are {known}")
     cache, removed, kept = Folder(folder), 0, 0
-    for (mark, name), files in sorted(_written(folder).items(), key=lambda one: one[0][1], reverse=True):
+    for (mark, name), files in sorted(written.items(), key=lambda one: one[0][1], reverse=True):
         bytes_ = sum(files.values())
-        matches = fingerprint is not None and mark.startswith(fingerprint)
-        if matches or name < before or (left is not None and kept + bytes_ > left):
+        if mark in marks or name < before or (left is not None and kept + bytes_ > left):
             for kind in sorted(files, reverse=True):  # the index first
                 cache.remove(f"{mark}/{name}.{kind}")
             removed += bytes_

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import json
+import math
 import os
 import re
 import shlex
@@ -133,8 +134,17 @@ def check_suffix(path: str | None, *suffixes: str) -> None:
 
 def print_json(report: Any) -> None:
     """Print JSON on stdout; characters that a terminal would obey, or that cannot be encoded, are escaped."""
-    text = redact(json.dumps(report, ensure_ascii=False, default=str))
+    text = redact(json.dumps(_finite(report), ensure_ascii=False, default=str))
     typer.echo(re.sub("[\x7f-\x9f\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def _finite(report: Any) -> Any:
+    """Return a report with None for numbers that JSON does not have."""
+    if isinstance(report, dict):
+        return {name: _finite(one) for name, one in report.items()}
+    if isinstance(report, (list, tuple)):
+        return [_finite(one) for one in report]
+    return None if isinstance(report, float) and not math.isfinite(report) else report
 
 
 def verdict(fine: bool) -> None:

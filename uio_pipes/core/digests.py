@@ -7,6 +7,7 @@ of change or ETag, and by its place there; what cannot be known so, by its bytes
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from dis import get_instructions
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.length import StoredFeatures
+from uio_pipes.base.hashing import module_name
 from uio_pipes.core.schedule import show
 from uio_pipes.core.stage import IDENTITY
 from uio_pipes.io.command import Piped
@@ -73,7 +75,7 @@ class Digest:
         if isinstance(value, (bytes, bytearray)):
             self._text(_hash(value))
         elif isinstance(value, torch.Tensor):
-            flat = value.detach().cpu().contiguous().reshape(-1)
+            flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
             self._text(value.dtype, tuple(value.shape), _hash(flat.view(torch.uint8).numpy().data))
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             self._text(value.dtype.str, value.shape, _hash(np.ascontiguousarray(value).reshape(-1).view("u1").data))
@@ -110,14 +112,20 @@ class Digest:
             self.add(value.__func__, value.__self__)
         elif isinstance(value, FunctionType):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            self._text(value.__module__, value.__qualname__)._code(value.__code__, value.__globals__)
+            self._text(module_name(value.__module__), value.__qualname__)._code(value.__code__, value.__globals__)
             self.add(value.__defaults__, value.__kwdefaults__, cells)
         elif isinstance(value, partial):
             self.add(value.func, value.args, value.keywords)
-        elif isinstance(value, (type, BuiltinFunctionType)):
+        elif isinstance(value, BuiltinFunctionType):
             self._text(value.__module__, value.__qualname__)
+        elif isinstance(value, type):
+            self._class(value)
         elif isinstance(value, torch.nn.Module):
-            self.add(type(value), value.training, value.state_dict())
+            self.add(value.state_dict())
+            for name, part in value.named_modules():
+                self.add(name, type(part), _settings(part))
+        elif hasattr(value, "__wrapped__"):  # as functools.lru_cache has
+            self.add(value.__wrapped__)
         elif is_dataclass(value):
             for f in fields(value):
                 if f.metadata.get(IDENTITY, True):
@@ -126,23 +134,58 @@ class Digest:
                     self.file(os.fspath(given)) if named else self.add(given)
             self.add(type(value))
         else:
-            self.add(show(value, stable=True), getattr(value, "__dict__", None), vars(type(value)).get("__call__"))
+            self.add(show(value, stable=True), getattr(value, "__dict__", None), type(value))
+
+    def _class(self, kind: type) -> None:
+        """Take in a class, and of one that no installed package has its functions and settings, too."""
+        self._text(module_name(kind.__module__), kind.__qualname__)
+        for base in filter(_is_own, kind.__mro__):
+            for name, member in sorted(vars(base).items()):
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                if isinstance(function, FunctionType) or _is_setting(name, function):
+                    self.add(name, function)
 
     def _code(self, code: CodeType, names: Mapping[str, Any]) -> None:
-        """Take in code, with the functions of the same package, the models and the numbers that it names."""
+        """Take in code, with what it names: functions and classes of the same package, models, values that stay."""
         self._text(code.co_code, code.co_names, code.co_varnames)
         for constant in code.co_consts:
             self._code(constant, names) if isinstance(constant, CodeType) else self.add(constant)
-        home = str(names.get("__name__")).partition(".")[0]
+        home = module_name(str(names.get("__name__"))).partition(".")[0]
         set_here = {one.argval for one in get_instructions(code) if one.opname == "STORE_GLOBAL"}  # a counter
         for found in (names.get(name) for name in code.co_names if name not in set_here):
-            near = isinstance(found, FunctionType) and str(found.__module__).partition(".")[0] == home
-            if near or isinstance(found, (int, float, str, bytes, torch.Tensor, torch.nn.Module)):
+            near = module_name(str(getattr(found, "__module__", None))).partition(".")[0] == home
+            if isinstance(found, (torch.Tensor, torch.nn.Module)) or _is_setting("", found):
                 self.add(found)
+            elif near:  # of an object its class: what it holds may change from call to call
+                self.add(found if hasattr(found, "__qualname__") else type(found))
 
 
 def _hash(data: Any) -> bytes:
     return blake2b(data, digest_size=16).digest()
+
+
+def _is_own(kind: type) -> bool:
+    """Return whether a class is written in a project, which may change it, and not in a package that is installed."""
+    home, file = kind.__module__.partition(".")[0], getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    installed = home in sys.stdlib_module_names or home == "uio_pipes" or "site-packages" in file
+    return not installed and "dist-packages" not in file
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    """Return whether an attribute or variable is a value that code goes by: neither Python's nor private, nor a list or
+    dict, as calls are counted in these."""
+    if isinstance(value, (tuple, frozenset)):
+        return not name.startswith("_") and all(_is_setting("", one) for one in value)
+    plain = isinstance(value, (*_AS_SHOWN, bytes, np.ndarray)) and not isinstance(value, ModuleType)
+    return plain and not name.startswith("_")
+
+
+def _settings(model: torch.nn.Module) -> dict[str, Any]:
+    """Return what a part of a model goes by beside its weights, and does not set itself while it runs."""
+    methods = [one for name in dir(type(model)) if isinstance(one := getattr(type(model), name, None), FunctionType)]
+    codes = [one.__code__ for one in methods if one.__name__ != "__init__" and _is_own(type(model))]
+    stored = {one.argval for code in codes for one in get_instructions(code) if one.opname == "STORE_ATTR"}
+    return {name: given for name, given in vars(model).items() if name not in stored and _is_setting(name, given)}
 
 
 def _is_plain(value: Any) -> bool:

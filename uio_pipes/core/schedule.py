@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DAMAGED, StateError
+from uio_pipes.base.hashing import module_name
 from uio_pipes.base.urls import redact
 
 Mark = tuple[int, int]  # the pass, and the number of the item from which a value holds
@@ -180,7 +181,7 @@ def show(value: object, *, stable: bool = False) -> str:
 
 def _place(value: Any) -> str:
     """Return ``module.name``; names of this package without the module within it, which may change between versions."""
-    module = "uio_pipes" if value.__module__.startswith("uio_pipes.") else value.__module__
+    module = "uio_pipes" if value.__module__.startswith("uio_pipes.") else module_name(value.__module__)
     return f"{module}.{value.__qualname__}"
 
 

@@ -345,7 +345,7 @@ static TARGET int run_all(const Plan *plan, const Job *job) {
     int64_t columns = LANES + (plan->width - 1) / plan->shift, pitch = (columns + 3) / 4 * 4;
     size_t room = sizeof(cvec) * plan->size, power = sizeof(vec) * (plan->size + 1), some = sizeof(vec) * plan->count;
     size_t laid = (sizeof(float) * (plan->shift * pitch + LANES) + 63) / 64 * 64;
-    char *memory = aligned_alloc(64, 2 * room + power + 2 * some + laid);
+    char *memory = aligned_alloc(64, (2 * room + power + 2 * some + laid + 63) / 64 * 64);
     if (!memory) return 0;
     cvec *a = (cvec *)memory, *b = a + plan->size;
     vec *squares = (vec *)(b + plan->size), *bands = squares + plan->size + 1, *values = bands + plan->count;

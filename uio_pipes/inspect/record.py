@@ -43,12 +43,13 @@ LARGE = 20_000  # rows of a file after which another one begins
 RECENT = 1_024  # batches whose origin is kept until they are logged
 NO_PYARROW = 'a record is written and read by pyarrow: pip install "uio_pipes[parquet]"'
 PLACE = {"step": "int64", "epoch": "int32", "rank": "int32", "lane": "int32", "pass": "int64", "k": "int64"}
+ROW = {"row": "int32"}  # of the batch
 ORIGIN = {
     **{"key": "string", "source": "string", "shard": "string", "item": "int64", "offset": "int64", "part": "string"},
     **{"frames": "int32", "tokens": "int32", "sample_rate": "int32", "speaker": "string"},
 }
 REPEATED = ["source", "shard", "speaker"]  # texts that many rows share
-COLUMNS = PLACE | ORIGIN  # that every record has; the numbers come after them
+COLUMNS = PLACE | ROW | ORIGIN  # that every record has; the numbers come after them
 
 
 class Delivered(NamedTuple):
@@ -139,7 +140,8 @@ class Recorder:
                 as the norm of a gradient; tensors, on a GPU, too, for which nothing waits, arrays or lists.
 
         Raises:
-            PipelineError: there are no keys, not as many numbers as utterances, or a name is that of another column.
+            PipelineError: there are no keys, not as many numbers as utterances, a name is that of another column, or
+                the recorder is closed.
         """
         keys = batch if _are_keys(batch) else keys_in(batch)
         if not keys or not _are_keys(keys):
@@ -156,6 +158,8 @@ class Recorder:
             if name in COLUMNS:
                 raise PipelineError(f"log: every record has a column {name!r}: give the numbers another name")
             taken[name], ready = _taken(name, value, len(keys), ready)
+        if not self._finalizer.alive:
+            raise PipelineError("log: this recorder is closed: make another one, of the same folder")
         if self._deliveries.wanted:
             self._writer.put(Logged(list(keys), step, made, taken, ready))
 
@@ -260,6 +264,7 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
     import pyarrow as pa
 
     places: dict[str, list[Any]] = {name: [] for name in PLACE}
+    rows: list[int] = []
     origins: list[RowOrigin] = []
     numbers: dict[str, list[Any]] = {}
     for keys, step, made, given, ready in logged:
@@ -275,10 +280,11 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
         origins += [known[key].pop(0) if known.get(key) else RowOrigin(key) for key in keys]
         for column, value in zip(places.values(), place, strict=True):
             column += [value] * count
+        rows += range(count)
         for name, tensor in given.items():
             column = numbers.setdefault(name, [])
             column += [None] * (done - len(column)) + tensor.tolist() * (count // tensor.numel())
-    columns = places | dict(zip(ORIGIN, map(list, zip(*origins, strict=True)), strict=True))
+    columns = places | {"row": rows} | dict(zip(ORIGIN, map(list, zip(*origins, strict=True)), strict=True))
     columns["shard"] = list(map(_shard, columns["shard"]))
     columns["part"] = ["/".join(map(str, sub)) for sub in columns["part"]]
     made_of = {name: pa.array(columns[name], getattr(pa, kind)()) for name, kind in COLUMNS.items()}
@@ -295,7 +301,7 @@ def _shard(url: str | None) -> str | None:
 def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:
     """Read a record as a table of pyarrow, in the order in which it was written, ranks one after the other.
 
-    What a run logged again after it had gone on from a state is in it once, as it was the last time.
+    What a run logged again after it had gone on from a state is in it once, each number as it was the last time.
 
     Args:
         folder: the folder of the recorders.
@@ -319,8 +325,12 @@ def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = 
     except (OSError, pa.ArrowException) as error:
         raise ListError(f"the record in {os.fspath(folder)} is damaged ({error}): take that file out") from error
     table = pa.concat_tables(tables, promote_options="default")
-    table = table.append_column("row", pa.array(range(len(table)), pa.int64()))
-    same = ["epoch", "lane", "pass", "k", "step", "source", "key", "part"]
-    last = table.select([*same, "row"]).group_by(same).aggregate([("row", "max")])["row_max"]
-    table = table.take(last.combine_chunks().sort()).drop_columns("row")
+    order = pa.array(range(len(table)), pa.int64())
+    same, numbers = [*PLACE, *ROW, "key"], [name for name in table.column_names if name not in COLUMNS]
+    same.remove("rank")  # other ranks may go on with a lane
+    grouped = table.append_column("order", order).group_by(same, use_threads=False)  # so that the last is the newest
+    last = grouped.aggregate([("order", "max"), *((name, "last") for name in numbers)]).sort_by("order_max")
+    table = table.take(last["order_max"].combine_chunks()).drop_columns(numbers)
+    for name in numbers:
+        table = table.append_column(name, last[f"{name}_last"])
     return table if columns is None else table.select(list(columns))

@@ -134,6 +134,8 @@ class Shelf:
             numbers = np.repeat(np.arange(first, len(self._paths), dtype=np.int32), counts)
             order = np.argsort(rows[:, 0], kind="stable")
             self._known = rows[order], np.concatenate([self._known[1], numbers])[order]
+            if self._file is not None and self._file.scratch is None and not self._file.places[0].exists():
+                self._end()  # pruned, or removed by hand: what comes goes to another file
             self._own = {key: own for key, own in self._own.items() if own[0] is self._file and own[0].scratch}
 
     def _news(self) -> Iterator[tuple[str, IndexRows]]:

@@ -105,7 +105,7 @@ def drawn(charts: Sequence[Chart], library: str = "") -> str:
     figures = []
     options = {"include_plotlyjs": False, "full_html": False, "validate": False}
     for i, chart in enumerate(charts):
-        config = {"responsive": True, "displaylogo": False, "toImageButtonOptions": {"filename": "chart", "scale": 2}}
+        config = {"responsive": True, "displayModeBar": False}
         made = to_html(figure(chart), config=config, div_id=f"c{i}", **options)
         title = escape(printable(chart.title))
         figures.append(f'<figure role="group" aria-label="{title}"><figcaption>{title}</figcaption>{made}</figure>')

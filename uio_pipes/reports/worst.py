@@ -89,7 +89,7 @@ def find_worst(
     mean = _mean(loss, of, count)
     begin, end = _ends(of, count)
     with np.errstate(invalid="ignore"):
-        behind = np.nan_to_num((loss - usual)[end] - (loss - usual)[begin], nan=np.inf)
+        behind = np.nan_to_num((loss - usual)[end] - (loss - usual)[begin], nan=np.inf, posinf=np.inf, neginf=0)
     measure = {"mean": mean, "last": loss[end], "behind": behind}[by]
     best = np.argsort(-measure, kind="stable")[: _count(most, count)]
     picked = table.take(first[best]).to_pylist()

@@ -12,6 +12,8 @@ trainer once all others have it, so it may end at any time, and never runs far a
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import pickle
 import time
 import weakref
@@ -19,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -37,6 +40,7 @@ from uio_pipes.run.workers import MessageSource, Runner, as_arrays, as_tensors, 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
+logger = logging.getLogger("uio_pipes")
 ProcessGroups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
 PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
 _groups: weakref.WeakKeyDictionary[Any, ProcessGroups] = weakref.WeakKeyDictionary()  # by the world that they are in
@@ -74,6 +78,17 @@ class RankPlace(NamedTuple):
                 "the loader was made before torch.distributed was initialized, so that each rank would get all the "
                 "data: make it after init_process_group, or with partition=False if each rank shall get all"
             )
+        if self.early and (world := os.environ.get("WORLD_SIZE", "1")) != "1":
+            _warn_of_no_group(world)
+
+
+@cache
+def _warn_of_no_group(world: str) -> None:
+    logger.warning(
+        "this process is one of %s (WORLD_SIZE), but they have no process group, so each of them gets all the data: "
+        "call init_process_group before the loader is made, or give it rank=… and world_size=…",
+        world,
+    )
 
 
 def is_grouped() -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.base.hashing import module_name
 
 BLANK = "▁"  # U+2581, which stands for a blank in symbol tables and byte-pair models
 _BLANKS = frozenset([BLANK, " ", "Ġ"])  # Ġ: byte-level models
@@ -395,4 +396,4 @@ def _named(segmenter: Any) -> str:
     if not hasattr(segmenter, "__qualname__") and "__repr__" in vars(type(segmenter)):
         return repr(segmenter)
     named = segmenter if hasattr(segmenter, "__qualname__") else type(segmenter)
-    return f"{named.__module__}.{named.__qualname__}"
+    return f"{module_name(named.__module__)}.{named.__qualname__}"
