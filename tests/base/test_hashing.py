@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -82,3 +83,32 @@ def test_a_generator_depends_on_the_seed_alone() -> None:
     used.below(5)
     assert used.generator().integers(0, 1000, 9).tolist() == Draws(7).generator().integers(0, 1000, 9).tolist()
     assert Draws(8).generator().integers(0, 1000, 9).tolist() != Draws(7).generator().integers(0, 1000, 9).tolist()
+
+
+SCRIPT = """
+from uio_pipes import Loader, from_iterable
+from uio_pipes.core.digests import Digest
+
+def helper(sample):
+    return sample
+
+def changed(sample):
+    return helper(sample)
+
+pipeline = from_iterable([{"key": "a"}]).map(changed)
+print(Loader(pipeline).state_dict(), Digest().add(changed).made().hex())
+"""
+
+
+@pytest.mark.parametrize("run", [["train.py"], ["-m", "train"], ["-m", "package.train"]], ids=" ".join)
+def test_functions_of_a_script_are_those_of_the_module_that_it_is(run: list[str], tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text(SCRIPT)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    module = run[-1].removesuffix(".py")
+    told = [
+        subprocess.run([sys.executable, *how], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for how in (run, ["-c", f"import {module}"])
+    ]
+    assert told[0] == told[1]
+    assert f"function={module}.changed" in told[0]

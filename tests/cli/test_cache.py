@@ -46,6 +46,22 @@ def test_verify_finds_a_flipped_byte(folder: Path) -> None:
     assert f"{data}: 1 record damaged or cut off\n13 sound records\n" in done.stdout
 
 
+def test_verify_finds_a_flipped_byte_of_an_index(folder: Path) -> None:
+    index = next(folder.rglob("*.index"))
+    index.write_bytes(index.read_bytes()[:70] + bytes([index.read_bytes()[70] ^ 1]) + index.read_bytes()[71:])
+    done = run_uio("cache", "verify", folder)
+    assert done.returncode == 1
+    assert f"{index}: 1 record damaged or cut off\n13 sound records\n" in done.stdout
+
+
+def test_prune_takes_one_fingerprint_that_is_there(folder: Path) -> None:
+    for wrong in ("", "zzz"):
+        done = run_uio("cache", "prune", folder, "--fingerprint", wrong)
+        assert done.returncode == 2
+        assert "fingerprints begin with" in done.stderr
+    assert list(told(folder).values()) == [7, 7]
+
+
 def test_prune_removes_what_it_is_told(folder: Path) -> None:
     assert run_uio("cache", "prune", folder).returncode == 2
     assert run_uio("cache", "prune", folder, "--older-than", "1d").stdout.startswith("removed 0.0 MB")

@@ -79,6 +79,18 @@ def test_a_recorder_knows_the_batches_of_all_loaders(tmp_path: Path) -> None:
     assert None not in table["offset"].to_pylist()
 
 
+def test_what_is_logged_of_a_batch_later_is_added_to_its_rows(tmp_path: Path) -> None:
+    with uio.Recorder(tmp_path) as recorder:
+        recorder.log(["a", "b", "a"], step=1, loss=[1, 2, 9])  # two utterances have the same key
+        recorder.log(["a", "b", "a"], step=1, cer=[3, 4, 5])
+        recorder.log(["a", "b", "a"], step=1, loss=[1, 7, 9])
+    with pytest.raises(uio.PipelineError, match="this recorder is closed"):
+        recorder.log(["a"], step=2, loss=1)
+    table = read_record(tmp_path)
+    found = sorted(zip(*(table[name].to_pylist() for name in ("row", "key", "loss", "cer")), strict=True))
+    assert found == [(0, "a", 1, 3), (1, "b", 7, 4), (2, "a", 9, 5)]
+
+
 class Zeros(uio.Node):
     """Makes numbers of batches."""
 

@@ -107,6 +107,18 @@ def test_a_file_that_is_cut_off_or_gone_has_no_records(tmp_path: Path) -> None:
     assert found(one, 8) is None
 
 
+def test_what_comes_after_files_were_removed_is_kept(tmp_path: Path) -> None:
+    mine = Shelf(str(tmp_path), "one", 1 << 30, "", True)
+    mine.add((1, 2), b"before", (0, 0, 0))
+    for path in (tmp_path / "one").iterdir():
+        path.unlink()
+    mine.refresh()
+    mine.add((3, 4), b"after", (0, 0, 0))
+    other = Shelf(str(tmp_path), "one", 1 << 30, "", False)
+    other.refresh()
+    assert [read_record(entry) for entry in other.find((3, 4))] == [b"after"]
+
+
 def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
     add(opened(tmp_path), 7)
     (data,) = tmp_path.rglob("*.data")

@@ -162,3 +162,13 @@ def test_what_was_made_before_the_ranks_knew_each_other_is_shared_or_says_so(sai
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+
+def test_processes_without_a_group_are_warned(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    graph = uio.from_iterable([{"key": "a"}, {"key": "b"}]).sharding_filter()
+    for options in ({"rank": 0, "world_size": 2}, {"partition": False}):
+        list(uio.Loader(graph, **options))  # type: ignore[arg-type]
+    assert "WORLD_SIZE" not in caplog.text
+    list(uio.Loader(graph))
+    assert "this process is one of 2 (WORLD_SIZE), but they have no process group" in caplog.text
