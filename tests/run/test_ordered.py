@@ -110,7 +110,7 @@ def test_results_of_something_else_are_not_mixed_in(many_shards: Corpus, tmp_pat
     results = uio.OrderedResults(path, graph, about={"model": "b"}, on_change="restart")
     assert decoded(results) > 2
     results.finish()
-    with pytest.raises(uio.StateError, match=r"is of another list, graph or about"):
+    with pytest.raises(uio.StateError, match=r"belongs to another decoding: "):
         uio.OrderedResults(path, graph, about={"model": "c"})
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
+from uio_pipes.base.errors import NOTES
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import counted
 from uio_pipes.io.files import write_bytes
@@ -103,9 +104,10 @@ class Stats:
         if self.padded or self.padded_tokens:
             parts.append(f"{self.padding_ratio:.1%} padding")
         parts.append(f"waited {self.waited:.1f} s for batches")
-        if self.skipped:
-            left = ", ".join(f"{n:,} {reason}" for reason, n in sorted(self.skipped.items()))
-            parts.append(f"left out: {left}" + (f" ({counted(self.failures, 'failure')})" if self.failures else ""))
+        for what, named in (("left out", self.skipped.keys() - NOTES), ("noted", self.skipped.keys() & NOTES)):
+            if named:
+                parts.append(f"{what}: {', '.join(f'{self.skipped[reason]:,} {reason}' for reason in sorted(named))}")
+                parts[-1] += f" ({counted(self.failures, 'failure')})" if self.failures and what == "left out" else ""
         if self.sources:
             parts.append("from " + ", ".join(f"{name}: {n:,}" for name, n in self.sources.items()))
         if any(self.left_out):

@@ -241,7 +241,7 @@ def read_record(entry: Entry) -> bytearray | None:
     if count < entry.size:
         return None
     if fast_zlib.crc32(data) != entry.crc:
-        message = "a record of the cache is damaged (its CRC32 differs): it is computed again"
+        message = "a record of the cache is damaged (its CRC32 differs): it is not used"
         raise DataError("damaged_cache", message, url=entry.path, offset=entry.offset)
     return data
 

@@ -203,10 +203,12 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
 
 def _given(pipeline: Pipeline) -> frozenset[str]:
     """Return what the advice must know of a pipeline."""
-    names, files = {stage.name for stage in pipeline._every_stage()}, pipeline._files()
+    stages, files = list(pipeline._every_stage()), pipeline._files()
+    lazy = all(getattr(stage, "length", None) is not None for stage in stages if stage.name == "map")
     cached = any(one.access.cache is not None for one in files)
     remote = any(len(lines := one.lines()) and is_local(lines[0]) is None for one in files)
-    return frozenset([*names, "remote" if remote else "local", *["cache"] * cached])
+    names = [("kept" if stage.name == "cache" else stage.name) for stage in stages]
+    return frozenset([*names, "remote" if remote else "local", *["cache"] * cached, *["length"] * lazy])
 
 
 def _run(loader: Loader, seconds: float, begun: Callable[[], None] | None, kept: list[tuple[Any, int]]) -> Speed:
@@ -326,7 +328,11 @@ _REMEDIES: dict[str, tuple[tuple[str, str], ...]] = {
         (("full", MORE), ("speed_perturb", "features are stored once, if the audio is not augmented")),
     ),
     "tokenize": (("", "a slow tokenizer: store its tokens in the data"),),
-    "map": (("", "your own function: profile it, or give it length= to be run only for what is delivered"),),
+    "map": (
+        ("", "your own function: profile it"),
+        ("length", "give it length= to be run only for what is delivered"),
+        ("kept", "keep what it makes, if that is always the same: .cache(folder) behind it"),
+    ),
     "flat_map": (("", "your own function: profile it"),),
     "filter": (("", "a filter's function that touches audio decodes it: filter by length or text instead"),),
     "pad": (

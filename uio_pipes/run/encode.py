@@ -104,7 +104,9 @@ def _evaluating(model: Any) -> Iterator[None]:
 def _encoded_in(loader: Loader) -> Encoded:
     """Return the stage that takes what is made, or one of several alike. Raises: PipelineError."""
     if not isinstance(loader, Loader):
-        raise PipelineError(f"encode: the first argument must be a Loader, not {loader!r}")
+        raise PipelineError(
+            f"encode: the first argument must be a Loader, not {type(loader).__name__}: uio.Loader(pipeline)"
+        )
     stages = encoders_in(loader.pipeline)
     if not stages:
         raise PipelineError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,10 +17,11 @@ from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.io.files import write_lines
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.partial import Changed, DecodedBatch, Partial, ResultWriter, State, write_json
+from uio_pipes.run.partial import Changed, DecodedBatch, Partial, ResultWriter, State, changes, write_json
 from uio_pipes.run.ranks import private_group
 from uio_pipes.stages.batches.pad import ORIGIN, keeping
 
+logger = logging.getLogger("uio_pipes")
 LANES = 16  # more than ranks × workers of most decodings; a later run may have as many
 REMEDY = 'Decode as before, or begin again with OrderedResults(…, on_change="restart")'
 
@@ -89,9 +91,10 @@ class OrderedResults:
             self._partial.discard()
         elif self.path.is_file() and self._summary.is_file():
             before = json.loads(self._summary.read_text(encoding="utf-8"))["about"]
-            if before == about:
+            if not (changed := changes(before, about)):
+                logger.warning("%s is complete: nothing is left to decode", self.path)
                 return None
-            raise Changed(f"{self.path} is of another list, graph or about. {REMEDY}")
+            raise Changed(f"{self.path} belongs to another decoding: {changed}. {REMEDY}")
         self._summary.unlink(missing_ok=True)
         self._partial.folder.mkdir(parents=True, exist_ok=True)
         whole = Loader(self.loader.pipeline, seed=self.loader.seed, lanes=self.loader.lanes, rank=0, world_size=1)

@@ -63,10 +63,8 @@ class Partial:
         if not self._begin.is_file():
             shutil.rmtree(self.folder, ignore_errors=True)
             write_json(self._begin, {"about": about, "state": fresh})
-        before, now = self._read_begin()["about"], json.loads(json.dumps(about))
-        changed = [_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name]]
-        if changed:
-            raise Changed(f"{self.folder} belongs to another decoding: {', '.join(changed)}")
+        if changed := changes(self._read_begin()["about"], json.loads(json.dumps(about))):
+            raise Changed(f"{self.folder} belongs to another decoding: {changed}")
 
     def discard(self) -> None:
         """Delete all results."""
@@ -133,6 +131,11 @@ class ResultWriter:
 def write_json(path: Path, value: Any) -> None:
     """Write a file that is there as a whole, or not at all; its folder is made."""
     write_lines(path, [json.dumps(value, ensure_ascii=False)])
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return what differs between two decodings; "" if nothing does."""
+    return ", ".join(_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name])
 
 
 def _change(name: str, old: Any, new: Any) -> str:

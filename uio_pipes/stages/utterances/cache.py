@@ -302,10 +302,12 @@ class CachedLink:
         """Keep what has been found, and return what the utterance gets."""
         tally, drawn = self._tally(), inner.has_drawn
         tally.made, tally.drawn = tally.made + 1, tally.drawn + drawn
+        if absent := [name for name in self.fields or () if name not in found]:
+            tally.odd = f"there is no field {absent[0]!r} to keep; {sample.key} has {', '.join(inner.fields)}"
         try:
             self.shelf.add(numbers_of(self._drawn(sample, key) if drawn else key), dumps(found), numbers_of_plan(plan))
         except TypeError as error:
-            tally.odd = str(error)
+            tally.odd = f"a {error} cannot be kept in the cache, so it is computed each time: name other fields to keep"
         return found
 
     def _is_new(self, name: str, value: Any, given: dict[str, Any]) -> bool:
@@ -363,7 +365,7 @@ def _plan(lengths: PlanNumbers) -> Plan | None:
 class CacheTally:
     """What was made for the cache: see :class:`~uio_pipes.core.ledger.Tally`.
 
-    ``drawn``: how many of those ``made`` depend on draws; ``odd``: the kind of a value that cannot be kept.
+    ``drawn``: how many of those ``made`` depend on draws; ``odd``: what is said of a field that cannot be kept.
     """
 
     made: int = 0
@@ -382,7 +384,7 @@ class CacheTally:
             return None
         self.reported = True
         if self.odd:
-            return f"a {self.odd} cannot be kept in the cache, so it is computed each time: name other fields to keep"
+            return self.odd
         return (
             f"{self.drawn} of {self.made} utterances were computed with random draws of this epoch, so that only this "
             "epoch can find them again: put .cache(…) before the stages that draw"
