@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 from command import uio as run_uio
-from corpus import Corpus, shards
+from corpus import Corpus, shards, wav_bytes
 from kaldi_data import KaldiCorpus
 
 import uio_pipes as uio
@@ -124,6 +124,23 @@ def test_texts_of_a_kaldi_folder_are_beside_its_recordings(kaldi_corpus: KaldiCo
     assert run_uio("worst", tmp_path / "record", "--top", "100%", "--html", page).returncode == 0
     assert texts
     assert all(text in page.read_text() for text in texts)
+
+
+def test_utterances_in_parquet_are_heard_too(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    audio = [{"bytes": wav_bytes(number, 8000, (0.3, 0.5)), "path": None} for number in range(4)]
+    rows = {"key": [f"U{n}" for n in range(4)], "audio": audio, "txt": ["one", "two", "three", "four"]}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=2)
+    graph = uio.from_parquet(str(tmp_path / "a.parquet"), fields={"wav": "audio"}).decode_audio().batch(2).pad()
+    with uio.Recorder(tmp_path / "record") as recorder:
+        for step, batch in enumerate(uio.Loader(graph)):
+            recorder.log(batch, loss=1.0, step=step)
+    page = tmp_path / "worst.html"
+    assert run_uio("worst", tmp_path / "record", "--html", page, "--fields", "wav=audio").returncode == 0
+    assert page.read_text().count("<audio") == 4
+    assert "three" in page.read_text()
 
 
 def test_the_page_reads_a_text_by_its_name(recorded: tuple[Corpus, Path], tmp_path: Path) -> None:

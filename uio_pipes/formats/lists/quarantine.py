@@ -13,7 +13,7 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact
 from uio_pipes.io.local import open_regular
 
-_LINE = re.compile(r", line \d+$")
+_LINE = re.compile(r", (line|row group \d+, row|row) \d+$")
 
 QuarantineEntry = dict[str, Any]
 
