@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from command import ranks
@@ -112,6 +113,30 @@ def test_every_checkpoint_resumes_exactly(
         assert left == len(whole.model.noise) - batches[_batches_until(step, steps, accumulated)]
         for one, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
             assert torch.equal(one, other), f"after step {step}"
+
+
+@pytest.mark.parametrize("size", [{"batch_size": 2}, {"max_frames": 50}], ids=str)
+def test_epochs_of_known_length_are_all_trained_on(tmp_path: Path, size: dict[str, int]) -> None:
+    """The Trainer takes as many batches as it was told, and does not ask for the end. By frames, epochs differ."""
+    samples = [{"key": f"U{n:02}", "feat": np.zeros((3 + 5 * n % 23, 4), np.float32)} for n in range(24)]
+
+    def made() -> uio.Loader:
+        mixed = uio.from_iterable(samples).sharding_filter().shuffle(24)
+        graph = mixed.batch(2) if "batch_size" in size else mixed.dynamic_batch(max_frames=50)
+        return uio.Loader(labelled(graph), seed=3, lanes=2)
+
+    told, options = len(made()), {"num_train_epochs": 4}
+    whole = Ours(tmp_path / "run", made(), **options)
+    whole.train()
+    assert whole.state.global_step == 4 * told
+    counts = Counter(whole.model.seen)
+    assert len(counts) == 24
+    assert set(counts.values()) <= ({4} if "batch_size" in size else {3, 4, 5})
+    for step in (told, told + 1, 2 * told, 3 * told - 1):
+        resumed = Ours(tmp_path / "again", made(), save_strategy="no", **options)
+        resumed.train(str(tmp_path / "run" / f"checkpoint-{step}"))
+        assert resumed.model.seen == whole.model.seen[-len(resumed.model.seen) :], f"after step {step}"
+        assert len(resumed.model.noise) == 4 * told - step
 
 
 def _batches_until(step: int, steps: int | None, accumulated: int) -> int:

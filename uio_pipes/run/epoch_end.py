@@ -162,14 +162,11 @@ class EpochLength:
         self._of: tuple[int, int] | None = None
         self._lanes: list[int] | None = None
         self._unknown = ""  # the reason, if they are not known
+        self.told = 0  # batches of this rank, when it was last asked; 0 if it never was
 
     def forget(self) -> None:
         """Count again when next asked."""
         self._of = None
-
-    def known(self, stream: int, lanes: int) -> bool:
-        """Return whether the batches have been counted for this stream and number of lanes."""
-        return bool(self._lanes) and self._of == (stream, lanes)
 
     def of_rank(self, stream: int, lanes: int, calls: bool, ranks: int) -> int:
         """Return the number for this rank. ``calls``: user functions may be called; ``ranks``: for which steps are
@@ -180,7 +177,8 @@ class EpochLength:
             sum(of_lane[lane] for lane in lanes_of(lanes, rank, options.world_size))
             for rank in range(options.world_size)
         ]
-        return {"stop": min(of_ranks), "repeat": max(of_ranks)}.get(options.uneven, of_ranks[options.rank])
+        self.told = {"stop": min(of_ranks), "repeat": max(of_ranks)}.get(options.uneven, of_ranks[options.rank])
+        return self.told
 
     def _count(self, stream: int, lanes: int, calls: bool, ranks: int) -> list[int]:
         if self._of != (stream, lanes):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
 
     _saver: Any = None
     _passed = 0  # batches that the Trainer goes through before the first one to train on
+    _told = 0  # batches of an epoch, as the Trainer was told; 0 if that is not known
 
     def get_train_dataloader(self) -> Any:
         """Return what gives the ``Trainer`` the batches of one epoch after the other."""
@@ -99,12 +101,13 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
         loader = self.train_dataset
         if isinstance(loader, Loader):
             if self._saver is None:
-                self._saver = _saver(loader)
+                self._saver = _saver(loader, self)
                 self.add_callback(self._saver)
             if resume_from_checkpoint is True:
                 resume_from_checkpoint = _newest(Path(self.args.output_dir))
+            self._told = 0
             if resume_from_checkpoint and resume_from_checkpoint is not True:
-                self._passed = _resumed(loader, Path(resume_from_checkpoint), self.args)
+                self._passed, self._told = _resumed(loader, Path(resume_from_checkpoint), self.args)
         return super().train(resume_from_checkpoint, *args, **options)
 
     def _takes(self, batch: Any) -> Any:
@@ -124,18 +127,31 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
 
 
 class _Epochs(IterableDataset[Any]):
-    """The epochs of a loader, one with each iteration; the first one after as many empty batches as were ``passed``."""
+    """The batches of a loader. With each iteration come as many as the ``Trainer`` was told that an epoch has, since it
+    takes no fewer and does not ask for more: epochs of batches by frames are not of equal length, so that some begin or
+    end a little earlier or later than its own. The first batches are as many empty ones as were ``passed``."""
 
     def __init__(self, loader: Loader, passed: int, trainer: HFTrainerMixin) -> None:
         self.loader, self.passed, self.trainer = loader, passed, trainer
 
     def __len__(self) -> int:
-        return len(self.loader)
+        self.trainer._told = self.trainer._told or len(self.loader)
+        return self.trainer._told
 
     def __iter__(self) -> Iterator[Any]:
-        passed, self.passed = self.passed, 0
-        yield from [None] * passed
-        yield from map(self.trainer._takes, self.loader)
+        given, self.passed = self.passed, 0
+        yield from [None] * given
+        while True:
+            before = given
+            if self.loader.finished or self.loader._all_received():
+                self.loader.set_epoch(self.loader.epoch + 1)
+            with suppress(TypeError):
+                len(self.loader)  # by which the loader knows afterwards whether all was taken
+            for batch in map(self.trainer._takes, self.loader):
+                given += 1
+                yield batch
+            if given >= self.trainer._told or given == before:
+                return
 
 
 class _Taken:
@@ -152,13 +168,13 @@ class _Taken:
         return map(self.trainer._takes, self.evaluation)
 
 
-def _saver(loader: Loader) -> Any:
+def _saver(loader: Loader, trainer: HFTrainerMixin) -> Any:
     """Return a callback that saves the loader's state in each checkpoint, last of all: so it is complete then."""
     from transformers import TrainerCallback
 
     class SavesLoader(TrainerCallback):  # type: ignore[misc, unused-ignore]
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            saved = {"state": Gathered(loader).state_dict(), "ended": loader._all_received()}
+            saved = {"state": Gathered(loader).state_dict(), "ended": loader._all_received(), "told": trainer._told}
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             if args.should_save and folder.is_dir():
                 write_json(folder / FILE, saved)
@@ -176,8 +192,9 @@ def _step_of(checkpoint: Path) -> int:
     return int(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["global_step"])
 
 
-def _resumed(loader: Loader, checkpoint: Path, args: Any) -> int:
-    """Load the loader's state; return how many batches of the epoch the ``Trainer`` goes through without them."""
+def _resumed(loader: Loader, checkpoint: Path, args: Any) -> tuple[int, int]:
+    """Load the loader's state; return how many batches of the epoch the ``Trainer`` goes through without them, and how
+    many an epoch has for it."""
     if not (checkpoint / FILE).is_file():
         raise PipelineError(
             f"{checkpoint} has no {FILE}, the loader's state: it was saved without uio.HFTrainerMixin, or its process "
@@ -187,11 +204,9 @@ def _resumed(loader: Loader, checkpoint: Path, args: Any) -> int:
     loader.load_state_dict(saved["state"])
     if saved["ended"]:
         loader.set_epoch(loader.epoch + 1)
+    told = int(saved.get("told", 0))
     if args.ignore_data_skip:
-        return 0
+        return 0, told
     accumulated = args.gradient_accumulation_steps
-    try:
-        updates = max(-(-len(loader) // accumulated), 1)
-    except TypeError:  # the Trainer then takes all steps for one epoch
-        updates = args.max_steps
-    return int(_step_of(checkpoint) % updates * accumulated)
+    updates = -(-told // accumulated) or args.max_steps  # if it is not known, the Trainer takes all for one epoch
+    return int(_step_of(checkpoint) % updates * accumulated), told

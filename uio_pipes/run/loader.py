@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ from uio_pipes.run.state import read_meta
 from uio_pipes.run.steering import Steered
 from uio_pipes.run.tuning import Tuner
 
+NEARLY = 0.8  # of an epoch: others are hardly shorter
 logger = logging.getLogger("uio_pipes")
 Uneven = Literal["stop", "join", "repeat"]
 """How ranks with unequal numbers of batches end: together, each on its own, or when the last has finished."""
@@ -292,7 +294,11 @@ class Loader(Steered):
             return False
         if self.steps_per_epoch is not None:
             return progress.step >= self.steps_per_epoch
-        return self._lengths.known(progress.stream, progress.lanes) and progress.received >= len(self)
+        if not self._lengths.told or progress.received < NEARLY * self._lengths.told:
+            return False  # nobody goes by len, or it is too early to count the batches of this epoch
+        with contextlib.suppress(TypeError):
+            return progress.received >= len(self)
+        return False
 
     def _at_end(self, epoch: int, delivered: bool, error: NothingRead | None) -> None:
         """Called when this rank's lanes have ended in ``epoch``; there is an ``error`` if nothing could be read."""
