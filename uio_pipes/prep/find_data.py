@@ -165,7 +165,7 @@ def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
         if path.suffix[1:].lower() in AUDIO_SUFFIXES:
             name = path.relative_to(root)
             texts = (path.with_suffix(suffix) for suffix in TEXTS)
-            said = next((text.read_text("utf-8", "replace").strip() for text in texts if text.is_file()), None)
+            said = next((text.read_text("utf-8-sig", "replace").strip() for text in texts if text.is_file()), None)
             line = {"key": str(name.with_suffix("")), "wav": os.path.join(place, name)}
             yield line if said is None else {**line, "txt": said}
 

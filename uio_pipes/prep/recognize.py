@@ -262,7 +262,7 @@ def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Rec
         raise ListError(f"{path} is a folder with Parquet files: name them by a glob in quotes ('{glob}')")
     raise ListError(
         f"{path} is a folder, but neither a TouchDataset (metainfo.idx, …), a Kaldi folder (wav.scp, …) nor a Shar: "
-        "name a list, a shard or one of those"
+        "name a list, a shard or one of those; of a folder of audio files, uio start makes a list"
     )
 
 

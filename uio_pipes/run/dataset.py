@@ -202,6 +202,11 @@ class PipelineDataset(IterableDataset[Any]):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next pass go on where ``state_dict`` was saved."""
+        if not state_dict and get_worker_info() is None:
+            logger.warning(
+                "the state is empty, so the next pass begins at its beginning. Workers of a DataLoader keep their states "
+                "to themselves: use torchdata's StatefulDataLoader, or uio.Loader"
+            )
         self._state = dict(state_dict) or None
 
 

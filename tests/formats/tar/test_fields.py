@@ -60,6 +60,12 @@ def test_a_filter_sees_text(tmp_path: Path, source: Source) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path, source: Source) -> None:
+    parts = [(name, b"\xef\xbb\xbf" + data if name.endswith(".txt") else data) for name, data in members(2)]
+    assert all("\ufeff" not in sample["txt"] for sample in uio.Loader(source(tmp_path, parts)))
+
+
+@pytest.mark.parametrize("source", SOURCES)
 def test_text_that_is_no_utf8_is_a_failure_whether_it_is_used_or_not(tmp_path: Path, source: Source) -> None:
     parts = [(name, b"\xff\xfe" if name == "K002.speaker" else data) for name, data in PARTS]
     uses: dict[str, Any] = {

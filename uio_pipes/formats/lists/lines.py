@@ -259,7 +259,7 @@ class Lines(Sequence[str]):
     def _no_text(self, line: int) -> ListError:
         return ListError(
             f"the list {self.name} is not UTF-8 text (line {line}); if it is a shard, its name must end in one of "
-            f"{' '.join(ARCHIVES)}"
+            f"{' '.join(ARCHIVES)}, and of audio files uio start makes a list"
         )
 
     def _no_list(self, why: str) -> ListError:

@@ -189,7 +189,7 @@ def _decoded(utterance: TarUtterance, suffix: str, url: str) -> str:
     payload = utterance.fields[suffix]
     data = payload if isinstance(payload, bytes) else payload.read()
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"the text is not UTF-8 ({error.reason} at byte {error.start})"
         raise _bad(utterance, suffix, url, "bad_text", message) from error
