@@ -204,8 +204,8 @@ class PipelineDataset(IterableDataset[Any]):
         """Let the next pass go on where ``state_dict`` was saved."""
         if not state_dict and get_worker_info() is None:
             logger.warning(
-                "the state is empty, so the next pass begins at its beginning. Workers of a DataLoader keep their states "
-                "to themselves: use torchdata's StatefulDataLoader, or uio.Loader"
+                "the state is empty, so the next pass begins at its beginning. Workers of a DataLoader keep their "
+                "states to themselves: use torchdata's StatefulDataLoader, or uio.Loader"
             )
         self._state = dict(state_dict) or None
 

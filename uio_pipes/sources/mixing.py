@@ -55,6 +55,8 @@ def mix(
         temperature,
         "1 changes nothing, 0 makes all sources equal",
     )
+    rule = "temperature works on weights, such as hours: without them all sources come alike"
+    require(weights is not None or temperature in (0, 1), "mix", rule, temperature, "give weights")
     given = changed(_weights(named, weights), lambda of: tuple(tempered(weight, temperature) for weight in of))
     return Pipeline((Mix(named, given, stop),))
 
