@@ -1,6 +1,6 @@
-"""Claim: from a server on this machine, the whole pipeline keeps at least 80 % of its speed on local files by HTTP, also
-with 20 ms of latency, or 50 ms and 8 connections, by S3 90 %, and from the local cache 98 %. It needs at most twice the CPU more than from local
-files that a bare loop needs, which receives the bytes in ranges and copies them once.
+"""Claim: from a server on this machine, the whole pipeline keeps at least 80 % of its speed on local files by HTTP,
+also with 20 ms of latency, or 50 ms and 8 connections, by S3 90 %, and from the local cache 98 %. It needs at most
+twice the CPU more than from local files that a bare loop needs, which receives the bytes in ranges and copies them.
 
 The pipeline is that of ``throughput.py`` (tar, fbank, spec-augment, shuffle, sort, batches), in one process,
 ``num_workers=0``. It reads the shards six times, so that the time before the first batch does not weigh too much. HTTP
