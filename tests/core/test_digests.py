@@ -98,6 +98,12 @@ def test_a_function_is_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made(_by_table) == before
 
 
+@pytest.mark.parametrize("kind", [Model, lambda: torch.nn.Linear(1, 1)], ids=["own", "torch's"])
+def test_a_model_that_evaluates_is_another_than_one_that_trains(kind: Any) -> None:
+    model = kind()
+    assert made(model.train()) != made(model.eval())
+
+
 def test_conjugate_tensors_are_their_values() -> None:
     tensor = torch.tensor([1 + 2j])
     assert made(tensor.conj()) == made(tensor.conj().resolve_conj()) != made(tensor)

@@ -160,10 +160,6 @@ def test_what_was_made_before_the_ranks_knew_each_other_is_shared_or_says_so(sai
     assert all("make it after init_process_group, or with partition=False" in error for error in errors)
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-
-
 def test_processes_without_a_group_are_warned(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     graph = uio.from_iterable([{"key": "a"}, {"key": "b"}]).sharding_filter()
@@ -172,3 +168,7 @@ def test_processes_without_a_group_are_warned(monkeypatch: pytest.MonkeyPatch, c
     assert "WORLD_SIZE" not in caplog.text
     list(uio.Loader(graph))
     assert "this process is one of 2 (WORLD_SIZE), but they have no process group" in caplog.text
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

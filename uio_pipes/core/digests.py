@@ -182,8 +182,8 @@ def _is_setting(name: str, value: Any) -> bool:
 
 def _settings(model: torch.nn.Module) -> dict[str, Any]:
     """Return what a part of a model goes by beside its weights, and does not set itself while it runs."""
-    methods = [one for name in dir(type(model)) if isinstance(one := getattr(type(model), name, None), FunctionType)]
-    codes = [one.__code__ for one in methods if one.__name__ != "__init__" and _is_own(type(model))]
+    own = [member for base in filter(_is_own, type(model).__mro__) for member in vars(base).values()]
+    codes = [one.__code__ for one in own if isinstance(one, FunctionType) and one.__name__ != "__init__"]
     stored = {one.argval for code in codes for one in get_instructions(code) if one.opname == "STORE_ATTR"}
     return {name: given for name, given in vars(model).items() if name not in stored and _is_setting(name, given)}
 
