@@ -44,6 +44,14 @@ def test_they_come_back_as_they_were() -> None:
     made["codes"][0] = 1
 
 
+def test_views_of_complex_tensors_come_back_as_their_values() -> None:
+    tensor = torch.tensor([1 + 2j]).conj()
+    found = loads(bytearray(dumps({"whole": tensor, "part": tensor.imag, "none": tensor[:0]})))
+    assert torch.equal(found["whole"], tensor)
+    assert torch.equal(found["part"], tensor.imag)
+    assert found["none"].shape == (0,)
+
+
 @pytest.mark.parametrize("value", [{1}, object(), torch.nn.Parameter(torch.ones(1)), np.array(["a"]), {1: 2}])
 def test_others_are_refused(value: Any) -> None:
     with pytest.raises(TypeError):

@@ -23,6 +23,7 @@ from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.hashing import module_name
 from uio_pipes.core.schedule import show
 from uio_pipes.core.stage import IDENTITY
+from uio_pipes.formats.stored_fields import raw
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.opening import Coming, identity, is_local
@@ -75,8 +76,7 @@ class Digest:
         if isinstance(value, (bytes, bytearray)):
             self._text(_hash(value))
         elif isinstance(value, torch.Tensor):
-            flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-            self._text(value.dtype, tuple(value.shape), _hash(flat.view(torch.uint8).numpy().data))
+            self._text(value.dtype, tuple(value.shape), _hash(raw(value.cpu())))
         elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
             self._text(value.dtype.str, value.shape, _hash(np.ascontiguousarray(value).reshape(-1).view("u1").data))
         elif isinstance(value, Mapping):

@@ -31,6 +31,15 @@ def loads(data: bytearray) -> dict[str, Any]:
     return {name: _made(one, blobs) for name, one in header.items()}
 
 
+def raw(tensor: torch.Tensor) -> Any:
+    """Return the bytes of a tensor on the CPU, in order and without a copy where it lies so."""
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if not flat.numel():
+        return b""
+    flat = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)  # a single number
+    return flat.view(torch.uint8).numpy().data
+
+
 def _described(value: Any, blobs: list[Any]) -> Any:
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
@@ -44,9 +53,7 @@ def _described(value: Any, blobs: list[Any]) -> Any:
     if kind is bytes:
         return {_BYTES: _placed(value, blobs)}
     if kind is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu":
-        flat = value.detach().contiguous().reshape(-1)
-        raw = flat.view(torch.uint8).numpy().data if flat.numel() else b""
-        return {_TENSOR: [str(value.dtype).removeprefix("torch."), list(value.shape), *_placed(raw, blobs)]}
+        return {_TENSOR: [str(value.dtype).removeprefix("torch."), list(value.shape), *_placed(raw(value), blobs)]}
     if kind is np.ndarray and value.dtype.kind in "biufc":
         return {_ARRAY: [value.dtype.str, list(value.shape), *_placed(value.tobytes(), blobs)]}
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
