@@ -112,6 +112,15 @@ def test_a_source_of_a_mix_that_gives_nothing_rests_and_the_others_go_on() -> No
     assert sorted(keys(uio.Loader(inner.take(3)))) == ["a00", "a01", "a02"]
 
 
+def test_what_a_mix_takes_of_an_endless_source_is_whole() -> None:
+    """More than may pass before something must come out. The mix has an end: what comes out is seen all the same."""
+    many = texts(9).sharding_filter().repeat().take(1500)
+    mixed = uio.mix([many, texts(9, "b").sharding_filter().shuffle(5)], stop="cycle").shuffle(8).shuffle(30)
+    recorded = record(Case(mixed, {"lanes": 2, "snapshot_every": 3}))
+    assert sum(key[0] == "a" for key in recorded.keys) >= 3000
+    check_cuts(recorded, range(len(recorded.digests) - 400, len(recorded.digests), 150))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_lane_that_gives_nothing_rests_and_the_others_go_on(workers: int) -> None:
     graph = texts(6).sharding_filter().filter(lambda sample: sample["key"] in ("a00", "a03")).batch(1)

@@ -96,8 +96,9 @@ class Graph:
         """
         self._check_lanes(lane.count)
         node = self._nodes(lane)
-        slack = MANY if any(Trait.OWN_NODE in stage.traits for stage in self._every_stage()) else SLACK
-        return Outlet(node, lane, slack) if any(Trait.ENDLESS in stage.traits for stage in self.stages) else node
+        traits = [stage.traits for stage in self._every_stage()]
+        slack = MANY if any(Trait.OWN_NODE in each for each in traits) else SLACK
+        return Outlet(node, lane, slack) if any(Trait.ENDLESS in each for each in traits) else node
 
     def _nodes(self, lane: Lane) -> Node:
         """As :meth:`build`, for a pipeline within another one, where either of them may deal to lanes."""

@@ -161,7 +161,7 @@ class _Parts:
         self.make = _maker(wanted)
         decoded = pipeline.decode_audio(longest=None)
         graph = decoded if wanted.resample is None else decoded.resample(wanted.resample)
-        self.graph, self.node = graph, graph._nodes(Lane(self.ledger, needs_text=wanted.needs_text))
+        self.graph, self.node = graph, graph.build(Lane(self.ledger, needs_text=wanted.needs_text))
         self.node.reset(None)
 
     def part(self, number: int) -> Generator[None, None, _MadePart]:
