@@ -313,6 +313,18 @@ def test_wrong_options_fail_when_the_dataset_is_made(many_shards: Corpus) -> Non
         pipeline(many_shards).as_dataset(lanes=0)
 
 
+def test_the_empty_state_of_a_dataset_whose_workers_have_theirs_is_told(
+    many_shards: Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = pipeline(many_shards).as_dataset(seed=3)
+    next(iter(DataLoader(dataset, batch_size=None, num_workers=1)))
+    state = dataset.state_dict()
+    assert state == {} and not caplog.messages
+    dataset.load_state_dict(state)
+    assert "the state is empty, so the next pass begins at its beginning" in caplog.text
+    assert "use torchdata's StatefulDataLoader, or uio.Loader" in caplog.text
+
+
 def test_another_number_of_workers_is_refused(many_shards: Corpus) -> None:
     loader = stateful(many_shards, 2)
     batches = iter(loader)

@@ -275,3 +275,6 @@ def test_a_temperature_evens_out_the_weights(temperature: float, weights: tuple[
     assert later == uio.mix(pipelines, uio.by_step({0: list(weights), 5: [1, 1, 1]}))
     with pytest.raises(uio.PipelineError, match=r"temperature must be a number, 0 or more, not -1; 1 changes nothing"):
         uio.mix(pipelines, given, temperature=-1)
+    with pytest.raises(uio.PipelineError, match=r"temperature works on weights, .* not 0.5; give weights"):
+        uio.mix(pipelines, temperature=0.5)
+    assert uio.mix(pipelines, temperature=0) == uio.mix(pipelines)

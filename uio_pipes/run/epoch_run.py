@@ -23,8 +23,8 @@ from uio_pipes.run.lanes import Successors, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import EpochEnd, judged
 from uio_pipes.run.options import LISTENERS, RunOptions
+from uio_pipes.run.peers import Handover
 from uio_pipes.run.progress import EpochProgress
-from uio_pipes.run.ranks import Handover
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import MessageSource, Runner
