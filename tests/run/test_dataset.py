@@ -319,7 +319,8 @@ def test_the_empty_state_of_a_dataset_whose_workers_have_theirs_is_told(
     dataset = pipeline(many_shards).as_dataset(seed=3)
     next(iter(DataLoader(dataset, batch_size=None, num_workers=1)))
     state = dataset.state_dict()
-    assert state == {} and not caplog.messages
+    assert state == {}
+    assert not caplog.messages
     dataset.load_state_dict(state)
     assert "the state is empty, so the next pass begins at its beginning" in caplog.text
     assert "use torchdata's StatefulDataLoader, or uio.Loader" in caplog.text

@@ -85,3 +85,10 @@ def test_a_slow_one_tokenizes_piece_by_piece() -> None:
 def test_labels_of_a_fast_one_through_tokenize() -> None:
     taken = uio.HuggingFaceTokenizer(BYTES)
     assert taken.tokenize("hello <|AUDIO|>")[1] == BYTES.encode("hello <|AUDIO|>", add_special_tokens=False)
+
+
+@pytest.mark.parametrize("given", [BYTES, BYTES.backend_tokenizer], ids=["transformers", "tokenizers"])
+def test_one_that_is_given_as_it_is_gets_the_remedy_when_it_is_described(given: object) -> None:
+    """Its own ``tokenize()`` gives no labels."""
+    with pytest.raises(uio.PipelineError, match=r"uio.HuggingFaceTokenizer\(tokenizer\) for one of Hugging Face's"):
+        uio.from_iterable([{"key": "a", "txt": "b"}]).tokenize(given)

@@ -222,6 +222,14 @@ WORDS = (
         ("uio",),
     ),
     Word("from_csv, from_tsv, from_pandas", "datasets", '`uio.from_table("train.tsv", fields=…)`', ("uio",)),
+    Word("interleave_datasets, concatenate_datasets", "datasets", "`uio.mix({…}, weights=…)`", ("uio",)),
+    Word("probabilities", "datasets", "`weights`, the same numbers", ("mix",)),
+    Word(
+        "stopping_strategy",
+        "datasets",
+        '`stop="first"` for `first_exhausted`, `stop="cycle"` for `all_exhausted`',
+        ("mix", "interleave"),
+    ),
     Word("cast_column", "datasets", "`.resample(16_000)`; audio is decoded by `.decode_audio()`", ("Pipeline",)),
     Word(
         "set_transform, with_format",

@@ -22,8 +22,12 @@ from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.io.access import Access
 
 VERSION = 1
-BLOCK = 1024  # lines that are parsed at once: that takes half the time
 _CRC = re.compile(r"[0-9a-f]{8}")
+_COUNT = "(0|[1-9][0-9]{0,16})"
+_WRITTEN = re.compile(  # a line as we write it, in a third of the time that JSON takes
+    rf'{{"shard": "([^"\\\x00-\x1f]*)", "utterances": {_COUNT}, "frames": {_COUNT}, "bytes": {_COUNT}, '
+    rf'"crc32": "({_CRC.pattern})"}}'
+)
 
 
 class ShardEntry(NamedTuple):
@@ -70,10 +74,7 @@ class Manifest:
         return len(self._lines) - 1
 
     def __iter__(self) -> Iterator[ShardEntry]:
-        numbered = enumerate(self._lines, 1)
-        next(numbered)
-        while block := list(islice(numbered, BLOCK)):
-            yield from (_entry(self.url, number, fields) for number, fields in _parsed_at_once(self.url, block))
+        return (_entry(self.url, number, line) for number, line in enumerate(islice(self._lines, 1, None), 2))
 
     def each(self, shards: Iterable[str]) -> Iterator[ShardEntry | None]:
         """Yield the entry of each of the ``shards``, which are mostly in the order of the manifest; None for one that
@@ -89,8 +90,7 @@ class Manifest:
         return self._at(self._numbers[shard]) if shard in self._numbers else None
 
     def _at(self, number: int) -> ShardEntry:
-        line = number + 2
-        return _entry(self.url, line, _parsed(self.url, line, self._lines[number + 1]))
+        return _entry(self.url, number + 2, self._lines[number + 1])
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -111,27 +111,18 @@ def _body_crc32(lines: Lines) -> int:
     return crc
 
 
-def _entry(url: str, number: int, fields: dict[str, Any]) -> ShardEntry:
+def _entry(url: str, number: int, line: str) -> ShardEntry:
+    if (sound := _WRITTEN.fullmatch(line)) is not None:
+        shard, utterances, frames, size, crc = sound.groups()
+        return ShardEntry(shard, int(utterances), int(frames), int(size), crc)
+    fields = _parsed(url, number, line)
     shard, crc = fields.get("shard"), fields.get("crc32")
     if not isinstance(shard, str) or not isinstance(crc, str) or not _CRC.fullmatch(crc):
         raise _damaged(url, number, '"shard" must be a line of the list, "crc32" 8 hex digits')
     counts: Any = (fields.get("utterances"), fields.get("frames"), fields.get("bytes"))
     if {*map(type, counts)} != {int} or min(counts) < 0 or max(counts) >= 1 << 60:
         raise _damaged(url, number, '"utterances", "frames" and "bytes" must be whole numbers')
-    utterances, frames, size = counts
-    return ShardEntry(shard, utterances, frames, size, crc)
-
-
-def _parsed_at_once(url: str, lines: list[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of numbered lines, one after the other where they are not all sound."""
-    try:
-        found = parse_json(f"[{','.join(line for _, line in lines)}]")
-        if len(found) == len(lines) and all(type(fields) is dict for fields in found):
-            yield from zip((number for number, _ in lines), found, strict=True)
-            return
-    except ValueError:
-        pass
-    yield from ((number, _parsed(url, number, line)) for number, line in lines)
+    return ShardEntry(shard, counts[0], counts[1], counts[2], crc)
 
 
 def _parsed(url: str, number: int, line: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
@@ -150,13 +151,16 @@ def _holds_shards(part: Lines | list[str]) -> TypeGuard[Lines]:
     return isinstance(part, Lines) and not part[0].startswith("{")
 
 
+_BRACES = re.compile(r"[{}\\]")  # without them braceexpand, which takes 25 µs, changes nothing
+
+
 def expand(entry: str, access: Access) -> Iterator[str]:
     """Expand braces, then globs, sorted; a name without either stays as it is."""
     if entry.lstrip().startswith('{"'):
         yield entry.strip()
         return
     try:
-        names = list(braceexpand(entry))
+        names = list(braceexpand(entry)) if _BRACES.search(entry) else [entry]
     except ValueError as error:
         raise ListError(f"unbalanced braces in {entry!r}: {error}") from error
     for name in names:

@@ -255,7 +255,11 @@ class Tokenize(OfStream):
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = callable(self.tokenizer) or isinstance(self.tokenizer, Tokenizer)
-        remedy = 'pass uio.CharTokenizer("lang_char.txt"), uio.SentencePieceTokenizer("bpe.model") or a function'
+        ok = ok and not hasattr(self.tokenizer, "convert_tokens_to_ids")  # transformers' tokenize() gives no labels
+        remedy = (
+            'pass uio.CharTokenizer("lang_char.txt"), uio.SentencePieceTokenizer("bpe.model"), '
+            "uio.HuggingFaceTokenizer(tokenizer) for one of Hugging Face's, or a function"
+        )
         require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)
         ok = 0 <= self.max_unk_share <= 1
         require(ok, self.name, "max_unk_share must be a share from 0 to 1", self.max_unk_share, "1 never warns")
