@@ -1,6 +1,7 @@
 """A rank that waits for others in vain says for whom and for what. Real processes, gloo."""
 
 import json
+import logging
 import multiprocessing
 import os
 import pickle
@@ -69,8 +70,8 @@ LATE = list(LEAVING) if torch.torch_version.TorchVersion(torch.__version__) >= "
 
 
 def lose_patience() -> None:
-    """From now on wait for a second, whatever was agreed on."""
-    ranks.PATIENCE = timedelta(seconds=1)
+    """From now on wait for a second, whatever was agreed on, and say so after a third of it."""
+    ranks.PATIENCE, ranks.TOLD_AFTER = timedelta(seconds=1), 0.3
     ranks.timeout_of = lambda group: timedelta()
     for group in ranks._groups.get(dist.group.WORLD, {}).values():
         group()._get_backend(torch.device("cpu"))._set_default_timeout(ranks.PATIENCE)
@@ -93,6 +94,7 @@ def run(folder: str, name: str, end: str, rank: int) -> None:
     dist.init_process_group("gloo", init_method=f"file://{here}.store", rank=rank, world_size=2)
     program, _ = LEAVING[name]
     dist.barrier()
+    logging.getLogger("uio_pipes").addHandler(logging.FileHandler(f"{here}.log"))
 
     def leaves() -> None:
         while end == "stays" and not here.exists():
@@ -139,6 +141,14 @@ def test_whoever_waits_for_a_rank_that_does_not_come_says_so_after_a_time(name: 
     text = (said / f"{name}-stays").read_text()
     assert text.startswith(LEAVING[name][1] + ": they did not come within 0:00:01"), text
     assert "init_process_group(timeout=" in text
+
+
+@pytest.mark.parametrize(("name", "once"), [("at once", True), ("before it saves", True), ("which reads", False)])
+def test_whoever_waits_long_says_so_before_it_gives_up(name: str, once: bool, said: Path) -> None:
+    """But not at each batch that is handed over."""
+    told = LEAVING[name][1].replace("waited", "has waited 0.3 s")
+    expected = f"{told}, and goes on waiting: all ranks must iterate their loaders and save alike\n"
+    assert (said / f"{name}-stays.log").read_text() == (expected if once else "")
 
 
 @pytest.mark.parametrize("name", AT_ONCE)

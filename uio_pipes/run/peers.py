@@ -69,7 +69,7 @@ class Handover:
         return dist.isend(tensor, group=self._group, dst=peer, tag=self._run)
 
     def _waiting_for_others(self) -> contextlib.AbstractContextManager[None]:
-        return waiting(self._others, "to take the batches that this one reads for them")
+        return waiting(self._others, "to take the batches that this one reads for them", told=False)
 
     def receive(self) -> Message:
         """Wait for the next message. Raises: RuntimeError if the peer that reads has ended."""
@@ -82,7 +82,7 @@ class Handover:
     def _wait(self, tensor: torch.Tensor) -> None:
         work = dist.irecv(tensor, group=self._group, src=self._first, tag=self._run)
         assert work is not None
-        with waiting([self._first], "to hand over a batch that it has read"):
+        with waiting([self._first], "to hand over a batch that it has read", told=False):
             work.wait(patience())
 
     def settle(self, count: int | None) -> None:

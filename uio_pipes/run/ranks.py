@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from math import prod
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch.distributed as dist
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("uio_pipes")
 ProcessGroups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
 PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
+TOLD_AFTER = 60.0  # seconds after which a rank says for whom it waits
 _groups: weakref.WeakKeyDictionary[Any, ProcessGroups] = weakref.WeakKeyDictionary()  # by the world that they are in
 
 
@@ -158,26 +160,36 @@ def private_group(members: Sequence[int]) -> Any:
 
 
 @contextlib.contextmanager
-def waiting(members: Sequence[int], what: str) -> Iterator[None]:
+def waiting(members: Sequence[int], what: str, told: bool = True) -> Iterator[None]:
     """Around a wait in a private group: name who waits for what if the others do not come, or have ended.
 
-    Ranks wait as long as in the trainer's own group, and at least ``PATIENCE``.
+    Ranks wait as long as in the trainer's own group, and at least ``PATIENCE``. ``told``: whether a warning says so
+    after ``TOLD_AFTER``; it costs a thread, which is too dear for each batch.
     """
-    began = time.monotonic()
+    began, rank = time.monotonic(), dist.get_rank()
+    others = [str(member) for member in members if member != rank]
+    these = f"rank{'s' * (len(others) > 1)} {', '.join(others)}" if len(others) < 9 else f"{len(others)} ranks"
+    alike = "all ranks must iterate their loaders and save alike"
+    said = f"rank %d has waited {TOLD_AFTER:g} s for %s %s, and goes on waiting: {alike}"
+    timer = Timer(TOLD_AFTER, logger.warning, (said, rank, these, what)) if told else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
     try:
         yield
     except RuntimeError as error:
         if "DataLoader worker" in str(error):  # one was killed, which torch's signal handler raises anywhere
             raise
-        rank, most = dist.get_rank(), patience()
-        others = [str(member) for member in members if member != rank]
-        these = f"rank{'s' * (len(others) > 1)} {', '.join(others)}" if len(others) < 9 else f"{len(others)} ranks"
+        most = patience()
         if time.monotonic() - began < most.total_seconds():
             why = "the connection is lost, since a process has ended or given up; load the last state to go on"
         else:
-            why = f"they did not come within {most} (h:mm:ss). All ranks must iterate their loaders and save alike; if "
-            why += "one works that long by itself, allow more: init_process_group(timeout=…)"
+            why = f"they did not come within {most} (h:mm:ss): {alike}; if one works that long by itself, allow more: "
+            why += "init_process_group(timeout=…)"
         raise RuntimeError(f"rank {rank} waited for {these} {what}: {why}") from error
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def patience() -> timedelta:
