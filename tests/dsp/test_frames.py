@@ -142,6 +142,24 @@ def test_numpy_has_them_too(kind: str, numpy_only: None) -> None:
     assert sha256(kinds()[kind](wave(16_000)).tobytes()).hexdigest()[:16] == HASHES[kind]
 
 
+@pytest.mark.parametrize("kind", ["float64", "float16", "int32", "int8", ">f4", ">i2"])
+def test_samples_of_other_types_are_computed_with_as_float32(kind: str) -> None:
+    """The kernel reads memory by its address: it must never take one type for another."""
+    made, samples = kinds()["fbank"], wave(4_000)
+    given = (samples * 100).astype(kind) if "i" in kind else samples.astype(kind)
+    pcm16 = kind == ">i2"
+    assert (made(given) == made(given.astype(np.int16 if pcm16 else FLOAT))).all()
+    assert (made(samples[::-1]) == made(samples[::-1].copy())).all(), "nor go beyond its end"
+    noise = samples.astype(np.float64) if "f" in kind else samples[::-1]
+    assert (made(samples, (noise,), 0.5) == made(samples, (noise.astype(FLOAT),), 0.5)).all()
+
+
+@pytest.mark.parametrize("noise", [[wave(3_999)], [wave(4_000)] * 3], ids=["short", "too many"])
+def test_noise_that_does_not_fit_is_refused(noise: Any) -> None:
+    with pytest.raises(ValueError, match="at most two arrays of"):
+        kinds()["fbank"](wave(4_000), noise, 0.5)
+
+
 def test_what_is_not_a_number_stays_that() -> None:
     samples = wave(4_000)
     samples[2_000] = np.nan
@@ -163,8 +181,10 @@ BUILDS = [
     ("gcc", "-O0", ""),
     ("gcc", "-O2 -mno-avx", ""),
     ("gcc", "-O3 -march=native", ""),
+    ("gcc", "-O2 -DSPLIT", ""),
     ("aarch64-linux-gnu-gcc", "-O3 -static", "qemu-aarch64"),
     ("aarch64-linux-gnu-gcc", "-O0 -static", "qemu-aarch64"),
+    ("aarch64-linux-gnu-gcc", "-O2 -DSPLIT -static", "qemu-aarch64"),
 ]
 
 
@@ -202,7 +222,7 @@ def test_other_builds_have_the_same_bits(compiler: str, flags: str, runner: str,
     for made in kinds().values():
         expected = made(samples, noise, 0.25)
         (tmp_path / "in").write_bytes(alone(made, samples, noise, 0.25, len(expected)))
-        for lanes in (4, 16):
+        for lanes in (4, 8, 16):
             run = [*filter(None, [runner]), str(program), str(tmp_path / "in"), str(tmp_path / "out"), str(lanes)]
             subprocess.run(run, check=True)
             assert (tmp_path / "out").read_bytes() == expected.tobytes()

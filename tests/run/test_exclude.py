@@ -166,6 +166,13 @@ def test_a_stream_makes_up_for_batches_of_which_nothing_is_left() -> None:
     assert some(iter(again), 50) == some(iter(loader), 50)
 
 
+def test_an_epoch_of_which_nothing_is_left_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    loader = uio.Loader(texts(), **OPTIONS)
+    loader.exclude(KEYS)
+    assert list(loader) == []
+    assert "epoch 0 ends without one utterance on rank 0: loader.exclude left out 120 as excluded" in caplog.text
+
+
 def test_a_list_names_utterances_by_shard_and_key(tmp_path: Path) -> None:
     first, second = (shards(tmp_path / name, [3, 3], seconds=(0.3, 0.4)) for name in "ab")
     assert first.keys == second.keys

@@ -14,6 +14,7 @@ from helpers_bad import audio, keys, planned, raw_items, run, shard
 from tones import check_near
 
 import uio_pipes as uio
+from uio_pipes.dsp.fbank import _tables
 
 REAL = Path(__file__).parents[3] / "shared/data/wenet/test/resources"
 
@@ -68,7 +69,7 @@ def test_equal_to_torchaudio_with_other_frames_and_rates(corpus: str) -> None:
         check_near(batch["feat"], want)
 
 
-def test_equal_to_what_wenet_computes_on_a_padded_batch(corpus: str) -> None:
+def test_an_utterance_has_the_same_features_alone_and_in_a_batch(corpus: str) -> None:
     """Padding and neighbours change nothing in an utterance's features."""
     graph = uio.from_shard_list(corpus).decode_audio().fbank(80)
     alone = {b["key"]: b["feat"] for b in run(graph)[0]}
@@ -77,6 +78,27 @@ def test_equal_to_what_wenet_computes_on_a_padded_batch(corpus: str) -> None:
         length = batch["feats_lengths"][i]
         assert torch.equal(batch["feats"][i, :length], alone[key])
         assert not batch["feats"][i, length:].any()
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16], ids=str)
+def test_the_type_that_torch_makes_tensors_of_changes_nothing(corpus: str, kind: torch.dtype) -> None:
+    """Dither's tables, the room for padding and what is resampled are float32: the kernel reads them by address."""
+    audio = uio.from_shard_list(corpus).decode_audio()
+    graphs = [
+        audio.resample(8_000).fbank(40, dither=0.5),
+        audio.log_mel_spectrogram(80),
+        audio.pitch_shift().mfcc(20, num_ceps=13),
+    ]
+    expected = [[b["feat"] for b in run(graph)[0]] for graph in graphs]
+    _tables.cache_clear()
+    torch.set_default_dtype(kind)
+    try:
+        found = [[b["feat"] for b in run(graph)[0]] for graph in graphs]
+    finally:
+        torch.set_default_dtype(torch.float32)
+        _tables.cache_clear()
+    for ours, others in zip(found, expected, strict=True):
+        assert all(map(torch.equal, ours, others))
 
 
 @pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100, 48000])

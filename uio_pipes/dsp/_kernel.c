@@ -54,20 +54,27 @@ typedef struct {
 #define LANES 4
 #define TARGET
 #include "_kernel.c"
-#if defined(__x86_64__)
+#ifdef SPLIT /* a test has wide vectors made of those that the CPU has */
+#define WITH(features)
+#define HAS(feature) 1
+#else
+#define WITH(features) __attribute__((target(features)))
+#define HAS(feature) __builtin_cpu_supports(feature)
+#endif
+#if defined(__x86_64__) || defined(SPLIT)
 #define LANES 8
-#define TARGET __attribute__((target("avx2")))
+#define TARGET WITH("avx2")
 #include "_kernel.c"
 #define LANES 16
-#define TARGET __attribute__((target("avx512f,avx512dq")))
+#define TARGET WITH("avx512f,avx512dq")
 #include "_kernel.c"
 #endif
 
 /* The widest vectors that the CPU has are taken, but of at most so many lanes. */
 static int run(const Plan *plan, const Job *job, int lanes) {
-#if defined(__x86_64__)
-    if (lanes >= 16 && __builtin_cpu_supports("avx512dq")) return run_all_16(plan, job);
-    if (lanes >= 8 && __builtin_cpu_supports("avx2")) return run_all_8(plan, job);
+#if defined(__x86_64__) || defined(SPLIT)
+    if (lanes >= 16 && HAS("avx512dq")) return run_all_16(plan, job);
+    if (lanes >= 8 && HAS("avx2")) return run_all_8(plan, job);
 #endif
     return run_all_4(plan, job);
 }

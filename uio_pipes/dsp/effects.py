@@ -234,10 +234,10 @@ def pitch_shift(waveform: torch.Tensor, sample_rate: int, semitones: float) -> t
     samples = waveform.shape[-1]
     size = 1 << max(4, round(math.log2(_WINDOW * sample_rate)))
     hop = size // 4
-    window = torch.hann_window(size)
+    window = torch.hann_window(size, dtype=torch.float32)
     padded = fit_length(waveform, samples + size)  # the last window is a whole one
     frames = torch.stft(padded, size, hop, window=window, pad_mode="constant", return_complex=True)
-    advance = torch.linspace(0, math.pi * hop, size // 2 + 1)[:, None]
+    advance = torch.linspace(0, math.pi * hop, size // 2 + 1, dtype=torch.float32)[:, None]
     stretched = functional("pitch_shift").phase_vocoder(frames, float(1 / ratio), advance)
     longer = torch.istft(stretched, size, hop, window=window)
     shifted = [resample(one[None], ratio.numerator, ratio.denominator) for one in longer]

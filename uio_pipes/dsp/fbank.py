@@ -49,7 +49,7 @@ def _stretch(table: torch.Tensor, samples: int, first: int) -> torch.Tensor:
 def _tables() -> list[torch.Tensor]:
     """Draw normals of variance 1/2, then append their negatives and the normals again: most stretches are one piece."""
     generator = torch.Generator().manual_seed(_SEED)
-    normals = [torch.randn(n, generator=generator) * 0.5**0.5 for n in LENGTHS]
+    normals = [torch.randn(n, generator=generator, dtype=torch.float32) * 0.5**0.5 for n in LENGTHS]
     return [torch.cat((drawn, -drawn, drawn)) for drawn in normals]
 
 

@@ -1,7 +1,7 @@
 """Frames of a waveform to log energies of bands, with the same bits on every CPU and with every version of torch.
 
 The work is done by ``_kernel.c``, an extension that is compiled when the package is installed. Where that was not
-possible, the same operations are done by NumPy, in the same order and so to the same bits, in several times the time.
+possible, the same operations are done by NumPy, in the same order and so to the same bits, in thirty times the time.
 """
 
 from __future__ import annotations
@@ -97,11 +97,15 @@ class FilterBank:
         """Compute all frames that lie wholly inside of the samples.
 
         Args:
-            samples: (S,) float32 in [-1, 1], or int16; contiguous.
-            noise: one or two arrays (S,) float32, which are added times ``dither``. Default: (), nothing is added.
+            samples: (S,) 16-bit integers, or numbers in [-1, 1], which are computed with as float32.
+            noise: one or two arrays (S,), which are added times ``dither``. Default: (), nothing is added.
             dither: see ``noise``. Default: 0.0.
             lanes: frames side by side in a vector, at most. Default: what the CPU has.
         """
+        samples = np.ascontiguousarray(samples, np.int16 if _is_pcm16(samples) else np.float32)
+        noise = tuple(np.ascontiguousarray(each, np.float32) for each in noise)
+        if len(noise) > 2 or any(each.shape != samples.shape for each in noise):
+            raise ValueError(f"noise must be at most two arrays of {samples.shape}")
         count = 1 + (len(samples) - len(self.window)) // self.shift if len(samples) >= len(self.window) else 0
         out = np.empty((count, self.outputs), np.float32)
         if kernel is None:
@@ -231,6 +235,10 @@ _POLYNOMIAL = (
     2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
 _NONE = np.empty((0, 2), np.float32)
+
+
+def _is_pcm16(samples: npt.NDArray[Any]) -> bool:
+    return samples.dtype.kind == "i" and samples.dtype.itemsize == 2
 
 
 def _place(array: npt.NDArray[Any]) -> int:

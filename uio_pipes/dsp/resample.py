@@ -53,10 +53,10 @@ def resample(waveform: torch.Tensor, orig: int, new: int) -> torch.Tensor:
     samples = waveform.shape[1]
     length = resampled_length(samples, orig, new)
     rows = -(-length // plan.period)
-    padded = torch.zeros(max(rows - 1, 0) * plan.hop + plan.reach)
+    padded = torch.zeros(max(rows - 1, 0) * plan.hop + plan.reach, dtype=torch.float32)
     copied = min(samples, len(padded) - plan.margin)
     padded[plan.margin : plan.margin + copied] = waveform[0, :copied]
-    out = torch.empty(rows, plan.period)
+    out = torch.empty(rows, plan.period, dtype=torch.float32)
     for group in plan.groups:
         inputs = padded.as_strided((rows, len(group.weights)), (plan.hop, 1), group.first)
         torch.mm(inputs, group.weights, out=out[:, group.outputs])

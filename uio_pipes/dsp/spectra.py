@@ -101,7 +101,7 @@ class LogMel:
                 f"log_mel_spectrogram: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
             )
         if not self.frames(waveform.shape[-1]):
-            return torch.empty(0, self.num_mel_bins)
+            return torch.empty(0, self.num_mel_bins, dtype=torch.float32)
         # Of the centred frames the last one is left out.
         samples = self._padded(waveform.reshape(-1))[: -self.hop_length]
         return _compressed(torch.from_numpy(self._frames(samples.numpy())))
@@ -115,7 +115,7 @@ class LogMel:
         """Return the waveform at its final length, with half a window reflected before and after."""
         half = self.n_fft // 2
         length = self.fixed if self.fixed is not None else len(samples) + self.padding
-        out = torch.zeros(half + length + half)
+        out = torch.zeros(half + length + half, dtype=torch.float32)
         kept = min(len(samples), length)
         out[half : half + kept] = samples[:kept]
         out[:half] = out[half + 1 : 2 * half + 1].flip(0)

@@ -26,7 +26,9 @@ from uio_pipes.run.trainers import moved_as
 from uio_pipes.stages.batches.buckets import index_of, longest_of, pairs_of
 
 MARGIN = 1.01  # how far a forecast is above the peak that is furthest above the fit: others may be above that one
-NOISE = 1.02  # on a CPU equal batches differ by as much, with what malloc keeps of those before: proposals leave room
+NOISE = (
+    1.1  # what equal batches take beside the model differs by as much on a CPU, where malloc keeps some: room for that
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -346,7 +348,7 @@ def _measure(
         raise PipelineError("fit_budget: the memory of the step does not grow with its batch: it must train on that")
     model = MemoryModel.fitted(probes)
     while True:
-        usable = limit if gpu else limit / NOISE
+        usable = limit if gpu else base + (limit - base) / NOISE
         full = {shape: measured(shape, in_use) for shape in _full(lengths, _lanes(loader), model, usable)}
         probes += [(shape, found) for shape, found in full.items() if found is not None]
         if None not in full.values():

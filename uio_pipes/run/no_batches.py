@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import NOTES, ListError, NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.realize import SKIPPED
+from uio_pipes.core.realize import EXCLUDED, SKIPPED
 from uio_pipes.core.stage import Trait
 from uio_pipes.run.options import RunOptions
 from uio_pipes.stages.utterances.encoded import ENCODED
@@ -83,7 +83,7 @@ def _purposes(pipeline: Graph) -> dict[str, list[str]]:
     for stage in pipeline._every_stage():
         for reason in stage.reasons:
             found.setdefault(reason, []).append(stage.describe())
-    return found
+    return {EXCLUDED: ["loader.exclude"], **found}
 
 
 # The errors

@@ -168,7 +168,7 @@ class ListTarIndex(Source):
                 f"{redact(url)} is compressed ({form}): its utterances can only be read one after the other. "
                 "Unpack it and index it again, or read it with from_shard_list"
             )
-        return TarIndex(shards, self.verify == "crc", self.access, self.fields)
+        return TarIndex(shards.bounded(), self.verify == "crc", self.access, self.fields)
 
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
         return Record(table, number, origin._replace(offset=table.start(number)))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from contract import digest
 from corpus import Corpus
+from fault_server import FaultServer
 from helpers_bad import run
 
 import uio_pipes as uio
@@ -154,3 +155,52 @@ def test_a_folder_that_cannot_be_written_is_done_without(listed: Path, tmp_path:
     (tmp_path / "cache").write_text("a file")
     assert epoch(listed) == epoch(listed)
     assert not Path(sidecar_path(str(listed))).exists()
+
+
+def test_no_more_than_some_indexes_are_kept_by_a_process(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = epoch(listed)
+    monkeypatch.setattr(catalogue, "KEPT", 1)
+    names = opened(monkeypatch)
+    assert epoch(listed) == whole
+    assert len(names) > len(set(names)), "they are read again"
+
+
+# Indexes on a server
+
+
+@pytest.fixture
+def far(listed: Path, server: FaultServer) -> Path:
+    names = [Path(name) for name in listed.read_text().split()]
+    urls = [server.add(name.name, name.read_bytes()) for name in names]
+    for name in names:
+        server.add(sidecar_path(name.name), Path(sidecar_path(str(name))).read_bytes())
+    path = listed.with_name("far.list")
+    path.write_text("\n".join(urls))
+    return path
+
+
+def test_a_few_of_the_indexes_on_a_server_are_asked_for(
+    far: Path, server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, names = epoch(far), opened(monkeypatch)
+    assert len(TarIndex(open_indexes((str(far),)))) == len(whole)
+    assert not names
+    first = sidecar_path(far.read_text().split()[0].rpartition("/")[2])
+    server.files[first].etag = '"two"'
+    assert epoch(far) == whole
+    assert len(set(names)) == len(far.read_text().split()), "all of them were read anew"
+
+
+def test_a_fault_of_the_server_leaves_the_catalogue_as_it_is(far: Path, server: FaultServer, tmp_path: Path) -> None:
+    whole = epoch(far)
+    kept = {path: path.read_bytes() for path in (tmp_path / "cache" / "uio_pipes").glob("*.catalogue")}
+    table = TarIndex(open_indexes((str(far),)))
+    first = server.files[sidecar_path(far.read_text().split()[0].rpartition("/")[2])]
+    first.faults.extend(["403"] * 4)
+    with pytest.raises(uio.DataError, match="cannot read the index") as error:
+        table.fields(0)
+    assert error.value.reason == "unreadable_file"
+    assert {path: path.read_bytes() for path in kept} == kept
+    first.faults.clear()
+    assert table.fields(0)["key"]
+    assert epoch(far) == whole

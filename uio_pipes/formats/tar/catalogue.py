@@ -3,9 +3,10 @@ reached. Of a long list, the former is kept in one file.
 
 Of a list of 1,000 shards and more, ``uio index`` writes the file, or else the first process of a machine that opens all
 indexes, while others wait for it. As long as no folder has changed in which the indexes are, or else no index has
-another size or time, the file is used, and an index is read when its shard is reached. If its content is another one
-by then, that is an error, and the next start makes the file anew. It lies in the folder of ``cache=``, or else in
-``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``).
+another size or time, the file is used, and an index is read when its shard is reached. Of indexes on a server, ETag or
+size of a few are compared. If the content of an index is another one when it is reached, that is an error, and the next
+start makes the file anew. It lies in the folder of ``cache=``, or else in ``uio_pipes`` of the user's cache
+(``XDG_CACHE_HOME``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,18 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.hashing import Lru
 from uio_pipes.formats.tar.checks import AT_ONCE, NO_UTTERANCE, open_sidecar, sidecar_path
 from uio_pipes.formats.tar.index import ShardIndex, framed, unframed
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.files import locked, write_bytes
-from uio_pipes.io.opening import is_local
+from uio_pipes.io.opening import identity, is_local
 
 logger = logging.getLogger("uio_pipes")
 MANY = 1_000  # shards from which on a catalogue is kept
-MAGIC, VERSION = b"UIOCATLG", 2
+MAGIC, VERSION = b"UIOCATLG", 3
+PROBED = 16  # indexes on a server that are asked for
+KEPT = 512 << 20  # bytes of indexes that a process keeps of those that it has reached
 RATE = 16_000  # Hz at which lengths are counted
 
 FACTS = np.dtype(  # what is known of a shard without its index
@@ -48,7 +52,9 @@ FACTS = np.dtype(  # what is known of a shard without its index
 _Facts = npt.NDArray[np.void]
 _Lengths = npt.NDArray[np.integer[Any]]
 _Identities = npt.NDArray[np.int64]  # (shards, 2): size and time of each index
-_Folders = list[list[int]]  # time and inode of each folder of indexes
+_Places = list[
+    list[Any]
+]  # time and inode of each folder of indexes; size and tag of those on a server that are asked for
 
 
 class IndexedShards:
@@ -68,6 +74,7 @@ class IndexedShards:
         lengths: _Lengths | None = None,
     ) -> None:
         self.urls, self.facts, self._indexes, self._opened = urls, facts, indexes, opened
+        self._kept: Lru | None = None
         if lengths is not None:
             self.lengths = lengths
 
@@ -82,18 +89,28 @@ class IndexedShards:
     def __getitem__(self, number: int) -> ShardIndex:
         """Return the index of a shard. Raises: DataError ``changed_file`` if it is another one by now, or cannot be
         read any more."""
-        index = self._indexes.get(number)
-        if index is None:
-            assert self._opened is not None
-            index = self._indexes[number] = self._opened(self.urls[number], self.facts["digest"][number].tobytes())
+        if (index := self._indexes.get(number)) is not None:
+            return index
+        assert self._opened is not None
+        make = partial(self._opened, self.urls[number], self.facts["digest"][number].tobytes())
+        if self._kept is not None:
+            return self._kept.get(number, make, _bytes_of)
+        index = self._indexes[number] = make()
         return index
 
     def __iter__(self) -> Iterator[ShardIndex]:
         return map(self.__getitem__, range(len(self)))
 
+    def bounded(self) -> IndexedShards:
+        """Keep no more than ``KEPT`` bytes of the indexes that are read from now on, and return these shards. A shard
+        that is reached again after others is read again."""
+        self._kept = Lru(KEPT)
+        return self
+
     def add(self, number: int, error: DataError) -> None:
         """Add a damaged spot that the index of a shard does not know of."""
-        self[number].errors.append(error)
+        index = self._indexes[number] = self[number]
+        index.errors.append(error)
         self.facts["errors"][number] += 1
 
     @property
@@ -113,6 +130,10 @@ def _facts_of(index: ShardIndex) -> tuple[Any, ...]:
     shard = index.shard
     counts = len(index), len(index.errors), len(index) + failed
     return *counts, shard.size, shard.crc32, bytes.fromhex(index.digest)
+
+
+def _bytes_of(index: ShardIndex) -> int:
+    return 2_000 + len(index.keys) + len(index.txts) + sum(column.nbytes for column in index.columns.values())
 
 
 def _lengths_of(index: ShardIndex) -> _Lengths:
@@ -173,21 +194,21 @@ class Catalogue:
         with locked(self._path.with_suffix(".lock")):
             if (found := self.read()) is not None:
                 return found
-            folders, identities = self._folders(), self._identities()
+            places, identities = self._places(), self._identities()
             shards = _opened(self._urls, self._access, self._folder)
             if not any(shards.compressed):
-                write_bytes(self._path, _dumps(shards, folders, identities))
+                write_bytes(self._path, _dumps(shards, places, identities))
             return shards
 
     def read(self) -> IndexedShards | None:
         """Return what the file has; None if there is none that fits the indexes as they are."""
         try:
-            folders, facts, identities, lengths = _loads(self._path.read_bytes(), len(self._urls))
+            places, facts, identities, lengths = _loads(self._path.read_bytes(), len(self._urls))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         found = IndexedShards(self._urls, facts, {}, self._open, lengths)
-        if folders != (now := self._folders()):  # something else may have come into a folder
-            if not np.array_equal(identities, self._identities()):
+        if places != (now := self._places()):  # something else may have come into a folder
+            if places[-1] != now[-1] or not np.array_equal(identities, self._identities()):
                 return None
             with contextlib.suppress(OSError):  # it is looked at again next time
                 write_bytes(self._path, _dumps(found, now, identities))
@@ -199,17 +220,35 @@ class Catalogue:
             if bytes.fromhex(index.digest) != digest:
                 raise ListError("the index was written anew since the catalogue was made")
         except ListError as error:
+            cause = error.__cause__
+            if isinstance(cause, DataError) and cause.reason != "missing_file":  # a server's fault, which may pass
+                raise DataError(cause.reason, str(error), url=url) from error
             self._path.unlink(missing_ok=True)
             raise DataError("changed_file", f"{error}; then start again", url=url) from error
         return index
 
-    def _folders(self) -> _Folders:
+    def _places(self) -> _Places:
         """Return time and inode of the local folders of indexes, 0 for others: an index that is put there changes the
-        time, but not one that is written over in its place."""
+        time, but not one that is written over in its place. At the end comes what a server says of some indexes."""
         one_of_each = {url.rpartition("/")[0]: url for url in self._urls}.values()
         paths = (is_local(sidecar_path(url, self._folder)) for url in one_of_each)
         statuses = (_status(None if path is None else os.path.dirname(path) or ".") for path in paths)
-        return [[0, 0] if status is None else [status.st_mtime_ns, status.st_ino] for status in statuses]
+        folders = [[0, 0] if status is None else [status.st_mtime_ns, status.st_ino] for status in statuses]
+        return [*folders, self._far()]
+
+    def _far(self) -> list[Any]:
+        """Return size and tag of some of the indexes that are on a server; nothing if there are none."""
+        names = (sidecar_path(url, self._folder) for url in self._urls[:: -(-len(self._urls) // PROBED)])
+        far = [name for name in names if is_local(name) is None]
+        if not far:
+            return []
+        with ThreadPoolExecutor(len(far)) as pool:
+            return list(pool.map(self._said_of, far))
+
+    def _said_of(self, name: str) -> list[Any] | None:
+        with contextlib.suppress(DataError):  # opening it says why
+            return list(identity(name, self._access))
+        return None
 
     def _identities(self) -> _Identities:
         """Return size and time of the local indexes, 0 for others and those that are missing."""
@@ -226,14 +265,14 @@ def _status(path: str | None) -> os.stat_result | None:
     return None
 
 
-def _dumps(shards: IndexedShards, folders: _Folders, identities: _Identities) -> bytes:
+def _dumps(shards: IndexedShards, places: _Places, identities: _Identities) -> bytes:
     lengths = shards.lengths.astype("<u4")
-    header = {"shards": len(shards), "utterances": len(lengths), "folders": folders}
+    header = {"shards": len(shards), "utterances": len(lengths), "places": places}
     columns = shards.facts, identities.astype("<i8"), lengths
     return framed(MAGIC, VERSION, header, b"".join(column.tobytes() for column in columns))
 
 
-def _loads(data: bytes, count: int) -> tuple[_Folders, _Facts, _Identities, _Lengths]:
+def _loads(data: bytes, count: int) -> tuple[_Places, _Facts, _Identities, _Lengths]:
     """Return what ``_dumps`` was given. Raises: ValueError, KeyError, TypeError."""
     header, at = unframed(data, MAGIC, VERSION)
     if header["shards"] != count:
@@ -244,4 +283,4 @@ def _loads(data: bytes, count: int) -> tuple[_Folders, _Facts, _Identities, _Len
     lengths = np.frombuffer(data, "<u4", header["utterances"], at + identities.nbytes)
     if facts["utterances"].sum() != len(lengths):
         raise ValueError("it has other lengths than utterances")
-    return header["folders"], facts, identities, lengths
+    return header["places"], facts, identities, lengths
