@@ -6,8 +6,11 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
+
+from uio_pipes.base.urls import unsigned
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -52,6 +55,16 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a text file without line ends and blank lines."""
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def kept_path(names: Sequence[str], cache: str | None, suffix: str) -> Path:
+    """Return where is kept from one start to the next what is known of the files ``names``: in the folder ``cache``, or
+    else in ``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``)."""
+    start = "" if all(name.startswith("/") or "://" in name for name in names) else os.getcwd()
+    text = "\n".join([start, *(unsigned(name) if "?" in name else name for name in names)])
+    key = blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return (Path(cache, "uio-catalogues") if cache else Path(own, "uio_pipes")) / f"{key}{suffix}"
 
 
 @contextlib.contextmanager

@@ -17,8 +17,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ from uio_pipes.base.hashing import Lru
 from uio_pipes.formats.tar.checks import AT_ONCE, NO_UTTERANCE, open_sidecar, sidecar_path
 from uio_pipes.formats.tar.index import ShardIndex, framed, unframed
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.files import locked, write_bytes
+from uio_pipes.io.files import kept_path, locked, write_bytes
 from uio_pipes.io.opening import identity, is_local
 
 logger = logging.getLogger("uio_pipes")
@@ -182,12 +180,7 @@ class Catalogue:
 
     def __init__(self, urls: Sequence[str], access: Access, folder: str | None) -> None:
         self._urls, self._access, self._folder = urls, access, folder
-        index = sidecar_path(urls[0], folder)
-        start = "" if all(name.startswith("/") or "://" in name for name in (*urls, index)) else os.getcwd()
-        key = blake2b("\n".join([str(VERSION), start, *urls, index]).encode(), digest_size=16)
-        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        kept = Path(access.cache) / "uio-catalogues" if access.cache else Path(cache) / "uio_pipes"
-        self._path = kept / f"{key.hexdigest()}.catalogue"
+        self._path = kept_path([*urls, sidecar_path(urls[0], folder)], access.cache, ".catalogue")
 
     def made(self) -> IndexedShards:
         """Open all indexes and write the file, unless another process has done it meanwhile. Raises: OSError."""

@@ -149,9 +149,26 @@ class ParquetFile:
             raise self._damaged(f"it says {metadata.num_rows} rows, its row groups {sum(self.rows)}")
         if form is None:
             schema = metadata.schema.to_arrow_schema()
-            same = like is not None and schema.equals(like.form.schema)
-            form = FooterForm.of(footer, like.form.schema if like is not None and same else schema)
+            if like is not None and schema.equals(like.form.schema):
+                form = like.form
+            else:
+                form = FooterForm.of(footer, schema)
         self.form = form
+
+    @classmethod
+    def known(
+        cls, url: str, access: Access, form: FooterForm, facts: tuple[_Identity, int, bytes, list[int]]
+    ) -> ParquetFile:
+        """Return a local file of which all is known: identity, length of the footer, digest and rows."""
+        file = cls.__new__(cls)
+        file.url, file.access, file.form, file._file, file._kept = url, access, form, None, b""
+        file._identity, file._length, file.digest, file.rows = facts
+        return file
+
+    @property
+    def facts(self) -> tuple[_Identity | None, int, bytes, list[int]]:
+        """What :meth:`known` takes; the identity is None for a file that is not on this machine."""
+        return self._identity, self._length, self.digest, self.rows
 
     @property
     def name(self) -> str:
@@ -227,7 +244,7 @@ class ParquetFile:
 
     def _check_same(self) -> None:
         """Raises: DataError ``changed_file`` if the file is not the one whose footer was read."""
-        if (now := _identity(self.url)) != self._identity:
+        if (now := local_identity(self.url)) != self._identity:
             message = f"the file changed while in use (size, mtime_ns, inode {self._identity} -> {now}): start again"
             raise DataError("changed_file", message, url=self.name)
 
@@ -274,7 +291,7 @@ def _end_of(path: str, tail: int) -> tuple[bytes, int, _Identity]:
         os.close(number)
 
 
-def _identity(url: str) -> _Identity | None:
+def local_identity(url: str) -> _Identity | None:
     """Return that of a local file; None of a remote one, which is compared by its ETag."""
     if (path := is_local(url)) is None:
         return None

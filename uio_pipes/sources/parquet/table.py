@@ -34,7 +34,8 @@ from uio_pipes.sources.parquet.columns import (
     columns_of,
     within,
 )
-from uio_pipes.sources.parquet.files import ParquetFile, opened
+from uio_pipes.sources.parquet.files import ParquetFile
+from uio_pipes.sources.parquet.footers import open_files
 
 LIGHT = ""  # the small columns, which are read together
 
@@ -305,7 +306,7 @@ class ParquetTable(Parts):
         self, entries: tuple[str, ...], access: Access, names: Mapping[str, str], wanted: tuple[str, ...] | None
     ) -> None:
         listed = _Files(entries, access)
-        self.files = opened([listed[number] for number in range(len(listed))], access)
+        self.files = open_files(list(listed), access)
         first = self.files[0]
         schema = first.form.schema
         self._columns = columns_of(schema, first.name, names, wanted)
