@@ -21,7 +21,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import uio_pipes as uio
 from uio_pipes.run.lane_runner import Message
-from uio_pipes.run.ranks import _packed, _unpacked, place_of_rank
+from uio_pipes.run.peers import _packed, _unpacked
+from uio_pipes.run.ranks import place_of_rank
 from uio_pipes.run.shared_memory import ALIGN
 from uio_pipes.run.tuning import WorkerPlan
 
