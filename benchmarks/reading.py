@@ -28,7 +28,7 @@ READERS = {
     "pread of the payloads alone": "pread",
 }
 PLAIN = ("references", "pread")  # for plain tar only
-TIMES = {"uio_pipes, members and payload": 2.5, "uio_pipes, members": 5.0}  # webdataset, by CPU time
+TIMES = {"uio_pipes, members and payload": 2.3, "uio_pipes, members": 5.0}  # webdataset, by CPU time
 FIELDS = ("speed", "cpu_speed")
 
 

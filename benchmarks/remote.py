@@ -1,4 +1,4 @@
-"""Claim: from a server on this machine, the whole pipeline keeps 90 % of the speed that is possible, by HTTP, also with
+"""Claim: from a server on this machine, the whole pipeline keeps 80 % of the speed that is possible, by HTTP, also with
 20 ms of latency, or 50 ms and 8 connections, and by S3, for at most 1.15 times the CPU; from the local cache, 98 % of
 its speed on local files. What is possible is measured: the same pipeline on local files, while a thread beside it does
 no more than to receive the same bytes in ranges and to copy them once, at the pipeline's pace.
@@ -39,7 +39,7 @@ POSSIBLE = "local files, beside a loop that receives and copies"
 SEED = 777
 ROUNDS = sized(6, 1)
 SMALL = sized(250, 10)  # members of a shard of 20 MB
-LEAST_SPEED, MOST_CPU = 0.9, 1.15  # of what is possible
+LEAST_SPEED, MOST_CPU = 0.8, 1.15  # of what is possible
 RANGE, PIECE, HELD = 4 << 20, 150_000, 1_500  # bytes of a range and of an utterance; utterances that a shuffle holds
 AHEAD, FRAME = 16, 320  # ranges that are received in advance; bytes of a frame of 10 ms
 
