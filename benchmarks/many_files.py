@@ -40,8 +40,9 @@ def measure(kind: str, where: str, workers: int) -> dict[str, Any]:
         return iter(uio.Loader(graph.decode_audio().fbank().batch(8).pad(), seed=777, num_workers=workers))
 
     next(batches(uio.from_iterable([{"key": "a", "wav": _wavs()[0]}]), 0))  # imports torch and what makes batches
+    empty = tempfile.TemporaryDirectory()  # removed when this process ends
     if kind == "first":
-        os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
+        os.environ["XDG_CACHE_HOME"] = empty.name
     settle()
     began, cpu = time.perf_counter(), time.process_time()
     if kind == "tar":

@@ -58,8 +58,10 @@ def read_lines(path: Path) -> list[str]:
 
 
 def kept_path(names: Sequence[str], cache: str | None, suffix: str) -> Path:
-    """Return where is kept from one start to the next what is known of the files ``names``: in the folder ``cache``, or
-    else in ``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``)."""
+    """Return the path of the file that keeps what is known of the files ``names`` from one start to the next.
+
+    It lies in the folder ``cache``, or else in ``uio_pipes`` of the user's cache (``XDG_CACHE_HOME``).
+    """
     start = "" if all(name.startswith("/") or "://" in name for name in names) else os.getcwd()
     text = "\n".join([start, *(unsigned(name) if "?" in name else name for name in names)])
     key = blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
