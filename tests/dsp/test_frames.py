@@ -192,7 +192,7 @@ def alone(made: FilterBank, samples: npt.NDArray[np.float32], noise: Any, dither
     """Return the file that ``kernel_alone.c`` reads."""
     arrays = b"".join(struct.pack("q", each.nbytes) + each.tobytes() for each in made._arrays)
     rest = b"".join(each.tobytes() for each in (samples, *noise))
-    numbers = made._plan[struct.calcsize("7P") :]
+    numbers = made._plan[struct.calcsize("8P") :]
     return arrays + numbers + struct.pack("q", len(samples)) + rest + struct.pack("=fq", dither, count)
 
 

@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
     Job job = {0};
     if (argc != 4 || !in || !out) return 2;
     plan.window = array(in), plan.twiddles = array(in), plan.unpacking = array(in), plan.bands = array(in);
-    plan.weights = array(in), plan.cosines = array(in), plan.radices = array(in);
+    plan.weights = array(in), plan.cosines = array(in), plan.radices = array(in), plan.places = array(in);
     memcpy(&plan.width, part(in, sizeof plan - offsetof(Plan, width)), sizeof plan - offsetof(Plan, width));
     int64_t samples = *(int64_t *)part(in, 8);
     job.floats = part(in, 4 * samples), job.noise[0] = part(in, 4 * samples), job.noise[1] = part(in, 4 * samples);

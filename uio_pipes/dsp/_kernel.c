@@ -31,6 +31,7 @@ typedef struct {
     const float *weights;   /* of all bands, one after the other */
     const float *cosines;   /* (bands, outputs); NULL: the outputs are the bands */
     const int32_t *radices; /* (stages): their product is the size */
+    const int32_t *places;  /* (size): where the transform leaves each bin */
     int64_t width;          /* samples of a frame, at most 2 * size */
     int64_t shift;          /* samples from one frame to the next */
     int64_t size;           /* of the complex transform: half of the real one */
@@ -50,6 +51,35 @@ typedef struct {
     int64_t frames;
     float *out;             /* (frames, outputs) */
 } Job;
+
+typedef float four __attribute__((vector_size(16), aligned(4))); /* at any address */
+#ifdef __clang__
+#define MIXED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int32_t ifour __attribute__((vector_size(16)));
+#define MIXED(a, b, ...) __builtin_shuffle(a, b, (ifour){__VA_ARGS__})
+#endif
+
+/* Turns rows into columns: what is in row r and column c of `from` comes to row c and column r of `to`. */
+static void turn(const float *from, int64_t from_pitch, int64_t rows, int64_t columns, float *to, int64_t to_pitch) {
+    for (int64_t r = 0; r < rows; r += 4)
+        for (int64_t c = 0; c < columns; c += 4) {
+            const float *in = from + r * from_pitch + c;
+            float *out = to + c * to_pitch + r;
+            if (r + 4 <= rows && c + 4 <= columns) {
+                four x[4];
+                for (int i = 0; i < 4; i++) x[i] = *(const four *)(in + i * from_pitch);
+                four a = MIXED(x[0], x[1], 0, 4, 1, 5), b = MIXED(x[2], x[3], 0, 4, 1, 5);
+                four d = MIXED(x[0], x[1], 2, 6, 3, 7), e = MIXED(x[2], x[3], 2, 6, 3, 7);
+                *(four *)out = MIXED(a, b, 0, 1, 4, 5);
+                *(four *)(out + to_pitch) = MIXED(a, b, 2, 3, 6, 7);
+                *(four *)(out + 2 * to_pitch) = MIXED(d, e, 0, 1, 4, 5);
+                *(four *)(out + 3 * to_pitch) = MIXED(d, e, 2, 3, 6, 7);
+            } else
+                for (int64_t i = 0; i < 4 && r + i < rows; i++)
+                    for (int64_t j = 0; j < 4 && c + j < columns; j++) out[j * to_pitch + i] = in[i * from_pitch + j];
+        }
+}
 
 #define LANES 4
 #define TARGET
@@ -163,6 +193,7 @@ PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&module); }
 #define stage OF(stage_)
 #define transform OF(transform_)
 #define powers OF(powers_)
+#define samples_of OF(samples_of_)
 #define lay_out OF(lay_out_)
 #define windowed OF(windowed_)
 #define bands_of OF(bands_of_)
@@ -225,56 +256,46 @@ INLINE TARGET void butterfly5(cvec *x) {
     x[1] = add(e, g), x[4] = sub(e, g), x[2] = add(f, h), x[3] = sub(f, h);
 }
 
-/* One stage of Stockham's transform, which sorts by itself. `w`: its twiddles, (groups, radix - 1), then, of radices
- * other than 2, 4 and 5, the roots of unity, (radix). */
-INLINE TARGET void stage(
-    const cvec *restrict in, cvec *restrict out, const float *w, int radix, int64_t groups, int64_t stride
-) {
+/* One stage of the transform, in place (decimation in frequency). `w`: its twiddles, (groups, radix - 1), then, of radices
+ * other than 2, 4 and 5, the roots of unity, (radix). `room`: for as many values as the radix. */
+INLINE TARGET void stage(cvec *z, cvec *room, const float *w, int radix, int64_t groups, int64_t blocks) {
     const float *roots = w + 2 * groups * (radix - 1);
     for (int64_t p = 0; p < groups; p++, w += 2 * (radix - 1))
-        for (int64_t q = 0; q < stride; q++) {
-            const cvec *from = in + q + stride * p;
-            cvec *to = out + q + stride * radix * p, x[5];
-            if (radix == 2 || radix == 4 || radix == 5) {
-                for (int j = 0; j < radix; j++) x[j] = from[stride * groups * j];
-                if (radix == 4) butterfly4(x);
-                else if (radix == 2) butterfly2(x);
-                else butterfly5(x);
-            }
+        for (int64_t block = 0; block < blocks; block++) {
+            cvec *place = z + p + block * groups * radix, few[5], *x = radix > 5 ? room : few;
+            for (int j = 0; j < radix; j++) x[j] = place[groups * j];
+            if (radix == 4) butterfly4(x);
+            else if (radix == 2) butterfly2(x);
+            else if (radix == 5) butterfly5(x);
             for (int k = 0; k < radix; k++) {
-                cvec sum = radix <= 5 && radix != 3 ? x[k] : from[0];
+                cvec sum = radix <= 5 && radix != 3 ? x[k] : x[0];
                 if (radix == 3 || radix > 5)
-                    for (int j = 1; j < radix; j++)
-                        sum = add(sum, times(from[stride * groups * j], roots + 2 * ((int64_t)j * k % radix)));
-                to[stride * k] = k == 0 || groups == 1 ? sum : times(sum, w + 2 * (k - 1));
+                    for (int j = 1; j < radix; j++) sum = add(sum, times(x[j], roots + 2 * ((int64_t)j * k % radix)));
+                place[groups * k] = k == 0 || groups == 1 ? sum : times(sum, w + 2 * (k - 1));
             }
         }
 }
 
-/* Transforms what is in `a`; returns `a` or `b`, whichever has the result. */
-INLINE TARGET cvec *transform(const Plan *plan, cvec *a, cvec *b) {
+INLINE TARGET void transform(const Plan *plan, cvec *z, cvec *room) {
     const float *w = plan->twiddles;
-    int64_t left = plan->size, stride = 1;
+    int64_t left = plan->size, blocks = 1;
     for (int64_t s = 0; s < plan->stages; s++) {
         int radix = plan->radices[s];
         int64_t groups = left / radix;
-        if (radix == 4) stage(a, b, w, 4, groups, stride);
-        else if (radix == 2) stage(a, b, w, 2, groups, stride);
-        else if (radix == 5) stage(a, b, w, 5, groups, stride);
-        else stage(a, b, w, radix, groups, stride);
+        if (radix == 4) stage(z, room, w, 4, groups, blocks);
+        else if (radix == 2) stage(z, room, w, 2, groups, blocks);
+        else if (radix == 5) stage(z, room, w, 5, groups, blocks);
+        else stage(z, room, w, radix, groups, blocks);
         w += 2 * groups * (radix - 1) + (radix == 3 || radix > 5 ? 2 * radix : 0);
-        left = groups, stride *= radix;
-        cvec *other = a;
-        a = b, b = other;
+        left = groups, blocks *= radix;
     }
-    return a;
 }
 
 /* Four times the squared magnitudes of the real transform, bins 0 to size. */
 INLINE TARGET void powers(const Plan *plan, const cvec *z, vec *out) {
     int64_t n = plan->size;
     for (int64_t k = 0; 2 * k <= n; k++) {
-        cvec p = z[k], q = z[k ? n - k : 0];
+        cvec p = z[plan->places[k]], q = z[plan->places[k ? n - k : 0]];
         cvec sum = {p.re + q.re, p.im - q.im}, difference = {p.re - q.re, p.im + q.im};
         cvec turned = times(difference, plan->unpacking + 2 * k);
         cvec low = add(sum, turned), high = sub(sum, turned);
@@ -283,23 +304,25 @@ INLINE TARGET void powers(const Plan *plan, const cvec *z, vec *out) {
     }
 }
 
-/* Lays out the samples of LANES frames: sample n of frame f is at row n % shift, column f + n / shift. */
-INLINE TARGET void lay_out(const Plan *plan, const Job *job, int64_t first, int64_t frames, int64_t pitch, float *rows) {
-    int64_t shift = plan->shift, begin = first * shift, length = (frames - 1) * shift + plan->width;
-    for (int64_t c = 0; c * shift < length; c++) {
-        int64_t from = begin + c * shift, count = length - c * shift < shift ? length - c * shift : shift;
-        float *to = rows + c;
-        if (job->noise[0]) {
-            const float *a = job->noise[0] + from, *b = job->noise[1] ? job->noise[1] + from : NULL;
-            for (int64_t n = 0; n < count; n++) {
-                float x = job->floats ? job->floats[from + n] : (float)job->ints[from + n] * (1.0f / 32768.0f);
-                x = x + a[n] * job->dither;
-                to[n * pitch] = b ? x + b[n] * job->dither : x;
-            }
-        } else if (job->floats)
-            for (int64_t n = 0; n < count; n++) to[n * pitch] = job->floats[from + n];
-        else
-            for (int64_t n = 0; n < count; n++) to[n * pitch] = (float)job->ints[from + n] * (1.0f / 32768.0f);
+/* Samples as floats, with their noise. */
+INLINE TARGET void samples_of(const Job *job, int64_t from, int64_t count, float *restrict to) {
+    for (int64_t n = 0; job->floats && n < count; n++) to[n] = job->floats[from + n];
+    for (int64_t n = 0; job->ints && n < count; n++) to[n] = (float)job->ints[from + n] * (1.0f / 32768.0f);
+    const float dither = job->dither;
+    for (int i = 0; i < 2 && job->noise[i]; i++)
+        for (int64_t n = 0; n < count; n++) to[n] = to[n] + job->noise[i][from + n] * dither;
+}
+
+/* Lays out the samples of LANES frames: sample n of frame f is at row n % shift, column f + n / shift. `four_columns` has
+ * room for those. What stands behind the last frame is of frames before, and nobody asks for it. */
+INLINE TARGET void lay_out(
+    const Plan *plan, const Job *job, int64_t first, int64_t frames, int64_t pitch, float *four_columns, float *rows
+) {
+    int64_t shift = plan->shift, end = (first + frames - 1) * shift + plan->width;
+    for (int64_t column = 0; column < pitch; column += 4) {
+        for (int64_t c = 0, from = (first + column) * shift; c < 4; c++, from += shift)
+            samples_of(job, from, end - from < shift ? end - from : shift, four_columns + c * shift);
+        turn(four_columns, shift, 4, shift, rows + column, pitch);
     }
 }
 
@@ -309,9 +332,12 @@ INLINE TARGET void windowed(const Plan *plan, const float *rows, int64_t pitch, 
     vec mean = {0}, before = {0};
     if (plan->kaldi) {
         vec sums[4] = {{0}, {0}, {0}, {0}}, start = at(rows); /* of differences: a constant has no rounding */
-        for (int64_t first = 0, column = 0; first < width; first += shift, column++)
-            for (int64_t n = 0; n < shift && first + n < width; n++)
-                sums[(first + n) & 3] += at(rows + n * pitch + column) - start;
+        for (int64_t first = 0, column = 0; first < width; first += shift, column++) {
+            int64_t n = 0, count = width - first < shift ? width - first : shift;
+            for (; first % 4 == 0 && n + 4 <= count; n += 4) /* the usual case: sums in registers */
+                for (int i = 0; i < 4; i++) sums[i] += at(rows + (n + i) * pitch + column) - start;
+            for (; n < count; n++) sums[(first + n) & 3] += at(rows + n * pitch + column) - start;
+        }
         mean = start + ((sums[0] + sums[1]) + (sums[2] + sums[3])) / (float)width;
         before = at(rows) - mean; /* the first sample is its own predecessor */
     }
@@ -329,15 +355,15 @@ INLINE TARGET void windowed(const Plan *plan, const float *rows, int64_t pitch, 
 
 INLINE TARGET void bands_of(const Plan *plan, const vec *power, vec *out) {
     const float *weights = plan->weights;
+    const vec low = (vec){0} + plan->floor;
     for (int64_t band = 0; band < plan->count; band++) {
-        const vec *p = power + plan->bands[2 * band];
+        const vec *p = power + plan->bands[2 * band], *end = p + plan->bands[2 * band + 1];
         vec sum = {0};
-        for (int32_t k = 0; k < plan->bands[2 * band + 1]; k++) sum += p[k] * weights[k];
-        weights += plan->bands[2 * band + 1];
-        vec low = (vec){0} + plan->floor;
+        while (p < end) sum += *p++ * *weights++;
         ivec below = sum < low;
-        out[band] = logarithm((vec)(((ivec)low & below) | ((ivec)sum & ~below)));
+        out[band] = (vec)(((ivec)low & below) | ((ivec)sum & ~below));
     }
+    for (int64_t band = 0; band < plan->count; band++) out[band] = logarithm(out[band]); /* several are under way at once */
 }
 
 INLINE TARGET void cosines_of(const Plan *plan, const vec *bands, vec *out) {
@@ -351,26 +377,24 @@ INLINE TARGET void cosines_of(const Plan *plan, const vec *bands, vec *out) {
 static TARGET int run_all(const Plan *plan, const Job *job) {
     int64_t columns = LANES + (plan->width - 1) / plan->shift, pitch = (columns + 3) / 4 * 4;
     size_t room = sizeof(cvec) * plan->size, power = sizeof(vec) * (plan->size + 1), some = sizeof(vec) * plan->count;
-    size_t laid = (sizeof(float) * (plan->shift * pitch + LANES) + 63) / 64 * 64;
-    char *memory = aligned_alloc(64, (2 * room + power + 2 * some + laid + 63) / 64 * 64);
+    size_t laid = sizeof(float) * (plan->shift * pitch + LANES), four_columns = sizeof(float) * 4 * plan->shift;
+    char *memory = aligned_alloc(64, (2 * room + power + 2 * some + laid + four_columns + 63) / 64 * 64);
     if (!memory) return 0;
-    cvec *a = (cvec *)memory, *b = a + plan->size;
-    vec *squares = (vec *)(b + plan->size), *bands = squares + plan->size + 1, *values = bands + plan->count;
-    float *rows = (float *)(values + plan->count);
-    memset(rows, 0, laid);
+    cvec *z = (cvec *)memory, *other = z + plan->size;
+    vec *squares = (vec *)(other + plan->size), *bands = squares + plan->size + 1, *values = bands + plan->count;
+    float *rows = (float *)(values + plan->count), *behind = rows + plan->shift * pitch + LANES;
+    memset(rows, 0, laid + four_columns);
     for (int64_t first = 0; first < job->frames; first += LANES) {
         int64_t frames = job->frames - first < LANES ? job->frames - first : LANES;
-        lay_out(plan, job, first, frames, pitch, rows);
-        windowed(plan, rows, pitch, (vec *)a);
-        memset((vec *)a + plan->width, 0, room - sizeof(vec) * plan->width);
-        powers(plan, transform(plan, a, b), squares);
+        lay_out(plan, job, first, frames, pitch, behind, rows);
+        windowed(plan, rows, pitch, (vec *)z);
+        memset((vec *)z + plan->width, 0, room - sizeof(vec) * plan->width);
+        transform(plan, z, other);
+        powers(plan, z, squares);
         bands_of(plan, squares, bands);
         if (plan->cosines) cosines_of(plan, bands, values);
-        const float *from = (const float *)(plan->cosines ? values : bands);
-        for (int64_t f = 0; f < frames; f++) {
-            float *to = job->out + (first + f) * plan->outputs;
-            for (int64_t k = 0; k < plan->outputs; k++) to[k] = from[k * LANES + f];
-        }
+        const vec *made = plan->cosines ? values : bands;
+        turn((const float *)made, LANES, plan->outputs, frames, job->out + first * plan->outputs, plan->outputs);
     }
     free(memory);
     return 1;
@@ -395,6 +419,7 @@ static TARGET int run_all(const Plan *plan, const Job *job) {
 #undef stage
 #undef transform
 #undef powers
+#undef samples_of
 #undef lay_out
 #undef windowed
 #undef bands_of

@@ -126,6 +126,11 @@ class FilterBank:
         """Return how many groups each stage of the transform has."""
         return [self.half // int(product) for product in np.cumprod(self.radices)]
 
+    def _places(self) -> npt.NDArray[np.int32]:
+        """Return where the kernel's transform, which works in place, leaves each bin."""
+        axes = np.arange(self.half, dtype=np.int32).reshape(self.radices)
+        return np.ascontiguousarray(axes.T).reshape(-1)
+
     def _packed(self) -> tuple[list[npt.NDArray[Any]], bytes]:
         """Return the arrays that the kernel reads, and its plan, which points to them."""
         tables = [each for pair in zip(self.twiddles, self.roots, strict=True) for each in pair]
@@ -138,11 +143,12 @@ class FilterBank:
             np.concatenate(self.weights),
             cosines,
             self.radices,
+            self._places(),
         ]
         sizes = len(self.window), self.shift, self.half, len(self.radices), len(self.spans), self.outputs
         emphasis = self.emphasis or 0.0
         numbers = *sizes, self.emphasis is not None, emphasis, self.floor
-        return arrays, struct.pack("7P7q2f", *map(_place, arrays), *numbers)
+        return arrays, struct.pack("8P7q2f", *map(_place, arrays), *numbers)
 
     # The same by NumPy: each line stands for one of the kernel, operation by operation.
 
