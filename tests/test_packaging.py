@@ -39,7 +39,7 @@ if __name__ == "__main__":
 """
 
 pytestmark = [
-    pytest.mark.skipif("UIO_REQUIRE_ALL" not in os.environ, reason="installs four environments: set UIO_REQUIRE_ALL=1"),
+    pytest.mark.skipif("UIO_REQUIRE_ALL" not in os.environ, reason="installs three environments: set UIO_REQUIRE_ALL=1"),
     pytest.mark.timeout(900),
 ]
 
@@ -102,9 +102,7 @@ def test_an_editable_install_shows_its_types(built: dict[str, Path], tmp_path: P
     assert 'Revealed type is "uio_pipes.pipeline.Pipeline"' in shown
 
 
-@pytest.mark.parametrize(
-    ("version", "kind"), [("3.10", "wheel"), ("3.10", "sdist"), ("3.12", "wheel"), ("3.13", "sdist")]
-)
+@pytest.mark.parametrize(("version", "kind"), [("3.10", "sdist"), ("3.13", "wheel")])
 def test_works_in_a_fresh_environment(version: str, kind: str, built: dict[str, Path], tmp_path: Path) -> None:
     assert UV is not None
     python = interpreter(version)

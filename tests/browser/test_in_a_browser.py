@@ -26,10 +26,13 @@ WIDTHS = pytest.mark.parametrize("width", [WIDE, NARROW])
 
 
 class Window:
-    """A window that has pages open one after the other, and the folder that keeps a picture of each."""
+    """A window that has pages open one after the other, and the folder that keeps a picture of each, or, with
+    ``sparing``, of those with faults."""
 
-    def __init__(self, browser: sync_api.Browser, shots: Path, width: int, scheme: str = "light") -> None:
-        self.scheme, self.width, self.shots, self.seen = scheme, width, shots, list[str]()
+    def __init__(
+        self, browser: sync_api.Browser, shots: Path, width: int, scheme: str = "light", sparing: bool = False
+    ) -> None:
+        self.scheme, self.width, self.shots, self.sparing, self.seen = scheme, width, shots, sparing, list[str]()
         self.page = page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)
         page.on("console", lambda said: self._if(said.type == "error", f"error on the console: {said.text}"))
         page.on("pageerror", lambda error: self._if(True, f"a script fails: {error}"))
@@ -54,8 +57,9 @@ class Window:
 
     def faults_here(self, name: str, full: bool = False) -> list[str]:
         found = self.page.evaluate(FAULTS)
-        path = self.shots / f"{name}_{self.width}_{self.scheme}.jpeg"
-        self.page.screenshot(path=path, type="jpeg", quality=70, full_page=full)
+        if found or self.seen or not self.sparing:
+            path = self.shots / f"{name}_{self.width}_{self.scheme}.jpeg"
+            self.page.screenshot(path=path, type="jpeg", quality=70, full_page=full)
         return [f"{name}: {fault}" for fault in (*self.seen, *found)]
 
 
@@ -108,7 +112,7 @@ def test_nothing_is_wrong_with_any_page_of_the_site(
     """Each page is opened once and then made narrow, which takes less time than to open it again."""
     url, pages = site
     assert len(pages) > 60
-    window, found = Window(browser, shots, WIDE), list[str]()
+    window, found = Window(browser, shots, WIDE, sparing=True), list[str]()
     for page in pages:
         name = page.strip("/").replace("/", "_") or "first"
         window.resize(WIDE)
