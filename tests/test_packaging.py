@@ -39,7 +39,9 @@ if __name__ == "__main__":
 """
 
 pytestmark = [
-    pytest.mark.skipif("UIO_REQUIRE_ALL" not in os.environ, reason="installs three environments: set UIO_REQUIRE_ALL=1"),
+    pytest.mark.skipif(
+        "UIO_REQUIRE_ALL" not in os.environ, reason="installs three environments: set UIO_REQUIRE_ALL=1"
+    ),
     pytest.mark.timeout(900),
 ]
 

@@ -13,7 +13,7 @@ from uio_pipes.dsp.fbank import LENGTHS
 
 
 def noise(samples: int, draws: Draws) -> torch.Tensor:
-    one, other = dither.noise(samples, draws)
+    one, other = map(torch.from_numpy, dither.noise(samples, draws))
     return one + other
 
 

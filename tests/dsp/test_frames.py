@@ -160,6 +160,19 @@ def test_noise_that_does_not_fit_is_refused(noise: Any) -> None:
         kinds()["fbank"](wave(4_000), noise, 0.5)
 
 
+@pytest.mark.skipif(frames.kernel is None, reason="the kernel is not compiled")
+def test_the_kernel_never_reads_beyond_an_array() -> None:
+    made, samples = kinds()["fbank"], wave(4_000)
+    out = np.empty((23, 80), FLOAT)
+    frames.kernel.features(made._plan, samples, False, samples, None, 0.5, out, 16)
+    for more in ({0: samples[:3_900]}, {2: samples[1:]}, {3: samples[:-1]}, {5: np.empty((24, 80), FLOAT)}):
+        given = [more.get(n, value) for n, value in enumerate([samples, False, samples, None, 0.5, out])]
+        with pytest.raises(ValueError, match="do not fit each other"):
+            frames.kernel.features(made._plan, *given, 16)
+    with pytest.raises(ValueError, match="the plan is not packed"):
+        frames.kernel.features(made._plan[:-1], samples, False, None, None, 0.5, out, 16)
+
+
 def test_what_is_not_a_number_stays_that() -> None:
     samples = wave(4_000)
     samples[2_000] = np.nan

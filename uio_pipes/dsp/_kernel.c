@@ -110,18 +110,31 @@ static int run(const Plan *plan, const Job *job, int lanes) {
 }
 
 #ifndef KERNEL_ALONE
+/* Arrays are NumPy's, whose memory `y#` finds without an object for its address. */
 static PyObject *features(PyObject *self, PyObject *args) {
-    const char *plan, *job;
-    Py_ssize_t plan_size, job_size;
-    int lanes, done;
-    if (!PyArg_ParseTuple(args, "y#y#i", &plan, &plan_size, &job, &job_size, &lanes)) return NULL;
-    if (plan_size != sizeof(Plan) || job_size != sizeof(Job)) {
-        PyErr_SetString(PyExc_ValueError, "the plan or the job is not packed as this kernel was built to read it");
+    const char *plan, *samples, *noise[2], *out;
+    Py_ssize_t plan_size, sizes[3], out_size;
+    int whole, lanes, done;
+    Plan p;
+    Job j = {0};
+    if (!PyArg_ParseTuple(args, "y#y#pz#z#fy#i", &plan, &plan_size, &samples, &sizes[0], &whole, &noise[0], &sizes[1],
+                          &noise[1], &sizes[2], &j.dither, &out, &out_size, &lanes)) return NULL;
+    if (plan_size != sizeof(Plan)) {
+        PyErr_SetString(PyExc_ValueError, "the plan is not packed as this kernel was built to read it");
         return NULL;
     }
-    Plan p;
-    Job j;
-    memcpy(&p, plan, sizeof p), memcpy(&j, job, sizeof j);
+    memcpy(&p, plan, sizeof p);
+    j.frames = out_size / (4 * p.outputs), j.out = (float *)out;
+    int64_t length = sizes[0] / (whole ? 2 : 4);
+    int fits = j.frames > 0 && (j.frames - 1) * p.shift + p.width <= length;
+    for (int i = 0; i < 2; i++) fits = fits && (!noise[i] || sizes[1 + i] == 4 * length);
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "samples, noise and frames do not fit each other");
+        return NULL;
+    }
+    if (whole) j.ints = (const int16_t *)samples;
+    else j.floats = (const float *)samples;
+    for (int i = 0; i < 2; i++) j.noise[i] = (const float *)noise[i];
     Py_BEGIN_ALLOW_THREADS
     done = run(&p, &j, lanes);
     Py_END_ALLOW_THREADS
@@ -153,7 +166,6 @@ static void put(const int16_t *in, float *out, int64_t count, int64_t room, floa
     for (; i < room; i++) out[i] = padding;
 }
 
-/* Both arrays are NumPy's, whose memory `y#` finds without an object for its address. */
 static PyObject *put_row(PyObject *self, PyObject *args) {
     const char *in, *out;
     Py_ssize_t in_size, out_size;

@@ -112,10 +112,9 @@ class FilterBank:
             for first in range(0, count, _BLOCK):
                 out[first : first + _BLOCK] = self._computed(samples, noise, dither, first, min(_BLOCK, count - first))
         elif count:
+            first_noise, second_noise = (*noise, None, None)[:2]
             whole = samples.dtype == np.int16
-            added = [*map(_place, noise), 0, 0][:2]
-            places = [0 if whole else _place(samples), _place(samples) if whole else 0, *added]
-            kernel.features(self._plan, struct.pack("PPPPfqP", *places, dither, count, _place(out)), lanes)
+            kernel.features(self._plan, samples, whole, first_noise, second_noise, dither, out, lanes)
         return out
 
     def __reduce__(self) -> tuple[object, ...]:

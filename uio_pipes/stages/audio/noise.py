@@ -367,4 +367,4 @@ class Reverberate(ClipStage):
         size = [draws.uniform(*bounds) for bounds in (self.room_size, self.room_size, _HEIGHT)]
         source, microphone = ([length * draws.uniform(*_INSIDE) for length in size] for _ in range(2))
         one, other = noise(round(rt60 * sample_rate), draws)
-        return room_response(sample_rate, rt60, size, source, microphone, one + other)
+        return room_response(sample_rate, rt60, size, source, microphone, torch.from_numpy(one + other))
