@@ -46,6 +46,15 @@ def test_verify_finds_a_flipped_byte(folder: Path) -> None:
     assert f"{data}: 1 record damaged or cut off\n13 sound records\n" in done.stdout
 
 
+def test_verify_passes_over_what_was_computed_again(folder: Path) -> None:
+    data = next(path for path in folder.rglob("*.data") if path.stat().st_size > 20_000)  # of the audio
+    data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
+    audio = uio.from_shard_list(folder.parent / "data" / "shards.list").decode_audio()
+    list(uio.Loader(audio.cache(folder).batch(2).pad()))
+    done = run_uio("cache", "verify", folder)
+    assert (done.returncode, done.stdout) == (0, "14 sound records\n")
+
+
 def test_verify_finds_a_flipped_byte_of_an_index(folder: Path) -> None:
     index = next(folder.rglob("*.index"))
     index.write_bytes(index.read_bytes()[:70] + bytes([index.read_bytes()[70] ^ 1]) + index.read_bytes()[71:])

@@ -1,7 +1,11 @@
 """What is equal has the same hash, and what differs another one."""
 
+import importlib
+import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -102,6 +106,87 @@ def test_a_function_is_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_that_evaluates_is_another_than_one_that_trains(kind: Any) -> None:
     model = kind()
     assert made(model.train()) != made(model.eval())
+
+
+def _first(value: float) -> float:
+    return value + 1
+
+
+def _second(value: float) -> float:
+    return value + 2
+
+
+def test_an_object_that_comes_again_is_that_one() -> None:
+    assert made([_first, _second, _first]) != made([_first, _second, _second])
+
+
+@dataclass
+class Config:
+    hop: int
+    own: Any = None
+
+
+class Configured(torch.nn.Module):
+    def __init__(self, hop: int, way: str) -> None:
+        super().__init__()
+        given: dict[str, Any] = {
+            "config": Config(hop), "nested": Config(0, Config(hop)), "strides": [hop], "by_name": {"hop": hop},
+            "_hop": hop, "theirs": PretrainedConfig(hop=hop),
+        }  # fmt: skip
+        setattr(self, way, given[way])
+        self._calls, self.seen = 0, list[Any]()
+
+    def forward(self, values: Any) -> Any:
+        self._calls += 1
+        self.seen.append(self._calls)
+        return values
+
+
+class PretrainedConfig:
+    """As Hugging Face's."""
+
+    def __init__(self, hop: int) -> None:
+        self.given = {"hop": hop, "_name_or_path": str(id(self))}
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.given
+
+
+@pytest.mark.parametrize("way", ["config", "nested", "strides", "by_name", "_hop", "theirs"])
+def test_a_model_is_its_settings_wherever_it_has_them(way: str) -> None:
+    model = Configured(320, way)
+    before = made(model)
+    assert before == made(Configured(320, way)) != made(Configured(640, way))
+    model(torch.zeros(2))
+    assert made(model) == before, "what it counts is no setting"
+
+
+def test_an_object_is_known_without_its_address() -> None:
+    class Locked:
+        def __init__(self) -> None:
+            self.lock = Lock()
+
+    assert made(Locked()) == made(Locked())
+
+
+def test_a_function_is_what_it_takes_of_files_beside_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "beside_it.py").write_text("from also_beside import scaled\n")
+    script = "import beside_it\nfrom also_beside import scaled\n"
+    script += "def by_module(x): return beside_it.scaled(x)\ndef by_name(x): return scaled(x)\n"
+    (tmp_path / "script_here.py").write_text(script)
+    found = []
+    for factor in (2, 300):
+        (tmp_path / "also_beside.py").write_text(f"def scaled(x): return x * {factor}\n")
+        for name in ("also_beside", "beside_it", "script_here"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        sys.dont_write_bytecode, kept = True, sys.dont_write_bytecode
+        here: Any = importlib.import_module("script_here")
+        sys.dont_write_bytecode = kept
+        found.append((made(here.by_module), made(here.by_name)))
+    assert found[0][0] != found[1][0]
+    assert found[0][1] != found[1][1]
 
 
 def test_conjugate_tensors_are_their_values() -> None:

@@ -3,12 +3,15 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.folders import Folder
 from uio_pipes.io.shelf import Shelf, _shelves, read_record, shelf
 
 
@@ -117,6 +120,44 @@ def test_what_comes_after_files_were_removed_is_kept(tmp_path: Path) -> None:
     other = Shelf(str(tmp_path), "one", 1 << 30, "", False)
     other.refresh()
     assert [read_record(entry) for entry in other.find((3, 4))] == [b"after"]
+
+
+def test_a_fault_that_passes_and_a_full_folder_are_not_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, reader = (Shelf(str(tmp_path), "kind", 1_000, "", True) for _ in range(3))
+    for number, shelf_ in enumerate((one, other)):
+        shelf_.add((number, 2), b"record", (0, 0, 0))
+    read, calls = Folder.read, list[str]()
+
+    def fails(self: Folder, names: list[str]) -> list[bytes]:
+        calls.extend(names)
+        if len(calls) == 2:
+            raise OSError("503 slow down")
+        return read(self, names)
+
+    monkeypatch.setattr(Folder, "read", fails)
+    for _ in range(2):
+        reader.refresh()
+    assert [list(map(read_record, reader.find((number, 2)))) for number in (0, 1)] == [[b"record"]] * 2
+    reader.add((5, 5), bytes(1_000), (0, 0, 0))
+    assert not reader.writes
+    for path in tmp_path.rglob("*.data"):
+        path.unlink()
+    reader.refresh()
+    reader.add((5, 5), bytes(500), (0, 0, 0))
+    assert reader.writes
+    assert list(reader.find((5, 5)))
+
+
+def test_a_file_that_vanishes_while_the_folder_is_measured_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "gone").touch()
+    (tmp_path / "there").write_bytes(b"123")
+    with os.scandir(tmp_path) as entries:
+        listed = list(entries)
+    (tmp_path / "gone").unlink()
+    with mock.patch("os.scandir", return_value=nullcontext(listed)):
+        assert Folder(tmp_path).sizes() == {"there": 3}
 
 
 def test_a_flipped_byte_is_found(tmp_path: Path) -> None:

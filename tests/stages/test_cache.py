@@ -2,6 +2,8 @@
 
 import os
 import resource
+import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -280,6 +282,68 @@ def test_what_cannot_be_kept_is_said(corpus: Corpus, tmp_path: Path, caplog: Any
     graph = uio.from_shard_list(corpus.list).decode_audio().map(odd, length="same")
     assert batches(graph.cache(tmp_path / "cache").batch(4).pad()) == batches(graph.batch(4).pad())
     assert "a builtins.set cannot be kept" in caplog.text
+
+
+def _turned(sample: uio.Sample) -> uio.Sample:
+    """As features that are computed as (bins, frames): (frames, bins) by a view, and another view of its beginning."""
+    sample["turned"] = sample.pop("feat").T.contiguous().T
+    sample["begin"] = sample["turned"][:9]
+    return sample
+
+
+def _centred(sample: uio.Sample) -> uio.Sample:
+    sample["turned"] -= sample["turned"].mean(0)  # its bits depend on the strides, and it changes what shares memory
+    return sample
+
+
+def test_strides_and_shared_memory_are_the_same_from_the_cache(corpus: Corpus, tmp_path: Path) -> None:
+    fields = ["turned", "begin"]
+    graph = features(corpus).map(_turned, length="same").cache(tmp_path / "cache", fields).map(_centred).batch(4)
+    cold = batches(graph.pad(keep=fields))
+    _shelves.clear()
+    assert records(tmp_path / "cache") == 15
+    assert batches(graph.pad(keep=fields)) == cold
+
+
+def test_a_cache_before_another_one_draws_nothing(corpus: Corpus, tmp_path: Path, caplog: Any) -> None:
+    audio = uio.from_shard_list(corpus.list).decode_audio()
+    first = audio.map(_codes, length="same").cache(tmp_path / "first")
+    graph = first.map(_codes, length="same").cache(tmp_path / "second", ["codes"]).batch(4)
+    batches(graph)
+    assert "random draws" not in caplog.text
+    first = audio.speed_perturb([0.9, 1.1]).cache(tmp_path / "drawn")
+    batches(first.map(_codes, length="same").cache(tmp_path / "of drawn", ["codes"]).batch(4))
+    assert caplog.text.count("15 of 15 utterances were computed with random draws") == 2, "both of them do"
+    kept = records(tmp_path / "of drawn")
+    batches(first.map(_codes, length="same").cache(tmp_path / "of drawn", ["codes"]).batch(4))
+    assert records(tmp_path / "of drawn") == kept == 15
+
+
+def test_what_a_cache_before_it_keeps_is_part_of_the_key(corpus: Corpus, tmp_path: Path) -> None:
+    def names(sample: uio.Sample) -> uio.Sample:
+        sample["found"] = torch.tensor(["wav" in sample])
+        return sample
+
+    found = []
+    for fields in (["codes"], None):
+        graph = uio.from_shard_list(corpus.list).decode_audio().map(_codes, length="same")
+        graph = graph.cache(tmp_path / "one", fields).map(names, length="same").cache(tmp_path / "other", ["found"])
+        found.append([bool(sample["found"]) for sample in uio.Loader(graph)])
+    assert found == [[False] * 15, [True] * 15]
+
+
+def test_what_a_worker_has_kept_is_uploaded_before_it_ends(corpus: Corpus, tmp_path: Path, monkeypatch: Any) -> None:
+    """However long that takes; torch kills a worker that goes on for 5 s."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    def slow(self: Any, here: str, there: str, **_: Any) -> None:
+        time.sleep(7 * there.endswith(".data"))
+        Path(there).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(here, there)
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", slow)
+    batches(features(corpus).cache(f"local://{tmp_path}/cache").batch(4), num_workers=1)
+    assert records(tmp_path / "cache") == 15
 
 
 def test_labels_and_features_are_kept_apart(corpus: Corpus, tmp_path: Path) -> None:

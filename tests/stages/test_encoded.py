@@ -58,6 +58,12 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
+def test_a_cache_before_it_draws_nothing(corpus: Corpus, tmp_path: Path) -> None:
+    audio = uio.from_shard_list(corpus.list).decode_audio().resample(8_000).cache(tmp_path / "first")
+    graph = audio.encoded(tmp_path / "codes", ["codes"], by="codec").batch(4).pad()
+    assert uio.encode(uio.Loader(graph), Codec()).utterances == COUNT
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_codes_are_those_of_the_model_and_made_once(corpus: Corpus, tmp_path: Path, workers: int, caplog: Any) -> None:
     model = Codec()

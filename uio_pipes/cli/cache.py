@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from uio_pipes.base.urls import counted
 from uio_pipes.cli.common import parsed, print_json, print_tables, say, verdict
 from uio_pipes.cli.options import Json, RunArgument, load_model, load_named
+
+if TYPE_CHECKING:
+    from uio_pipes.io.folders import Folder
 
 app = typer.Typer(help="What .cache and .encoded keep: fill, show, verify, prune.", no_args_is_help=True)
 CacheFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder given to .cache. Path or URL.")]
@@ -75,29 +78,43 @@ def show(folder: CacheFolder, as_json: Json = False) -> None:
 
 @app.command()
 def verify(folder: CacheFolder) -> None:
-    """Read all records and compare their checksums; the exit code is 1 if one is damaged. Runs compute these again."""
-    from uio_pipes.base.errors import DataError
+    """Read all records and compare their checksums; the exit code is 1 if one is damaged and was not computed again."""
     from uio_pipes.io.folders import Folder
-    from uio_pipes.io.shelf import DATA, INDEX, ROW_BYTES, entry_of, read_record, rows_of
+    from uio_pipes.io.shelf import DATA, INDEX, ROW_BYTES, rows_of
 
     cache, good, bad = Folder(folder), 0, Counter[str]()
-    for mark, name in _written(folder):
+    damaged: dict[tuple[str, int, int], str] = {}  # the data files of damaged records, by fingerprint and key
+    written = _written(folder)
+    for mark, name in written:
         path = f"{mark}/{name}"
         index = cache.read([path + INDEX])[0]
         rows = rows_of(index).tolist()
         bad[path + INDEX] = -(-len(index) // ROW_BYTES) - len(rows)
         for row in rows:
-            try:
-                sound = read_record(entry_of(row, cache.join(path + DATA))) is not None
-            except DataError:
-                sound = False
-            good += sound
-            bad[path + DATA] += not sound
+            if _is_sound(cache, path, row):
+                good += 1
+            else:
+                damaged[mark, row[0], row[1]] = path + DATA
+    for mark, name in written if damaged else ():
+        for row in rows_of(cache.read([f"{mark}/{name}{INDEX}"])[0]).tolist():
+            if (mark, row[0], row[1]) in damaged and _is_sound(cache, f"{mark}/{name}", row):
+                del damaged[mark, row[0], row[1]]  # it was found damaged by a run, and computed again
+    bad += Counter(damaged.values())
     for path, count in bad.items():
         if count:
             say(f"{cache.join(path)}: {counted(count, 'record')} damaged or cut off")
     say(f"{counted(good, 'sound record')}")
     verdict(not any(bad.values()))
+
+
+def _is_sound(cache: Folder, path: str, row: list[int]) -> bool:
+    from uio_pipes.base.errors import DataError
+    from uio_pipes.io.shelf import DATA, entry_of, read_record
+
+    try:
+        return read_record(entry_of(row, cache.join(path + DATA))) is not None
+    except DataError:
+        return False
 
 
 @app.command()

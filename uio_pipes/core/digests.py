@@ -7,8 +7,9 @@ of change or ETag, and by its place there; what cannot be known so, by its bytes
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from dis import get_instructions
 from functools import partial
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _AS_SHOWN = (str, int, float, bool, complex, type(None), np.generic, torch.dtype, torch.device, range, ModuleType)
 _PASSING = frozenset(["head", "_file", "_job", "_begun", "_first", "_frames"])  # they only speed up reading
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object, in its repr
+_FILLING = frozenset(["add", "append", "extend", "insert", "setdefault", "update"])
 FileVersion = Callable[[str], Any]  # of the file at a path or URL
 
 
@@ -41,7 +44,7 @@ class Digest:
 
     def __init__(self, version: FileVersion = identity) -> None:
         self._parts, self._version = list[str](), version
-        self._seen: dict[int, Any] = {}
+        self._seen: dict[int, tuple[int, Any]] = {}  # objects that were met, with their numbers
 
     def made(self) -> bytes:
         """Return its 16 bytes."""
@@ -89,8 +92,10 @@ class Digest:
             self._reference(value)
         elif isinstance(value, LocalFile) or hasattr(value, "read_upto"):
             self.file(value)
-        elif id(value) not in self._seen:
-            self._seen[id(value)] = value
+        elif id(value) in self._seen:
+            self._text(self._seen[id(value)][0])
+        else:
+            self._seen[id(value)] = len(self._seen), value
             self._object(value)
 
     def _reference(self, value: Ref | StoredFeatures) -> None:
@@ -134,7 +139,8 @@ class Digest:
                     self.file(os.fspath(given)) if named else self.add(given)
             self.add(type(value))
         else:
-            self.add(show(value, stable=True), getattr(value, "__dict__", None), type(value))
+            shown = _ADDRESS.sub("", show(value, stable=True))
+            self.add(shown, getattr(value, "__dict__", None), type(value))
 
     def _class(self, kind: type) -> None:
         """Take in a class, and of one that no installed package has its functions and settings, too."""
@@ -146,28 +152,45 @@ class Digest:
                     self.add(name, function)
 
     def _code(self, code: CodeType, names: Mapping[str, Any]) -> None:
-        """Take in code, with what it names: functions and classes of the same package, models, values that stay."""
+        """Take in code, with what it names: functions and classes of the same package or of other files that are not
+        installed, models, values that stay."""
         self._text(code.co_code, code.co_names, code.co_varnames)
         for constant in code.co_consts:
             self._code(constant, names) if isinstance(constant, CodeType) else self.add(constant)
         home = module_name(str(names.get("__name__"))).partition(".")[0]
-        set_here = {one.argval for one in get_instructions(code) if one.opname == "STORE_GLOBAL"}  # a counter
-        for found in (names.get(name) for name in code.co_names if name not in set_here):
-            near = module_name(str(getattr(found, "__module__", None))).partition(".")[0] == home
+        for found in _named(code, names):
+            near = module_name(str(getattr(found, "__module__", None))).partition(".")[0] == home or _is_own(found)
             if isinstance(found, (torch.Tensor, torch.nn.Module)) or _is_setting("", found):
                 self.add(found)
             elif near:  # of an object its class: what it holds may change from call to call
                 self.add(found if hasattr(found, "__qualname__") else type(found))
 
 
+def _named(code: CodeType, names: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield what code names, but for a counter that it sets itself: globals, and in their place what it takes of those
+    that are modules and not installed, as ``f`` of ``module.f``."""
+    steps = list(get_instructions(code))
+    counters, module = {one.argval for one in steps if one.opname == "STORE_GLOBAL"}, None
+    for one in steps:
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            found = names.get(one.argval) if one.argval not in counters else None
+        else:
+            found = getattr(module, str(one.argval), None) if one.opname in ("LOAD_ATTR", "LOAD_METHOD") else None
+        module = found if isinstance(found, ModuleType) and _is_own(found) else None
+        if found is not None and module is None:
+            yield found
+
+
 def _hash(data: Any) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
-def _is_own(kind: type) -> bool:
-    """Return whether a class is written in a project, which may change it, and not in a package that is installed."""
-    home, file = kind.__module__.partition(".")[0], getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    installed = home in sys.stdlib_module_names or home == "uio_pipes" or "site-packages" in file
+def _is_own(thing: Any) -> bool:
+    """Return whether a class, a function, an object's class or a module is written in a project, which may change it,
+    and not in a package that is installed."""
+    name = thing.__name__ if isinstance(thing, ModuleType) else str(getattr(thing, "__module__", None))
+    home, file = name.partition(".")[0], getattr(sys.modules.get(name), "__file__", None) or ""
+    installed = home in sys.stdlib_module_names or home in ("uio_pipes", "None") or "site-packages" in file
     return not installed and "dist-packages" not in file
 
 
@@ -185,7 +208,39 @@ def _settings(model: torch.nn.Module) -> dict[str, Any]:
     own = [member for base in filter(_is_own, type(model).__mro__) for member in vars(base).values()]
     codes = [one.__code__ for one in own if isinstance(one, FunctionType) and one.__name__ != "__init__"]
     stored = {one.argval for code in codes for one in get_instructions(code) if one.opname == "STORE_ATTR"}
-    return {name: given for name, given in vars(model).items() if name not in stored and _is_setting(name, given)}
+    stored |= vars(torch.nn.Module()).keys() - {"training"}
+    filled = {name for code in codes if _fills(code) for name in code.co_names}
+    given = {name: value for name, value in vars(model).items() if name not in stored}
+    return _kept({n: v for n, v in given.items() if not (n in filled and isinstance(v, (list, dict, set)))}, True)
+
+
+def _fills(code: CodeType) -> bool:
+    """Return whether code may put something into a list or dict."""
+    return not _FILLING.isdisjoint(code.co_names) or any(one.opname == "STORE_SUBSCR" for one in get_instructions(code))
+
+
+def _kept(given: Mapping[Any, Any], private: bool = False, depth: int = 4) -> dict[str, Any]:
+    """Return those of the named values that are settings, also in lists, dicts and objects of settings: dataclasses,
+    objects of the project's own classes, and Hugging Face's configurations."""
+    found = dict[str, Any]()
+    for name, value in given.items():
+        hidden = str(name).startswith("_")
+        inside: Any = None
+        if _is_setting("", value):
+            found |= {str(name): value} if private or not hidden else {}
+        elif hidden or not depth or isinstance(value, (torch.Tensor, torch.nn.Module, type, FunctionType)):
+            continue
+        elif isinstance(value, Mapping):
+            inside = value
+        elif isinstance(value, (list, tuple)):
+            inside = dict(enumerate(value))
+        elif hasattr(value, "to_dict"):
+            inside = value.to_dict()
+        elif is_dataclass(value) or _is_own(value):
+            inside = getattr(value, "__dict__", None)
+        if isinstance(inside, Mapping):
+            found[str(name)] = _kept(inside, depth=depth - 1)
+    return found
 
 
 def _is_plain(value: Any) -> bool:

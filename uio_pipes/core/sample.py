@@ -263,6 +263,10 @@ class Sample(MutableMapping[str, Any]):
         """Whether a stage has drawn for it."""
         return self._seed is not None
 
+    def note_draws(self) -> None:
+        """Take note that a stage has drawn for a copy of it, from which it gets something."""
+        self._seed = self.seed
+
     def _caused(self, error: Exception, stage: str) -> UioError:
         """Return :meth:`failure` with ``error`` as its cause, unless they are the same: that would be a cycle."""
         failure = self.failure(error, stage)

@@ -206,4 +206,5 @@ def _sizes(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
             if entry.is_dir():
                 yield from _sizes(Path(entry.path), f"{prefix}{entry.name}/")
             else:
-                yield prefix + entry.name, entry.stat().st_size
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it just now
+                    yield prefix + entry.name, entry.stat().st_size

@@ -16,6 +16,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import lru_cache
 from multiprocessing.util import Finalize
@@ -34,7 +35,8 @@ from uio_pipes.io.opening import is_local, open_file
 logger = logging.getLogger("uio_pipes")
 DATA, INDEX, ABOUT = ".data", ".index", "stages.txt"
 LARGEST = 1 << 30  # bytes of a data file
-UPLOADED = 1 << 28  # the same where files are uploaded
+UPLOADED = 1 << 26  # the same where files are uploaded: a worker that ends has 5 s for the last one
+MEASURED = 1 << 24  # bytes of many that a process writes before it measures again what others have written
 _ROW, ROW_BYTES = 8, 64  # numbers of 64 bits: two of the key, offset, size, CRC32, two of the plan, and their sum
 _ODD = np.array([0x9E3779B97F4A7C15 * (2 * i + 1) & 0xFFFFFFFFFFFFFFFF | 1 for i in range(_ROW - 1)], np.uint64)
 IndexRows = npt.NDArray[np.uint64]
@@ -118,33 +120,37 @@ class Shelf:
         self._known = np.empty((0, _ROW), np.uint64), np.empty(0, np.int32)  # rows by their keys, and their files
         self._own: dict[RecordKey, tuple[_File, Entry]] = {}  # since the last time
         self._file: _File | None = None
-        self._room = 0  # bytes that may be written before the cache is measured again
+        self._room, self._full = 0, False  # bytes that may be written before the cache is measured again
 
     def refresh(self) -> None:
         """Learn of what has been added since the last time."""
         with self._lock:
             try:
-                new = list(self._news())
+                new = self._news()
             except Exception as error:  # whatever a server answers, the training goes on
                 logger.warning("the cache %s cannot be read (%s): it is not used now", redact(self.cache.url), error)
                 return
-            first, counts = len(self._paths), [len(rows) for _, rows in new]
-            self._paths += [self.folder.join(name + DATA) for name, _ in new]
-            rows = np.concatenate([self._known[0], *(rows for _, rows in new)])
+            first, counts = len(self._paths), [len(rows) for _, _, rows in new]
+            self._paths += [self.folder.join(name.removesuffix(INDEX) + DATA) for name, _, _ in new]
+            rows = np.concatenate([self._known[0], *(rows for _, _, rows in new)])
             numbers = np.repeat(np.arange(first, len(self._paths), dtype=np.int32), counts)
             order = np.argsort(rows[:, 0], kind="stable")
             self._known = rows[order], np.concatenate([self._known[1], numbers])[order]
+            self._read |= {name: count for name, count, _ in new}
+            self.writes, self._full = self.writes or self._full, False  # it may have been pruned
             if self._file is not None and self._file.scratch is None and not self._file.places[0].exists():
                 self._end()  # pruned, or removed by hand: what comes goes to another file
             self._own = {key: own for key, own in self._own.items() if own[0] is self._file and own[0].scratch}
 
-    def _news(self) -> Iterator[tuple[str, IndexRows]]:
-        """Yield the names of files with new rows, and these."""
+    def _news(self) -> list[tuple[str, int, IndexRows]]:
+        """Return the names of indexes with new rows, how many rows they have now, and the new ones."""
+        found = []
         for name, size in sorted(self.folder.sizes().items()):
             known, there = self._read.get(name, 0), size // ROW_BYTES
             if name.endswith(INDEX) and there > known and (not self.before or name < self.before):
-                self._read[name] = there
-                yield name.removesuffix(INDEX), rows_of(self.folder.read([name])[0], known, there)
+                with suppress(FileNotFoundError):  # it has been pruned
+                    found.append((name, there, rows_of(self.folder.read([name])[0], known, there)))
+        return found
 
     @property
     def is_empty(self) -> bool:
@@ -201,8 +207,9 @@ class Shelf:
 
     def _has_room(self, size: int) -> bool:
         left = self.limit - sum(self.cache.sizes().values())
-        self._room = min(left, max(self.limit >> 6, size))
+        self._room = min(left, max(self.limit >> 12, min(MEASURED, self.limit >> 6), size))
         if left < size:
+            self._full = True
             self._stop("has reached its size; give it more, or see uio cache prune")
         return left >= size
 
@@ -266,6 +273,12 @@ def shelf(cache: str, name: str, limit: int, about: str, writes: bool, before: s
     found.close()
     found.refresh()
     return found
+
+
+def close_shelves() -> None:
+    """Upload what this process has kept, where that is not on a disk."""
+    for one in list(_shelves.values()):
+        one.close()
 
 
 def _forget() -> None:

@@ -25,6 +25,7 @@ from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
 from uio_pipes.core.stage import Node
+from uio_pipes.io.shelf import close_shelves
 from uio_pipes.run.exclusions import Excluding
 from uio_pipes.run.state import LaneState
 
@@ -317,6 +318,8 @@ class LaneStream(Iterator[Message]):
             heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
         elif self.spec.repeat:
             self._repeat(lane)
+        if not self.queue:
+            close_shelves()  # before the trainer hears of the end, and ends this process
         return message
 
     def _repeat(self, lane: int) -> None:

@@ -256,11 +256,13 @@ class CachedLink:
 
     def _drawn(self, sample: Sample, key: bytes) -> bytes:
         """Return the key of what is made with draws."""
-        return Digest().add(key, sample.seed, self.salts).made()
+        return Digest().add(key, sample.replaced({}).seed, self.salts).made()  # to look for it is no draw
 
     def _entries(self, sample: Sample, key: bytes) -> Iterator[Entry]:
         yield from self.shelf.find(numbers_of(key))
-        yield from self.shelf.find(numbers_of(self._drawn(sample, key)))
+        for entry in self.shelf.find(numbers_of(self._drawn(sample, key))):
+            sample.note_draws()
+            yield entry
 
     def _found(self, sample: Sample, key: bytes) -> tuple[dict[str, Any], Plan | None] | None:
         for entry in self._entries(sample, key):
@@ -294,21 +296,26 @@ class CachedLink:
         found = {name: made[name] for name in (new if self.fields is None else self.fields) if name in made}
         spent = MEASURED if self.uses_audio else frozenset[str]()
         found[""] = [n for n in given if n not in found and (n not in made or n in new or n in spent)]
+        if inner.has_drawn:
+            sample.note_draws()
         return self._kept(sample, key, inner, found, plan), plan
 
     def _kept(
         self, sample: Sample, key: bytes, inner: Sample, found: dict[str, Any], plan: Plan | None
     ) -> dict[str, Any]:
-        """Keep what has been found, and return what the utterance gets."""
+        """Keep what has been found, and return what the utterance gets: as another one will find it, also in memory,
+        where other strides, or a place that two fields share, would change what a later stage computes."""
         tally, drawn = self._tally(), inner.has_drawn
         tally.made, tally.drawn = tally.made + 1, tally.drawn + drawn
         if absent := [name for name in self.fields or () if name not in found]:
             tally.odd = f"there is no field {absent[0]!r} to keep; {sample.key} has {', '.join(inner.fields)}"
         try:
-            self.shelf.add(numbers_of(self._drawn(sample, key) if drawn else key), dumps(found), numbers_of_plan(plan))
+            data = dumps(found)
         except TypeError as error:
             tally.odd = f"a {error} cannot be kept in the cache, so it is computed each time: name other fields to keep"
-        return found
+            return found
+        self.shelf.add(numbers_of(self._drawn(sample, key) if drawn else key), data, numbers_of_plan(plan))
+        return loads(bytearray(data))
 
     def _is_new(self, name: str, value: Any, given: dict[str, Any]) -> bool:
         """Return whether the links have made a field, or may have changed it where it is."""
@@ -334,7 +341,7 @@ def stages_of(chain: Chain) -> list[Any]:
     found: list[Any] = []
     for link in map(_untimed, chain.links):
         if isinstance(link, CachedLink):
-            found += link.stages
+            found += [*link.stages, f"{link.name}: {', '.join(link.fields or ('all',))}"]
         else:
             stage = getattr(link, "stage", None)
             found += [link.name] if stage is None else [stage, *map(str, stage.content())]
