@@ -219,7 +219,7 @@ def _fills(code: CodeType) -> bool:
     return not _FILLING.isdisjoint(code.co_names) or any(one.opname == "STORE_SUBSCR" for one in get_instructions(code))
 
 
-def _kept(given: Mapping[Any, Any], private: bool = False, depth: int = 4) -> dict[str, Any]:
+def _kept(given: Mapping[Any, Any], private: bool = False, depth: int = 3) -> dict[str, Any]:
     """Return those of the named values that are settings, also in lists, dicts and objects of settings: dataclasses,
     objects of the project's own classes, and Hugging Face's configurations."""
     found = dict[str, Any]()
