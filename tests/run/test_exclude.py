@@ -250,8 +250,10 @@ def test_what_is_no_key_is_refused(wrong: Any) -> None:
 
 
 def test_a_list_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(uio.ListError, match="cannot read the quarantine file u1"):
+    with pytest.raises(uio.ListError, match=r'there is no file u1; if it is the key .* write exclude\(\["u1"\]\)'):
         uio.Loader(texts(), **OPTIONS).exclude("u1")
+    with pytest.raises(uio.ListError, match="cannot read the quarantine file bad/u1"):
+        uio.Loader(texts(), **OPTIONS).exclude("bad/u1")
 
 
 @pytest.mark.parametrize("forged", [7, [7], [{"keys": {}}], [{"epoch": 0, "step": 0, "ranks": 1, "keys": {"": "u"}}]])

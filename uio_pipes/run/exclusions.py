@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.core.schedule import Schedule, Settings
 from uio_pipes.formats.lists.quarantine import home, read_quarantine
 from uio_pipes.run.state import Meta, Where
@@ -86,6 +86,10 @@ def _since(journal: Iterable[Mapping[str, Any]]) -> Since:
 
 def _named(given: object) -> list[tuple[str, str]]:
     """Return (shard or list, key) of the utterances that are given. Raises: UioError."""
+    if isinstance(given, str) and not os.path.exists(given) and "/" not in given:
+        raise ListError(
+            f'exclude: there is no file {given}; if it is the key of an utterance, write exclude(["{given}"])'
+        )
     if isinstance(given, (str, os.PathLike)):
         return [(home(one.get("url", ANYWHERE)), one["key"]) for one in read_quarantine(given) if one.get("key")]
     keys = list(given) if isinstance(given, Iterable) and not isinstance(given, (bytes, Mapping)) else [None]
