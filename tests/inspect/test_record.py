@@ -91,6 +91,13 @@ def test_what_is_logged_of_a_batch_later_is_added_to_its_rows(tmp_path: Path) ->
     assert found == [(0, "a", 1, 3), (1, "b", 7, 4), (2, "a", 9, 5)]
 
 
+def test_numbers_may_have_any_name_that_no_column_has(tmp_path: Path) -> None:
+    numbers = {"order": 1.0, "order_max": 2.0, "rank_max": 3.0, "order_last": 4.0, "": 5.0}
+    with uio.Recorder(tmp_path) as recorder:
+        recorder.log(["a", "b"], step=1, **numbers)
+    assert read_record(tmp_path, [*numbers]).to_pylist() == [numbers] * 2
+
+
 class Zeros(uio.Node):
     """Makes numbers of batches."""
 
@@ -165,6 +172,47 @@ def test_what_is_logged_again_after_a_resume_counts_once(many_shards: Corpus, tm
     assert len(table) == 2 * len(many_shards.keys)
     by_step = dict(zip(table["step"].to_pylist(), table["loss"].to_pylist(), strict=True))
     assert by_step == {step: 1.0 if step < 3 else 2.0 for step in by_step}
+
+
+def test_utterances_that_move_up_in_their_batch_count_once(many_shards: Corpus, tmp_path: Path) -> None:
+    graph, bad = pipeline_of(many_shards), set(many_shards.keys[::3])
+    loader = uio.Loader(graph)
+    state = loader.state_dict()
+    with uio.Recorder(tmp_path, loader) as recorder:
+        for batch in loader:
+            recorder.log(batch, loss=1.0)
+    time.sleep(0.002)  # the next one begins later
+    again = uio.Loader(graph)
+    again.load_state_dict(state)
+    again.exclude(bad)
+    with uio.Recorder(tmp_path, again) as recorder:
+        for batch in again:
+            recorder.log(batch, loss=2.0)
+    table = read_record(tmp_path, ["key", "loss"])
+    found = zip(table["key"].to_pylist(), table["loss"].to_pylist(), strict=True)
+    assert sorted(found) == sorted((key, 1.0 if key in bad else 2.0) for key in [*many_shards.keys] * 2)
+
+
+def test_recorders_that_begin_at_once_write_to_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 5_000_000_000)
+    with uio.Recorder(tmp_path) as one, uio.Recorder(tmp_path) as other:
+        one.log(["a"], step=0, loss=1.0)
+        other.log(["b"], step=0, loss=1.0)
+    assert sorted(read_record(tmp_path)["key"].to_pylist()) == ["a", "b"]
+    next(tmp_path.iterdir()).rename(tmp_path / "rank-00000-0000000005000-000000.parquet")  # as older versions named it
+    assert sorted(read_record(tmp_path)["key"].to_pylist()) == ["a", "b"]
+
+
+def test_batches_that_came_again_are_known_as_long_as_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "RECENT", 2)
+    loaders = {key: uio.Loader(uio.from_iterable([{"key": key, "txt": "b"}]).batch(1)) for key in "abc"}
+    with uio.Recorder(tmp_path) as recorder:
+        for key in "abac":
+            list(loaders[key])
+        recorder.log(["a"], loss=1.0)
+    assert read_record(tmp_path)["epoch"].to_pylist() == [1]
 
 
 def test_what_cannot_be_written_does_not_stop_the_training(tmp_path: Path, caplog: Any) -> None:

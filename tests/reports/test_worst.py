@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import time
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 from command import uio as run_uio
 from corpus import Corpus, shards, wav_bytes
 from kaldi_data import KaldiCorpus
@@ -181,3 +183,60 @@ def test_a_record_of_one_epoch_and_keys_alone(tmp_path: Path) -> None:
             recorder.log(batch, ctc=1.0)
     assert run_uio("worst", folder, "--html", page).returncode == 0
     assert page.read_text().count("cannot be read again") == 1
+
+
+@pytest.mark.parametrize("by", ["last", "mean", "behind"])
+def test_the_first_to_diverge_is_the_worst(tmp_path: Path, by: Any) -> None:
+    with uio.Recorder(tmp_path) as recorder:
+        for step, losses in enumerate(([1.0, 1.0, 1.0], [1.0, float("nan"), 1.0], [float("inf")] * 3)):
+            recorder.log(["a", "b", "c"], step=step, loss=losses)
+    assert [one.key for one in find_worst(tmp_path, by).found] == ["b", "a", "c"]
+
+
+def test_a_record_without_a_finite_loss(tmp_path: Path) -> None:
+    with uio.Recorder(tmp_path / "record") as recorder:
+        for step in range(2):
+            recorder.log(["a", "b"], step=step, loss=[float("nan"), float("inf")])
+    done = run_uio("worst", tmp_path / "record", "--html", tmp_path / "worst.html")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "The worst 2 of 2 by loss, which is never finite" in done.stdout
+
+
+def losses_of_steps(loader: uio.Loader, script: Path, *arguments: object) -> list[str]:
+    """Return the losses that ``uio steps`` tells of the steps of the loader's epoch."""
+    torch.save(loader.state_dict(), script.with_name("state.pt"))
+    command = ("steps", script.with_name("state.pt"), f"{script}:pipeline", "--record", script.with_name("record"))
+    done = run_uio(*command, *arguments, COLUMNS="200")
+    assert done.returncode == 0, done.stderr
+    return re.findall(r"loss (\S+)", done.stdout)
+
+
+@pytest.fixture
+def script(recorded: tuple[Corpus, Path], tmp_path: Path) -> Path:
+    stages = f"uio.from_shard_list({str(recorded[0].list)!r}).decode_audio().fbank(8).batch(4).pad()"
+    (tmp_path / "train.py").write_text(f"import uio_pipes as uio\n\npipeline = {stages}\n")
+    return tmp_path / "train.py"
+
+
+def test_steps_of_a_stream_are_told_by_their_passes(recorded: tuple[Corpus, Path], script: Path) -> None:
+    graph = uio.from_shard_list(recorded[0].list).decode_audio().fbank(8).batch(4).pad()
+    loader = uio.Loader(graph, steps_per_epoch=25)
+    with uio.Recorder(script.with_name("record"), loader) as recorder:
+        for step, batch in zip(range(24), loader, strict=False):
+            recorder.log(batch, loss=float(step))
+    assert losses_of_steps(loader, script, "--to", 23) == [f"{step:.3f}" for step in range(24)]
+
+
+def test_steps_are_told_without_what_was_left_out_of_them(recorded: tuple[Corpus, Path], script: Path) -> None:
+    graph, bad = uio.from_shard_list(recorded[0].list).decode_audio().fbank(8).batch(4).pad(), ["K0001", "K0011"]
+    loader = uio.Loader(graph)
+    state = loader.state_dict()
+    for usual, left_out in ((9.0, ()), (2.0, bad)):
+        loader = uio.Loader(graph)
+        loader.load_state_dict(state)
+        loader.exclude(left_out)
+        with uio.Recorder(script.with_name("record"), loader) as recorder:
+            for batch in loader:
+                recorder.log(batch, loss=usual)
+        time.sleep(0.002)  # the next one begins later
+    assert losses_of_steps(loader, script) == ["2.000"] * 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from uio_pipes.reports.run_view import RankRecords
+    from uio_pipes.reports.steps import PlannedStep
 
 
 KEYS = 8  # that are shown
@@ -125,9 +126,9 @@ def steps(
     if keys is not None:
         from uio_pipes.io.files import write_lines
 
-        write_lines(Path(keys), [json.dumps(step._asdict(), ensure_ascii=False) for step in found])
+        write_lines(Path(keys), [json.dumps(_fields(step), ensure_ascii=False) for step in found])
     if as_json:
-        print_json({"steps": [step._asdict() for step in found]})
+        print_json({"steps": [_fields(step) for step in found]})
         return
     rows = [
         [s.step, s.rank, s.lane, s.k, len(s.keys), ", ".join(s.keys[:3]) + (", …" if len(s.keys) > 3 else "")]
@@ -139,13 +140,19 @@ def steps(
 
         numbers = recorded(record, found[0].epoch)
         for row, s in zip(rows, found, strict=False):
-            row.append(told(numbers.get((s.lane, s.k), {}).values()))
+            of_batch = numbers.get((s.lane, s.pass_, s.k), {})
+            row.append(told(of_batch[key] for key in s.keys if key in of_batch))
         headings.append("recorded (means)")
     few = len(found) <= MOST_LINES
     title = counted(len(found), "batch") if few else f"The first {MOST_LINES} of {len(found):,} batches"
     print_tables([(title, headings, rows)])
     if keys is not None:
         say(f"all keys: {keys}")
+
+
+def _fields(step: PlannedStep) -> dict[str, Any]:
+    """Return what is known of a batch under the names that a record has."""
+    return {name.rstrip("_"): value for name, value in step._asdict().items()}
 
 
 def seen(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 import time
 import weakref
@@ -18,6 +19,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
@@ -91,7 +94,9 @@ class _Deliveries:
         """Take note of a batch that is delivered, and the position of the epoch behind it."""
         place = (progress.step - 1, progress.epoch, rank, message.lane, message.pass_, message.k)
         try:
-            self.of[tuple(keys_in(message.batch))] = Delivered(*place, message.origins)
+            keys = tuple(keys_in(message.batch))
+            self.of[keys] = Delivered(*place, message.origins)
+            self.of.move_to_end(keys)  # it may have come before
         except (TypeError, LookupError):  # a collate function made something else of the batch
             return
         if len(self.of) > RECENT:
@@ -213,7 +218,7 @@ class RecordWriter:
         except OSError as error:
             raise PipelineError(f"Recorder: cannot make the folder {folder}: {error.strerror}") from error
         self.folder, self.rank, self.failed = folder, rank, False
-        self._name = f"rank-{rank:05d}-{time.time_ns() // 1_000_000:013d}"
+        self._name = f"rank-{rank:05d}-{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}"
         self._logged: deque[Logged] = deque()
         self._number, self._table = 0, cast(Any, None)  # of the newest file
         self._end, self._thread = threading.Event(), threading.Thread(target=self._run, name="uio-records", daemon=True)
@@ -301,7 +306,8 @@ def _shard(url: str | None) -> str | None:
 def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:
     """Read a record as a table of pyarrow, in the order in which it was written, ranks one after the other.
 
-    What a run logged again after it had gone on from a state is in it once, each number as it was the last time.
+    What a run logged again after it had gone on from a state is in it once, each number as it was the last time. What
+    it did not log again, as it leaves an utterance out from there on, stays as it was.
 
     Args:
         folder: the folder of the recorders.
@@ -325,12 +331,29 @@ def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = 
     except (OSError, pa.ArrowException) as error:
         raise ListError(f"the record in {os.fspath(folder)} is damaged ({error}): take that file out") from error
     table = pa.concat_tables(tables, promote_options="default")
-    order = pa.array(range(len(table)), pa.int64())
-    same, numbers = [*PLACE, *ROW, "key"], [name for name in table.column_names if name not in COLUMNS]
+    numbers = [name for name in table.column_names if name not in COLUMNS]
+    same = [*PLACE, "key"]
     same.remove("rank")  # other ranks may go on with a lane
-    grouped = table.append_column("order", order).group_by(same, use_threads=False)  # so that the last is the newest
-    last = grouped.aggregate([("order", "max"), *((name, "last") for name in numbers)]).sort_by("order_max")
-    table = table.take(last["order_max"].combine_chunks()).drop_columns(numbers)
+    # Two names that no number has: "row" is here that among rows of the same key, "rank" the order.
+    given = table.select([*same, *numbers]).append_column("row", pa.array(_repeats(table)))
+    given = given.append_column("rank", pa.array(np.arange(len(table))))
+    grouped = given.group_by([*same, "row"], use_threads=False)  # so that the last is the newest
+    last = grouped.aggregate([("rank", "max"), *((name, "last") for name in numbers)]).sort_by("rank_max")
+    table = table.take(last["rank_max"].combine_chunks()).drop_columns(numbers)
     for name in numbers:
         table = table.append_column(name, last[f"{name}_last"])
     return table if columns is None else table.select(list(columns))
+
+
+def _repeats(table: Any) -> npt.NDArray[np.int64]:
+    """Return, for each row, how many of its key come before it in what was logged at once.
+
+    The row itself does not tell an utterance: it moves up when another one of its batch is left out.
+    """
+    keys = table["key"].combine_chunks().dictionary_encode()
+    of = np.cumsum(table["row"].to_numpy() == 0) * len(keys.dictionary) + keys.indices.to_numpy()
+    order, places = np.argsort(of, kind="stable"), np.arange(len(of))
+    begins = np.maximum.accumulate(np.where(np.diff(of[order], prepend=-1), places, 0))
+    repeats = np.empty_like(places)
+    repeats[order] = places - begins
+    return repeats

@@ -42,13 +42,14 @@ def _value(value: Any) -> tuple[str, str]:
 
 
 class PlannedStep(NamedTuple):
-    """A batch: number ``step`` of its rank, number ``k`` of its lane. ``before``: the state was saved after it, whether
-    it was delivered or passed over by ``loader.skip``. ``over``: it is to be passed over."""
+    """A batch: number ``step`` of its rank, number ``k`` of its lane's pass. ``before``: the state was saved after it,
+    whether it was delivered or passed over by ``loader.skip``. ``over``: it is to be passed over."""
 
     epoch: int
     step: int
     rank: int
     lane: int
+    pass_: int
     k: int
     keys: list[str]
     before: bool
@@ -133,7 +134,7 @@ def _of_rank(
         passes = not before and left > 0
         over = passes or (not before and own is not None and any(step in one for one in own.over))
         if keys:
-            yield PlannedStep(known[0].epoch, step, rank, lane, k, keys, before, over)
+            yield PlannedStep(known[0].epoch, step, rank, lane, pass_, k, keys, before, over)
         left -= passes
         # In a stream another batch takes the place of one that is passed over, or of which nothing is left.
         step += not (spec.repeat and (passes or not (keys or over)))

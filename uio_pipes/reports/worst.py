@@ -47,7 +47,10 @@ class HurtUtterance(NamedTuple):
 
 @dataclass(frozen=True)
 class WorstUtterances:
-    """What a record tells. ``found``: the worst first; ``groups``: tables; ``charts``: losses over the steps."""
+    """What a record tells. ``found``: the worst first; ``groups``: tables; ``charts``: losses over the steps.
+
+    ``mean``: of the losses that are finite.
+    """
 
     number: str
     rows: int
@@ -91,7 +94,7 @@ def find_worst(
     with np.errstate(invalid="ignore"):
         behind = np.nan_to_num((loss - usual)[end] - (loss - usual)[begin], nan=np.inf, posinf=np.inf, neginf=0)
     measure = {"mean": mean, "last": loss[end], "behind": behind}[by]
-    best = np.argsort(-measure, kind="stable")[: _count(most, count)]
+    best = np.lexsort((_breaks(loss, of, count), -measure))[: _count(most, count)]
     picked = table.take(first[best]).to_pylist()
     found = [
         HurtUtterance(
@@ -102,7 +105,9 @@ def find_worst(
     ]  # fmt: skip
     groups = _groups(table.take(first), mean, number)
     charts = [_chart(found[:8], best[:8], of, loss, number, int(np.median(times)))] if len(loss) > count else []
-    return WorstUtterances(number, len(loss), count, float(loss[np.isfinite(loss)].mean()), found, groups, charts)
+    finite = loss[np.isfinite(loss)]
+    of_all = float(finite.mean()) if len(finite) else np.inf
+    return WorstUtterances(number, len(loss), count, of_all, found, groups, charts)
 
 
 def _usual(loss: LossArray) -> LossArray:
@@ -133,6 +138,14 @@ def _ends(of: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64],
     begin, end = np.empty(count, np.int64), np.empty(count, np.int64)
     begin[of[::-1]], end[of] = rows[::-1], rows
     return begin, end
+
+
+def _breaks(loss: LossArray, of: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """Return the row of the first loss of each utterance that is not finite: the first of all may be the cause."""
+    rows = np.flatnonzero(np.isinf(loss))[::-1]
+    found = np.full(count, len(loss))
+    found[of[rows]] = rows
+    return found
 
 
 def _count(most: str, of: int) -> int:
@@ -218,7 +231,8 @@ def tables(worst: WorstUtterances) -> list[PageTable]:
     heads = ("key", "source", "shard", "speaker", "times", "mean", "first", "last", "behind")
     empty = [n for n, head in enumerate(heads) if head in ("source", "speaker") and not any(row[n] for row in rows)]
     kept = [n for n in range(len(heads)) if n not in empty]
-    title = f"The worst {len(rows):,} of {worst.utterances:,} by {worst.number}, whose mean is {worst.mean:.3f}"
+    mean = f"whose mean is {worst.mean:.3f}" if np.isfinite(worst.mean) else "which is never finite"
+    title = f"The worst {len(rows):,} of {worst.utterances:,} by {worst.number}, {mean}"
     shown = (title, [heads[n] for n in kept], [[row[n] for n in kept] for row in rows])
     return [shown, *worst.groups]
 
@@ -226,14 +240,14 @@ def tables(worst: WorstUtterances) -> list[PageTable]:
 RecordedNumbers = dict[str, float | None]  # of an utterance, by name
 
 
-def recorded(folder: str | os.PathLike[str], epoch: int) -> dict[tuple[int, int], dict[str, RecordedNumbers]]:
-    """Return the numbers of the batches of an epoch, by lane and k and then by key. Raises: ListError."""
+def recorded(folder: str | os.PathLike[str], epoch: int) -> dict[tuple[int, int, int], dict[str, RecordedNumbers]]:
+    """Return the numbers of the batches of an epoch, by lane, pass and k and then by key. Raises: ListError."""
     import pyarrow.compute as pc
 
     table = read_record(folder)
-    found: dict[tuple[int, int], dict[str, RecordedNumbers]] = {}
+    found: dict[tuple[int, int, int], dict[str, RecordedNumbers]] = {}
     for row in table.filter(pc.equal(table["epoch"], epoch)).to_pylist():
-        of_batch = found.setdefault((row["lane"], row["k"]), {})
+        of_batch = found.setdefault((row["lane"], row["pass"], row["k"]), {})
         of_batch[row["key"]] = {name: value for name, value in row.items() if name not in COLUMNS}
     return found
 
