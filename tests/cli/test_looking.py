@@ -226,6 +226,16 @@ def test_state(uio_command: Uio, plain_corpus: Corpus, capsys: pytest.CaptureFix
     assert [lane["k"] for lane in found["lanes"]] == [1, 1]
     assert sum(map(len, found["items"].values())) == 6
     assert uio_command("state", "show", "1.pt") == 0
+    assert re.search(r"over +no ", capsys.readouterr().out)
+    torch.save(loader.state_dict(), "end.pt")
+    assert uio_command("state", "show", "end.pt") == 0
+    assert re.search(r"over +yes ", capsys.readouterr().out), "all lanes are done, so the loader begins the next epoch"
+    buffered = uio.Loader(uio.from_shard_list(plain_corpus.list).decode_audio().shuffle(9).batch(2).pad(), lanes=2)
+    states = [buffered.state_dict() for _ in buffered]
+    for state, told in ((states[-2], "no "), (states[-1], "yes, or nearly: all has been read")):
+        torch.save(state, "buffered.pt")
+        assert uio_command("state", "show", "buffered.pt") == 0
+        assert re.search(rf"over +{told}", capsys.readouterr().out)
     assert uio_command("state", "diff", "1.pt", "1.pt") == 0
     assert uio_command("state", "diff", "1.pt", "4.pt") == 1
     assert uio_command("state", "reshard", "4.pt", "--world-size", "2", "--out", "all.json") == 0

@@ -115,6 +115,10 @@ ADVICE: list[tuple[Callable[..., uio.Pipeline], Callable[[], Any], dict[str, str
     (rows, lambda: parquet(info={"texts": ["said"]}), {}, '"txt": "info.texts.0"'),
     (table, lambda: clips(path=AUDIO, sentence="said"), {}, '"wav": "clips/{path}"'),
     (table, lambda: clips(no="a", sentence="said"), {"txt": "text"}, '"wav": "clips/{no}.wav"'),
+    (table, lambda: clips(no="a", txt="said"), {"wav": "clips/{noo}.wav", "txt": "txt"}, '"wav": "clips/{no}.wav"}'),
+    (table, lambda: tsv(file=AUDIO, start="0", end="0.05", text="said"), {}, '"start": "start", "end": "end"}'),
+    (table, lambda: tsv(file=AUDIO, start="0", end="0.05", text="said"), {"txt": "txet"}, '"start": "start", "end":'),
+    (table, lambda: tsv(file=AUDIO, end="0.05", text="said"), {}, '"wav": "file", "txt": "text"}'),
 ]  # fmt: skip
 
 

@@ -51,6 +51,8 @@ def told(path: Path) -> str:
         ("c.tsv", "", "k{i}\t{wav}\tt{i}"),
         ("c.txt", "", "k{i}\t{wav}\tt{i}"),
         ("d.lst", "", "{wav},t{i}"),
+        ("vits.txt", "", "{wav}|t{i}"),
+        ("speakers.txt", "", "{wav}|{i}|t{i}"),
     ],
 )
 def test_a_table_is_read_and_the_commands_say_what_is_which(
@@ -62,7 +64,7 @@ def test_a_table_is_read_and_the_commands_say_what_is_which(
     known = recognize(str(path))
     assert known.kind.startswith("table (")
     assert "txt=" in known.kind
-    assert ("uio.Table(" in known.call) == (name in ("b.csv", "c.tsv", "c.txt", "d.lst")), (
+    assert ("uio.Table(" in known.call) == (name in ("b.csv", "c.tsv", "c.txt", "d.lst", "vits.txt", "speakers.txt")), (
         "if the name tells not enough"
     )
     assert [s["txt"] for s in uio.Loader(known.pipeline.decode_audio())] == [f"t{i}" for i in range(COUNT)]
@@ -91,6 +93,27 @@ def test_a_table_with_audio_missing_is_found_wanting(tmp_path: Path, audio: list
     (tmp_path / "a.tsv").write_text("path\ttxt\n0.wav\ta\ngone.wav\tb\n")
     done = command("verify", tmp_path / "a.tsv")
     assert (done.returncode, "1 no_audio" in done.stdout) == (1, True), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("ends", ["end", "duration", ""])
+@pytest.mark.parametrize("begins", ["start", "start_time", ""])
+def test_a_table_of_segments_is_read_as_such(begins: str, ends: str, tmp_path: Path, audio: list[str]) -> None:
+    """A start without an end, or an end without a start, is none."""
+    names = ["file", begins or "other", ends or "more", "text", "speaker"]
+    rows = [[audio[0], f"0.00{i}", f"0.00{i + 1}", f"t{i}", "s"] for i in range(1, 1 + COUNT)]
+    (tmp_path / "a.csv").write_text("\n".join(map(",".join, [names, *rows])) + "\n")
+    got = list(uio.Loader(recognize(str(tmp_path / "a.csv")).pipeline))
+    starts = [0.001, 0.002, 0.003] if begins and ends else [None] * COUNT
+    assert [sample.get("start") for sample in got] == starts
+    assert [sample.get("speaker") for sample in got] == ["s"] * COUNT
+
+
+@pytest.mark.parametrize("other", ["more", "utt"])
+def test_a_column_whose_values_repeat_is_no_key(other: str, tmp_path: Path, audio: list[str]) -> None:
+    rows = "".join(f"{wav},t{i},{i // 2},u{i}\n" for i, wav in enumerate(audio))
+    (tmp_path / "a.csv").write_text(f"path,text,id,{other}\n{rows}")
+    keys = [sample["key"] for sample in uio.Loader(recognize(str(tmp_path / "a.csv")).pipeline)]
+    assert keys == [f"u{i}" if other == "utt" else f"{i}" for i in range(COUNT)]
 
 
 def annotated(form: str, audio: list[str]) -> str:

@@ -19,7 +19,7 @@ import soundfile
 import touchdataset
 
 import uio_pipes as uio
-from uio_pipes.prep.find_data import find_data
+from uio_pipes.prep.find_data import find_data, left_out
 from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.prep.start import begin
 
@@ -210,6 +210,77 @@ def test_a_list_or_a_table_above_the_audio_is_read(tmp_path: Path) -> None:
     assert not (tmp_path / "made.list").exists()
 
 
+def splits(root: Path, name: str) -> Path:
+    """A folder with one of train and one of test, of which each has a table, tars, Parquet or audio files alone."""
+    for split in ("test", "train"):
+        place = root / "data" / split
+        place.mkdir(parents=True)
+        (place / "0.wav").write_bytes(corpus.wav_bytes(0))
+        if name == "0.parquet":
+            parquet_corpus.write(place / name, parquet_corpus.rows(3))
+        elif name == "0.tar":
+            helpers_bad.shard(place / name, [("0.wav", corpus.wav_bytes(0)), ("0.txt", b"good day")])
+        else:
+            (place / name).write_text("good day" if name == "0.txt" else "file_name,text\n0.wav,good day\n")
+    return root / "data"
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "told"),
+    [
+        ("0.txt", 'from_raw_list("train.list"', "train.list: the audio files in data/train\n"),
+        ("metadata.csv", '"data/train/metadata.csv"', "data/train/metadata.csv is"),
+        ("0.tar", '"data/train/*.tar"', "data/train/*.tar is"),
+        ("0.parquet", '"data/**/train*/**/*.parquet"', "data/**/train*/**/*.parquet is"),
+    ],
+)
+def test_of_several_parts_that_of_train_is_read_and_the_others_are_named(
+    name: str, read: str, told: str, tmp_path: Path
+) -> None:
+    splits(tmp_path, name)
+    done = command.uio("start", "data", cwd=tmp_path)
+    assert told in done.stdout, done.stdout + done.stderr
+    assert " is read of data, and not test: name one" in done.stdout
+    script = (tmp_path / "train.py").read_text()
+    assert read in script
+    assert "which saw 1 utterance" in script or "which saw 3 utterances" in script
+
+
+def test_parts_within_folders_are_named_too(tmp_path: Path) -> None:
+    splits(tmp_path / "all", "0.parquet")
+    read = find_data(str(tmp_path / "all"), tmp_path / "made.list").path
+    assert left_out(str(tmp_path / "all"), read, tmp_path / "made.list") == ["data/test"]
+
+
+def test_what_is_given_goes_before_what_is_guessed_and_does_not_undo_it(tmp_path: Path) -> None:
+    rows = [{"uid": "a", "speech_data": corpus.wav_bytes(0), "normalized": "good day"}] * 3
+    path = str(parquet_corpus.write(tmp_path / "a.parquet", rows))
+    found = find_data(path, tmp_path / "made.list", fields={"txt": "normalized"})
+    assert 'fields={"wav": "speech_data", "txt": "normalized"}' in found.call
+    assert "normalized" not in found.kind
+
+
+def test_segments_under_other_names_are_read_as_such(tmp_path: Path) -> None:
+    wavs(tmp_path)
+    row = {"file": "wavs/0.wav", "start_time": 0, "end_time": 0.1, "text": "good day"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    (sample,) = uio.Loader(find_data(str(tmp_path / "a.jsonl"), tmp_path / "made.list").pipeline)
+    assert (sample["start"], sample["end"]) == (0, 0.1)
+
+
+def test_a_file_of_texts_above_the_audio_is_told_of(tmp_path: Path) -> None:
+    for text in wavs(tmp_path).glob("*.txt"):
+        text.unlink()
+    (tmp_path / "wavs" / "transcripts.txt").write_text("0 good day\n")
+    told = command.uio("start", "wavs", cwd=tmp_path).stdout
+    assert "no texts were found (they are read of a KEY.txt beside each audio file" in told
+    assert "train.list is read of wavs, and not transcripts.txt: name" in told
+    (tmp_path / "wavs.txt").write_text("wavs/0.wav\nwavs/1.wav\n")
+    for given in ("wavs.txt", "wavs/*.wav"):
+        error = command.uio("start", given, "--out", "b.py", "--table", "b.txt", cwd=tmp_path).stderr
+        assert "of audio files, name their folder: uio start wavs" in error.replace("\n", " ")
+
+
 def test_a_text_within_an_object_of_json_is_found(tmp_path: Path) -> None:
     shards = shards_in(tmp_path, "json", b'{"meta": {"sentence": "good day"}}')
     found = find_data(str(shards), tmp_path / "made.list")
@@ -221,7 +292,7 @@ def test_what_is_there_is_listed_where_nothing_seems_to_be_the_text_and_what_fai
     lines = [{"key": f"k{n}", "wav": f"wavs/{n}.wav", "caption": "good day"} for n in (0, 1, 9)]
     (tmp_path / "a.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
     told = command.uio("start", "a.list", cwd=tmp_path).stdout
-    assert "no texts were found (--fields txt=NAME if it is one of caption, wav)" in told
+    assert "no texts were found (--fields txt=NAME if it is one of caption)" in told
     assert "1 utterance failed, the first: inspect: wavs/9.wav, utterance 'k9': no such file" in told
     bad = shards_in(tmp_path, "snd", b"good day") / "0.tar"
     assert "no utterance that can be read" not in command.uio("start", bad, "--out", "b.py", cwd=tmp_path).stderr

@@ -79,11 +79,12 @@ def start(
     from uio_pipes.formats.advice import shown
     from uio_pipes.io.files import write_lines
     from uio_pipes.prep.dictionary import write_table
-    from uio_pipes.prep.find_data import find_data, left_out
+    from uio_pipes.prep.find_data import find_data, left_out, part_of
     from uio_pipes.prep.start import begin
 
-    known = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields))
-    others = left_out(data, known.path) if known.path.startswith(data.rstrip("/") + "/") else []
+    listed = out.with_suffix(".list")
+    known = find_data(data, listed, allow_pipes, field_names(fields))
+    others = left_out(data, known.path, listed)
     made = begin(known, str(tokens), limit, str(state))
     if made.tokens:
         write_table(tokens, made.tokens)
@@ -91,10 +92,13 @@ def start(
     if json:
         print_json({"script": str(out), "table": str(tokens) if made.tokens else None, "tokens": len(made.tokens)})
         return
-    if Path(data).is_dir() and known.path == str(out.with_suffix(".list")):
-        say(f"{known.path}: the audio files in {data}")
-    fields_seen = shown(sorted(made.seen.fields.keys() - {"key"}))
-    none = f"not written, no texts were found (--fields txt=NAME if it is one of {fields_seen})"
+    heard = Path(data).is_dir() and known.path == str(listed)
+    if heard:
+        say(f"{known.path}: the audio files in {part_of(data)}")
+    fields_seen = shown(sorted(made.seen.fields.keys() - {"key", "wav", "feat"}))
+    how = f" (--fields txt=NAME if it is one of {fields_seen})" if fields_seen else ""
+    how = " (they are read of a KEY.txt beside each audio file, or of a table with columns of both)" if heard else how
+    none = f"not written, no texts were found{how}"
     say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else none}")
     if not known.lacks and '"feats"' not in made.script:
         say(f"{known.path}: no audio was found in it (--fields wav=NAME if it is one of {fields_seen})")

@@ -25,6 +25,10 @@ USUAL = {  # what fields are called elsewhere, by ours
     "sample_rate": ("sampling_rate", "rate", "sr"),
 }  # fmt: skip
 OURS = frozenset(["key", "wav", "feat", "txt", "duration", "start", "end", "speaker", "sample_rate", "label"])
+_SEGMENT = (  # what places an utterance in a recording, by ours; a later one goes before
+    ("start", "start_time"), ("start", "begin_time"), ("start", "start"), ("end", "end_time"), ("end", "end"),
+    ("duration", "duration"), ("speaker", "speaker"),
+)  # fmt: skip
 SHOWN = 12  # names in a message
 _MISSPELT = 0.85  # how near a name is to the one that was asked for if that is only misspelt
 _OPTIONAL = frozenset(["speaker", "label"])  # of ours: '' can stand for one that is not there
@@ -75,6 +79,18 @@ def usual_of(ours: str, others: Collection[str]) -> str | None:
     """Return which of the ``others`` is a name that this field of ours usually has elsewhere."""
     lower = {name.lower(): name for name in others}
     return next((lower[name] for name in USUAL.get(ours, ()) if name in lower), None)
+
+
+def segment_in(names: Collection[str], given: Collection[str] = ()) -> dict[str, str]:
+    """Return our names of speaker, start and end with those that they have among ``names``; no start without an end, or
+    a duration in its place, and none of these without a start: it would be another segment.
+
+    ``given``: our names of what is known already, which stays out.
+    """
+    found = {ours: theirs for ours, theirs in _SEGMENT if theirs in names and ours not in given}
+    known = {*found, *given}
+    whole = {"start", "end"} if "end" in known else {"start", "duration"}
+    return {ours: theirs for ours, theirs in found.items() if ours == "speaker" or (ours in whole and whole <= known)}
 
 
 def named_otherwise(
@@ -164,6 +180,7 @@ def instead(
     line |= _rate(line, values)
     if closed:
         line = {**{ours: ours for ours in [*own, *needed] if ours in values}, **line} if line else {}
+        line |= segment_in(values, {*line, *lacking}) if line else {}
     return _told(line, found, unknown, own, swapped, values, given)
 
 
@@ -200,7 +217,7 @@ def _line(fields: Mapping[str, str]) -> str:
 
 def _replaced(text: str, asked: str, theirs: str) -> str:
     """Return an expression with a name in it replaced."""
-    if not asked or text == asked or compiled(text).plain:
+    if not asked or text == asked or compiled(text).plain or "{" in theirs:
         return theirs
     return re.sub(rf"(?<![\w.:]){re.escape(asked)}(?![\w])", lambda _: theirs, text)
 

@@ -6,7 +6,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
-from uio_pipes.formats.advice import guessed, named_otherwise, shown
+from uio_pipes.formats.advice import guessed, named_otherwise, segment_in, shown
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, seen_in
 from uio_pipes.io.access import PLAIN
@@ -38,6 +38,7 @@ LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl")
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.tsv")  # of datasets' folders of audio
 ROWS = (".list", ".jsonl", ".json", ".tsv", ".csv")  # of other lists and tables, which need not be of audio
 TEXTS = (".txt", ".lab")  # beside audio files
+_BESIDE = ("dev", "test", "val", "eval")  # how the folders of other parts begin, beside that of train
 _LOOKED_AT = 4  # utterances
 _OF_HUB = re.compile(r"(?:hf://datasets/)?([\w.-]+/[\w-][\w.-]*)/?")
 
@@ -50,12 +51,14 @@ def find_data(data: str, listed: Path, allow_pipes: bool = False, fields: GivenN
     """
     _refuse_names(data)
     path = _within(data, listed, allow_pipes) if os.path.isdir(data) else data
-    names = {} if fields else _names_in_file(path)
-    known = recognize(path, allow_pipes, fields or names or None)
-    seen = [] if "txt" in {**(fields or {}), **names} else _without_text(known.pipeline)
+    given = dict(fields or {})
+    free = ((ours, theirs) for ours, theirs in _names_in_file(path).items() if theirs not in given.values())
+    names = {ours: theirs for ours, theirs in free if ours not in given}
+    known = recognize(path, allow_pipes, names | given or None)
+    seen = [] if "txt" in names | given else _without_text(known.pipeline)
     if seen and (text := guessed(seen, ("txt",))):
         names |= text
-        known = recognize(path, allow_pipes, {**(fields or {}), **names})
+        known = recognize(path, allow_pipes, names | given)
     told = "".join(f", {theirs} taken as {ours}" for ours, theirs in names.items())
     return replace(known, kind=known.kind + told)
 
@@ -83,11 +86,11 @@ def _within(folder: str, listed: Path, allow_pipes: bool) -> str:
     try:
         recognize(folder, allow_pipes)
     except ListError as error:
-        return _files_in(folder, listed, error)
+        return _files_in(folder, listed, allow_pipes, error)
     return folder
 
 
-def _files_in(folder: str, listed: Path, error: ListError) -> str:
+def _files_in(folder: str, listed: Path, allow_pipes: bool, error: ListError) -> str:
     """Return the list in a folder, a glob of its files, or the corpus that it is. Raises: ListError, or ``error``."""
     names = sorted(os.listdir(folder))
     inside = glob.escape(folder.rstrip("/") or "/")
@@ -96,9 +99,8 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
     if shards := [name for name in names if name.endswith(ARCHIVES)]:
         suffix = next(suffix for suffix in sorted(ARCHIVES, key=len) if shards[0].endswith(suffix))
         return f"{inside}/*{suffix}"
-    if parquet := [str(path) for suffix in SUFFIXES for path in Path(folder).rglob(f"*{suffix}")]:
-        train = "train" if any(os.path.basename(path).startswith("train") for path in parquet) else ""
-        return f"{inside}/**/{train}*{os.path.splitext(parquet[0])[1]}"
+    if parquet := [path.relative_to(folder) for suffix in SUFFIXES for path in Path(folder).rglob(f"*{suffix}")]:
+        return f"{inside}/**/{_of_train(parquet)}*{parquet[0].suffix}"
     if parts := [name for name in names if os.path.exists(os.path.join(folder, name, "wav.scp"))]:
         part = "train" if "train" in parts else parts[0]
         one = os.path.join(folder, part)
@@ -107,12 +109,15 @@ def _files_in(folder: str, listed: Path, error: ListError) -> str:
         return f"{corpora[0]}:{folder}"
     if table := next((name for name in TABLES if name in names), None):
         return os.path.join(folder, table)
+    others = [name for name in names if name.endswith(ROWS) and _names_audio(os.path.join(folder, name))]
+    if not others and (part := part_of(folder)) != folder:
+        return _within(part, listed, allow_pipes)
     if lists := [os.path.join(folder, name) for name in names if _listing(os.path.join(folder, name))]:
         if len(lists) > 1:
             one = os.path.join(lists[0], _listing(lists[0]))
             raise ListError(f"{folder} has folders with lists ({shown(lists)}): name one, as in uio start {one}")
         return os.path.join(lists[0], _listing(lists[0]))
-    if others := [name for name in names if name.endswith(ROWS) and _names_audio(os.path.join(folder, name))]:
+    if others:
         return os.path.join(folder, next((name for name in others if name.startswith("train")), others[0]))
     if lines := [json.dumps(line, ensure_ascii=False) for line in _audio_files(folder, listed)]:
         if listed.exists():
@@ -127,11 +132,44 @@ def _listing(folder: str) -> str:
     return next((name for name in LISTS if os.path.isfile(os.path.join(folder, name))), "")
 
 
-def left_out(folder: str, read: str) -> list[str]:
-    """Return what else is in a folder, of which the path or glob ``read`` is read."""
-    files = glob.glob(read, recursive=True) or [read]
-    taken = {os.path.relpath(file, folder).split(os.sep)[0] for file in files}
-    return sorted(name for name in os.listdir(folder) if name not in taken and not name.startswith("."))
+def _of_train(paths: list[Path]) -> str:
+    """Return how a glob of the training part of these goes on, whose files or folders are named so; "" without one."""
+    if any(path.name.startswith("train") for path in paths):
+        return "train"
+    return "train*/**/" if any(part.startswith("train") for path in paths for part in path.parts) else ""
+
+
+def part_of(folder: str) -> str:
+    """Return the folder of the training part, if this has one beside those of other parts; else this."""
+    inside = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    train = next((name for name in inside if name.lower().startswith("train")), None)
+    others = any(name.lower().startswith(_BESIDE) for name in inside)
+    return part_of(os.path.join(folder, train)) if train and others else folder
+
+
+def left_out(folder: str, read: str, listed: Path) -> list[str]:
+    """Return what else is in a folder, of which the path or glob ``read`` is read, or the audio files that are in the
+    raw list ``listed``; audio apart. [] of anything but a folder, and of a corpus."""
+    if not os.path.isdir(folder):
+        return []
+    root = Path(folder)
+    if read == str(listed):
+        taken = {path.with_suffix(end) for path in _audio_in(Path(part_of(folder))) for end in TEXTS}
+    elif read.startswith((os.path.join(folder, ""), os.path.join(glob.escape(folder), ""))):
+        taken = {*map(Path, glob.glob(read, recursive=True) or [read])}
+    else:
+        return []
+    within = {parent for path in taken for parent in path.parents}
+    return sorted(str(path.relative_to(root)) for path in _others(root, taken, within))
+
+
+def _others(folder: Path, taken: set[Path], within: set[Path]) -> Iterator[Path]:
+    """Yield what is not ``taken``: a folder as a whole, unless it is one ``within`` which something is."""
+    for path in folder.iterdir():
+        if path in within:
+            yield from _others(path, taken, within)
+        elif not (path in taken or path.name.startswith(".") or path.suffix[1:].lower() in AUDIO_SUFFIXES):
+            yield path
 
 
 def _has(folder: str, card: Corpus) -> bool:
@@ -161,13 +199,16 @@ def _audio_files(folder: str, listed: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a raw list of all audio files below a folder, each with the text beside it, if any."""
     root = Path(folder)
     place = entry_of(folder, str(listed))
-    for path in sorted(root.rglob("*")):
-        if path.suffix[1:].lower() in AUDIO_SUFFIXES:
-            name = path.relative_to(root)
-            texts = (path.with_suffix(suffix) for suffix in TEXTS)
-            said = next((text.read_text("utf-8-sig", "replace").strip() for text in texts if text.is_file()), None)
-            line = {"key": str(name.with_suffix("")), "wav": os.path.join(place, name)}
-            yield line if said is None else {**line, "txt": said}
+    for path in _audio_in(root):
+        name = path.relative_to(root)
+        texts = (path.with_suffix(suffix) for suffix in TEXTS)
+        said = next((text.read_text("utf-8-sig", "replace").strip() for text in texts if text.is_file()), None)
+        line = {"key": str(name.with_suffix("")), "wav": os.path.join(place, name)}
+        yield line if said is None else {**line, "txt": said}
+
+
+def _audio_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix[1:].lower() in AUDIO_SUFFIXES)
 
 
 def _names_in_file(path: str) -> dict[str, str]:
@@ -175,14 +216,20 @@ def _names_in_file(path: str) -> dict[str, str]:
     if is_named(path, SUFFIXES):
         there = columns_within((path,), PLAIN)
         lacking = [ours for ours, usual in (("wav", "audio"), ("txt", "text")) if not {ours, usual, "feat"} & {*there}]
-        return guessed([there], lacking)
+        return _with_segment(guessed([there], lacking), there)
     local = is_local(path)
     if local is None or not os.path.isfile(local) or is_named(path, ARCHIVES):
         return {}
     lines = lines_of(head_of(path))
     if not lines or not lines[0].startswith("{") or kind_of(lines, None) not in ("", JSONL, RAW):
         return {}
-    return guessed(objects_of(lines))
+    return _with_segment(guessed(objects := objects_of(lines)), objects[0])
+
+
+def _with_segment(found: dict[str, str], there: Collection[str]) -> dict[str, str]:
+    """Return names of fields with those of start and end, if audio has these by other names."""
+    segment = segment_in(there) if {"wav", "audio"} & {*found, *there} else {}
+    return found | {ours: theirs for ours, theirs in segment.items() if ours != theirs and "end" in segment}
 
 
 def text_elsewhere(pipeline: Pipeline) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from uio_pipes.audio.containers import sniff
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.base.urls import folder_of, is_named, name_of, path_of
+from uio_pipes.base.urls import folder_of, is_named, name_of, path_of, suffix_of
 from uio_pipes.formats.advice import guessed, named_otherwise, usual_of
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.table import ItemTable
@@ -25,7 +25,7 @@ from uio_pipes.formats.tables.description import Table
 from uio_pipes.formats.tar.checks import SUFFIX
 from uio_pipes.formats.tar.fields import member_of, payloads_under
 from uio_pipes.formats.tar.index import MAGIC
-from uio_pipes.formats.tar.reader import TarReader
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarReader
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.opening import is_local
 from uio_pipes.io.stream import open_source
@@ -69,6 +69,7 @@ from uio_pipes.sources.touchdataset.folder import names_folder, with_all_pairs
 from uio_pipes.sources.touchdataset.source import from_indexed
 
 _LOOKED_AT = 4  # utterances of a shard
+_OF_AUDIO = "of audio files, name their folder: uio start"
 _SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
 ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
@@ -298,10 +299,11 @@ def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
     if (found := table_of(path, lines, fields)) is not None:
         return _rows(path, *found)
     if _PATH.fullmatch(first):
-        raise ListError(
-            f"{path} lists files that are no shards ({first[:60]}): name the files themselves, as by a glob in quotes; "
-            f"names of shards end in one of {' '.join(ARCHIVES)}"
-        )
+        how = f"name the files themselves, as by a glob in quotes; names of shards end in one of {' '.join(ARCHIVES)}"
+        if suffix_of(first) in AUDIO_SUFFIXES:
+            near = os.path.join(folder_of(path), folder_of(first))
+            how = f"{_OF_AUDIO} {near if os.path.isdir(near) else folder_of(first) or '.'}"
+        raise ListError(f"{path} lists files that are no shards ({first[:60]}): {how}")
     return _text(path, TEXT, path, fields)
 
 
@@ -312,7 +314,8 @@ def _rows(path: str, table: Table, named: dict[str, str]) -> Recognized:
 
 def _refuse(path: str, head: bytes) -> None:
     if kind := sniff(head):
-        raise ListError(f"{path} is an audio file ({kind}): inspect takes what lists it, or a shard of such files")
+        how = f"name what lists it, or a shard of such files; {_OF_AUDIO} {folder_of(path) or '.'}"
+        raise ListError(f"{path} is an audio file ({kind}): {how}")
     if head.startswith(b"PK\x03\x04") and b"data.pkl" in head:
         raise ListError(f"{path} is a file of torch.save: uio state show prints what a loader's state in it says")
     if head.startswith(b"PAR1"):

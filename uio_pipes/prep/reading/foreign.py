@@ -10,9 +10,10 @@ from typing import Any
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named
-from uio_pipes.formats.advice import guessed, names_file, shown
+from uio_pipes.formats.advice import guessed, names_file, segment_in, shown
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand as expand_names
+from uio_pipes.formats.naming import LOOKED_AT
 from uio_pipes.formats.tables.description import TEXTS, Table
 from uio_pipes.formats.tables.files import files_of
 from uio_pipes.formats.tables.rows import expanded, rows_of_json
@@ -59,11 +60,12 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
         )
     quoted = separator in ",;"
     quoting: Any = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    rows = list(csv.reader(lines[:2], delimiter=separator, quoting=quoting))
+    rows = list(csv.reader(lines[:LOOKED_AT], delimiter=separator, quoting=quoting))
     at = next((n for n, cell in enumerate(rows[0]) if names_file(cell) or place_of(path, cell) != "{}"), -1)
     headed = len(rows) > 1 and at < 0
     names = rows[0] if headed else _columns(rows[0], at)
-    found = named_in(with_files(path, dict(zip(names, rows[-1], strict=False)))) | dict(fields or {})
+    found = _named_in_table(path, [dict(zip(names, row, strict=False)) for row in rows[headed:]])
+    found |= segment_in(names, fields or ()) | dict(fields or {})
     if "wav" not in found:
         raise ListError(
             f"{path} is a table with the columns {shown(names)}, of which none seems to be the audio: say which is "
@@ -74,6 +76,17 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
     form: dict[str, Any] = {"separator": separator, "header": headed or names, "quoted": quoted}
     more = {name: value for name, value in form.items() if value != usual[name]}
     return Table(path, None if named else "tsv", **more), found
+
+
+def _named_in_table(path: str, rows: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Return what :func:`named_in` does of the first row of a table; no column whose values repeat is the key."""
+    found, key = named_in(with_files(path, rows[0])), {}
+    repeated = {name for name in rows[0] if len({row.get(name) for row in rows}) < len(rows)}
+    if found.get("key") in repeated:
+        del found["key"]
+        others = named_in({name: value for name, value in rows[0].items() if name not in repeated})
+        key = {ours: theirs for ours, theirs in others.items() if ours == "key"}
+    return key | found
 
 
 def rows_of(path: str, head: str, fields: Mapping[str, str] | None) -> tuple[Table, dict[str, str]]:
@@ -88,7 +101,7 @@ def rows_of(path: str, head: str, fields: Mapping[str, str] | None) -> tuple[Tab
     asked = {name for theirs in fields.values() for name in compiled(theirs).names} if fields else {""}
     while inner := max((list_with(row, name) for name in asked - row.keys()), key=len, default=""):
         expand, row = f"{expand}.{inner}".strip("."), next(expanded([row], inner.split(".")), {})
-    found = named_in(row) | {ours: theirs for ours, theirs in _TIMES if theirs in row} | dict(fields or {})
+    found = named_in(row) | segment_in(row, fields or ()) | dict(fields or {})
     if "wav" not in found or (expand and not fields):
         found = {"wav": f"DIR/{{{next(iter(row), 'recording')}}}.wav"} | found
         said = ",".join(f"{ours}={theirs}" for ours, theirs in found.items())
@@ -112,9 +125,6 @@ def _first(path: str, head: str, outer: str) -> Mapping[str, Any]:
     return {}
 
 
-_TIMES = [("speaker", "speaker"), ("end", "end_time"), ("end", "end"), ("start", "begin_time"), ("start", "start")]
-
-
 def named_in(*rows: Mapping[str, Any]) -> dict[str, str]:
     """Return our names of key, text and audio, with those that rows seem to have for them. A key that would be the name
     of the audio file stays out: without one, it is that."""
@@ -132,8 +142,9 @@ def _iterable(items: str, fields: dict[str, str]) -> str:
 
 def _columns(row: Sequence[str], at: int) -> list[str]:
     """Return names for columns without a header: the audio, or its name without suffix, which is the ``at``-th, the
-    key before it, the text after it."""
-    ours = {at: "wav" if names_file(row[at]) else "key", at + 1: "txt"} | ({0: "key"} if at > 0 else {})
+    key before it, the text after it, and after numbers, as of speakers."""
+    said = next((n for n in range(at + 1, len(row)) if not row[n].strip().isdigit()), at + 1)
+    ours = {at: "wav" if names_file(row[at]) else "key", said: "txt"} | ({0: "key"} if at > 0 else {})
     return [ours.get(number, f"column{number + 1}") for number in range(len(row))]
 
 
@@ -143,7 +154,7 @@ def _delimiter(path: str, lines: Sequence[str]) -> str:
         counts = {mark: [line.count(mark) for line in lines[:-1] or lines] for mark in "\t|;,"}  # texts have commas
         mark = max(counts, key=lambda one: (len({*counts[one]}) == 1 and lines[0].count(one) > 0, lines[0].count(one)))
         return mark if mark in lines[0] else ""
-    return next((mark for mark in "\t," if _each_names_a_file(lines, mark)), "")
+    return next((mark for mark in "\t|," if _each_names_a_file(lines, mark)), "")
 
 
 def _each_names_a_file(lines: Sequence[str], delimiter: str | None = None) -> bool:

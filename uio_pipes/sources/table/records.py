@@ -174,7 +174,9 @@ class TableRecords:
             raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
         if self._names is None and not any(OURS & row.keys() for row in rows):
             remedy = _hint_of_lists(rows[0], [""]) or _hint_of_header(self.rows.file(0), rows[0])
-            remedy = remedy.removeprefix("; ") or instead(self._with_files(rows[0]), {"wav": "", "txt": ""})
+            remedy = remedy.removeprefix("; ") or instead(
+                self._with_files(rows[0]), {"wav": "", "txt": ""}, closed=True
+            )
             raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {shown(rows[0])}; {remedy}")
         place = redact(self.rows.file(0))
         check_asked(rows, self._asked(), place, self._hint, self._with_files, ("wav", "txt"), True)
