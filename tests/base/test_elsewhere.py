@@ -64,6 +64,16 @@ def test_a_budget_in_seconds_is_worked_out(given: dict[str, Any]) -> None:
     assert str(answer("dynamic_batch", "max_duration", "2 min")).endswith("seconds × 100")
 
 
+def test_a_word_is_answered_with_what_that_stage_has() -> None:
+    """A bound of one utterance has no padding, and sort no budget."""
+    told = {call: str(answer(call, "max_duration", 20)) for call in ("filter", "sort")}
+    assert told["filter"].endswith(
+        "here: `.filter(max_frames=…)`, of each utterance, in frames of 10 ms: seconds × 100, so max_frames=2000"
+    )
+    assert "here: `max_frames` of `.dynamic_batch`" in told["sort"]
+    assert str(answer("bucket_batch", "batch_duration", 60)).endswith("so max_frames=6000")
+
+
 def test_names_that_begin_alike_are_suggested() -> None:
     with pytest.raises(uio.PipelineError, match=r"Did you mean 'max_samples'\?"):
         GRAPH.dynamic_batch(max_sample=1)

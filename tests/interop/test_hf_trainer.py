@@ -213,10 +213,22 @@ def test_wrong_datasets_and_names(many_shards: Corpus, tmp_path: Path) -> None:
     nameless = uio.from_shard_list(many_shards.list).decode_audio().batch(2).pad(names={"keys": "ids"})
     with pytest.raises(uio.PipelineError, match=r"the model takes keys, .* has ids, pcm, .*names=\{'feats': "):
         Ours(tmp_path, uio.Loader(nameless), max_steps=1).train()
+    with pytest.raises(uio.PipelineError, match=r"a dict of tensors, not a list: end the pipeline with \.pad\(\)"):
+        Ours(tmp_path, uio.Loader(uio.from_shard_list(many_shards.list).batch(2)), max_steps=1).train()
+    with pytest.raises(uio.PipelineError, match=r"Loader\(…, steps_per_epoch=…\), or .*max_steps=…\); .*uio index"):
+        Ours(tmp_path, loader(many_shards, None), num_train_epochs=2)
     with pytest.raises(uio.PipelineError, match=r"EvaluationLoader: uneven is not for evaluations"):
         uio.EvaluationLoader(graph, uneven="stop")
     with pytest.raises(uio.PipelineError, match=r"gather is called once a batch has come"):
         uio.EvaluationLoader(graph).gather(torch.zeros(2))
+
+
+def test_labels_padded_by_minus_one_are_refused_for_a_model_of_hugging_face(tmp_path: Path) -> None:
+    trainer, batch = Ours(tmp_path, None), {"number": torch.zeros(2), "labels": torch.tensor([[3, 4], [5, -1]])}
+    assert trainer._takes(batch) == batch
+    trainer.model.main_input_name = "number"  # as theirs have one; models of your own may take -1 for padding
+    with pytest.raises(uio.PipelineError, match=r"labels hold -1, .* only -100 .*: \.pad\(value={'target': -100}"):
+        trainer._takes(batch)
 
 
 def test_several_evaluations_each_from_the_beginning(many_shards: Corpus, tmp_path: Path) -> None:

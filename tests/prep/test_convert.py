@@ -157,10 +157,13 @@ def test_nothing_to_convert_is_an_error(feature_corpus: Corpus, tmp_path: Path) 
 
 def test_another_source_or_other_settings_are_refused(plain_corpus: Corpus, raw_corpus: Corpus, tmp_path: Path) -> None:
     convert(str(plain_corpus.list), str(tmp_path / "out"))
-    with pytest.raises(OtherPacking, match="source"):
+    with pytest.raises(OtherPacking, match=r"\(the source has changed\)"):
         convert(str(raw_corpus.list), str(tmp_path / "out"))
-    with pytest.raises(OtherPacking, match="per_part 5000 -> 7"):
+    with pytest.raises(OtherPacking, match="utterances in a part 5000 -> 7"):
         convert(str(plain_corpus.list), str(tmp_path / "out"), per_part=7)
+    pack(raw_corpus.list, tmp_path / "packed", tmp_path / "shards.list", PackSettings())
+    with pytest.raises(OtherPacking, match=r"packed was written by another command; choose"):
+        convert(str(plain_corpus.list), str(tmp_path / "packed"))
 
 
 @pytest.mark.parametrize("to", ["indexed", "shards", "raw"])

@@ -211,7 +211,7 @@ def test_float16_rounds_and_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
     pack(tmp_path, tmp_path / "out", tmp_path / "list", settings)
     assert same(stored(tmp_path / "out"), {key: arrays[key].astype(np.float16) for key in ("F000", "F002")})
     assert "100000 is too large for float16 (65504)" in failed(tmp_path / "out")["F001"][1]
-    with pytest.raises(OtherPacking, match="dtype 'float16' -> 'float32'"):
+    with pytest.raises(OtherPacking, match="--dtype 'float16' -> 'float32'"):
         pack(tmp_path, tmp_path / "out", tmp_path / "list", PLAIN)
 
 

@@ -81,6 +81,8 @@ def test_fields_that_are_kept_have_masks_and_paddings_too(tmp_path: Path) -> Non
     batch = batch_of(coded.pad(keep=["codes"], mask=True, value={"codes": 9}))
     assert batch["codes_mask"].sum(1).tolist() == batch["codes_lengths"].tolist()
     assert (batch["codes"][~batch["codes_mask"]] == 9).all()
+    with pytest.raises(uio.PipelineError, match=r"value of codes must be a whole number, .*, not 0.5"):
+        batch_of(coded.pad(keep=["codes"], value={"codes": 0.5}))
 
 
 def _with_codes(sample: dict[str, Any]) -> dict[str, Any]:
@@ -92,6 +94,8 @@ def _with_codes(sample: dict[str, Any]) -> dict[str, Any]:
     [
         ({"value": "0"}, r"value must be a number for the features.*not '0'"),
         ({"value": {"feats": None}}, r"value must be a number"),
+        ({"value": {"target": 0.5}}, r"value of target must be a whole number, .*, not 0.5; -100 is"),
+        ({"value": {"feats": 0.5, "prompt_target": -0.1}}, r"value of prompt_target must be a whole number"),
         ({"names": ["feats"]}, r"names must be new names by the outputs.*input_features"),
         ({"names": {"feats": "x", "target": "x"}}, r"names must give each output a name of its own"),
         ({"order": "shortest"}, r"order must be one of \('longest', 'kept'\), not 'shortest'"),

@@ -265,6 +265,11 @@ def test_a_callable_that_gives_no_labels_is_a_failure(tmp_path: Path, function: 
     assert (batches, loader.stats().skipped) == ([], {"tokenize_failed": 2})
 
 
+def test_a_class_is_refused_when_described() -> None:
+    with pytest.raises(uio.PipelineError, match=r"CharTokenizer'> is a class.*made: uio\.CharTokenizer\("):
+        uio.from_raw_list("x").tokenize(uio.CharTokenizer)
+
+
 def test_tokenizing_does_not_touch_the_audio(tmp_path: Path) -> None:
     items = [{"key": str(i), "wav": "/nowhere.wav", "txt": "你" * i, "duration": 1} for i in range(4)]
     graph = uio.from_raw_list(items).tokenize(uio.CharTokenizer(SYMBOLS)).filter(lambda s: len(s["label"]) > 1)

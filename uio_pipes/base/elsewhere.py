@@ -43,7 +43,7 @@ class Word(NamedTuple):
 
 _IN_PIPELINE = "`.batch(16)` or `.dynamic_batch(max_frames=12_000)` in the pipeline"
 _ORDER = "`shuffle=True` of `uio.from_…` for the list, `.shuffle(1_500)` in the pipeline for utterances"
-_SECONDS = "`max_frames`, in frames of 10 ms and with padding: seconds × 100"
+_SECONDS = "`max_frames` of `.dynamic_batch` or `.bucket_batch`, in frames of 10 ms and with padding: seconds × 100"
 _DEALT = "not needed: the pipeline deals to ranks and workers (`.sharding_filter()` is in each `uio.from_…`)"
 _LASTING = "not needed: with `steps_per_epoch=…` workers go on from epoch to epoch; otherwise each epoch starts them"
 
@@ -147,7 +147,14 @@ WORDS = (
     ),
     Word("DistributedSampler", "DataLoader", _DEALT),
     Word("num_replicas", "DistributedSampler", "`uio.Loader(…, rank=…, world_size=…)`", ("Loader",)),
-    Word("max_duration", "Lhotse", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
+    Word("max_duration", "Lhotse", _SECONDS, (*BATCHES, "sort", "Loader"), FRAMES),
+    Word(
+        "max_duration, max_seconds",
+        "Lhotse, NeMo",
+        "`.filter(max_frames=…)`, of each utterance, in frames of 10 ms: seconds × 100",
+        ("filter",),
+        FRAMES,
+    ),
     Word(
         "max_cuts, max_batch_size",
         "Lhotse, NeMo",
@@ -167,7 +174,12 @@ WORDS = (
         "`.shuffle(size)`; of `bucket_batch`, `window=size`",
         (*BATCHES, "Loader"),
     ),
-    Word("duration_bins", "Lhotse", "`bucket_boundaries`, in frames of 10 ms", ("bucket_batch",)),
+    Word(
+        "duration_bins, bucket_duration_bins",
+        "Lhotse, NeMo",
+        "`bucket_boundaries` of `.bucket_batch`, in frames of 10 ms: seconds × 100; `num_buckets` finds them by itself",
+        (*BATCHES, "Loader"),
+    ),
     Word("DynamicBucketingSampler", "Lhotse", "`.bucket_batch(max_frames=…, window=1_500)`"),
     Word("CutSet", "Lhotse", '`uio.from_lhotse_cuts("cuts.jsonl.gz")`', ("uio",)),
     Word(
@@ -186,7 +198,8 @@ WORDS = (
     Word("factors, factor", "Lhotse, SpeechBrain", "`.speed_perturb(speeds=[0.9, 1.0, 1.1])`", ("speed_perturb",)),
     Word("CutSet.mux", "Lhotse", "`uio.mix({…}, weights=…)`"),
     Word("K2SpeechRecognitionDataset", "Lhotse", 'not needed: `.pad(keep=["txt"])` makes the batch'),
-    Word("max_seconds", "NeMo, fairseq", _SECONDS, (*BUDGETS, "Loader"), FRAMES),
+    Word("max_seconds", "NeMo, fairseq", _SECONDS, (*BATCHES, "sort", "Loader"), FRAMES),
+    Word("batch_duration", "NeMo", _SECONDS, (*BATCHES, "sort", "Loader"), FRAMES),
     Word("min_duration", "NeMo", "`.filter(min_frames=…)`, in frames of 10 ms: seconds × 100", (*BUDGETS, "Loader")),
     Word(
         "max_tokens",
@@ -197,11 +210,21 @@ WORDS = (
     Word(
         "batch_bins",
         "ESPnet",
-        "`max_frames`, padding included: bins ÷ values of a frame, such as 80",
+        "`max_frames` of `.dynamic_batch` or `.bucket_batch`, padding included: bins ÷ values of a frame, such as 80",
         (*BUDGETS, "Loader"),
     ),
     Word("max_frames_in_batch", "WeNet", "`.dynamic_batch(max_frames=…)`, the same number", (*BUDGETS, "Loader")),
     Word("shuffle_size, sort_size", "WeNet", "`.shuffle(1_500)`, `.sort(500)`", ("Loader",)),
+    Word(
+        "hop_length", "librosa, torchaudio", "`frame_shift`, in ms: 160 samples at 16 kHz are 10.0", ("fbank", "mfcc")
+    ),
+    Word(
+        "win_length",
+        "librosa, torchaudio",
+        "`frame_length`, in ms: 400 samples at 16 kHz are 25.0; of `log_mel_spectrogram`, `n_fft`, in samples",
+        ("fbank", "mfcc", "log_mel_spectrogram"),
+    ),
+    Word("n_fft", "librosa, torchaudio", "`frame_length`, in ms; the FFT is the next power of two", ("fbank", "mfcc")),
     Word("WebDataset, from_webdataset", "webdataset", '`uio.from_shard_list(…, grouping="webdataset")`', ("uio",)),
     Word("split_by_node, split_by_worker", "webdataset", _DEALT),
     Word(

@@ -77,7 +77,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
     meta, stats, saved = seen.meta, seen.stats, seen.meta.saved()
     there = f"{len(seen.lanes)} of {meta.lanes}" + (" (this is one rank's part)" if seen.missing else "")
     rows = [
-        ("found under", key or "(top)"), ("epoch", meta.epoch), ("over", "yes" if meta.ended else "no"),
+        ("found under", key or "(top)"), ("epoch", meta.epoch), ("over", _over(seen)),
         ("seed", meta.seed), ("lanes", there), ("lanes done", seen.done),
         ("batches", f"{stats.batches:,}"), ("utterances", f"{stats.utterances:,} ({stats.hours:.2f} h)"),
         ("failures", f"{stats.failures:,}"),
@@ -105,6 +105,16 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
             more = f" (the first {MOST} of {len(names):,})" if len(names) > MOST else ""
             found.append((f"{name}{more}", ("",), [(item,) for item in names[:MOST]]))
     return found
+
+
+def _over(seen: StateView) -> str:
+    """Return whether the epoch is over, as far as the state says: it may not know that its last batch was the last."""
+    whole = seen.meta.stream is None and not seen.missing
+    if seen.meta.ended or (whole and seen.done == seen.meta.lanes):
+        return "yes"
+    read = [lane.exhausted and lane.position is not None and not lane.held + lane.since for lane in seen.lanes]
+    ends = [lane.done or empty for lane, empty in zip(seen.lanes, read, strict=True)]
+    return "yes, or nearly: all has been read, and buffers are empty" if whole and all(ends) else "no"
 
 
 def _mixes(seen: StateView) -> list[PageTable]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -270,11 +271,10 @@ def _of_workers(result: Bench) -> str:
     if workers is None or not alone:
         return ""
     if not result.lasting:
-        most = min(n * alone, 1e6 / result.handed if result.handed else n * alone)
+        enough = math.ceil(LASTING * workers.first_batch * n * alone / 1000) * 1000
         return (
-            f"the data lasted for {workers.seconds / workers.epochs:.2f} s an epoch, so that starting workers is most "
-            f"of what was measured; of longer data, {counted(n, 'worker')} {'gives' if n == 1 else 'give'} up to "
-            f"{most:,.0f} utterances a second instead of {alone:,.0f}"
+            f"the data lasted for {workers.seconds / workers.epochs:.2f} s an epoch, too few to measure workers: "
+            f"starting them is most of what was measured; {enough:,} utterances would do"
         )
     text = f"{counted(n, 'worker')} {'gives' if n == 1 else 'give'} {workers.per_second:,.0f} utterances a second"
     text += f" instead of {alone:,.0f}"

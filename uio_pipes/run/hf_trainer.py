@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from uio_pipes.base.errors import PipelineError
@@ -34,11 +35,27 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
     group. Each checkpoint gets the loader's state, and ``train(resume_from_checkpoint=…)`` goes on with the next batch,
     on any number of processes. Of the outputs of a batch the model gets those that its ``forward`` takes
     (``remove_unused_columns=False`` gives it all). Other datasets are left to the ``Trainer``.
+
+    Args:
+        *args: as for the ``Trainer``.
+        **options: as for the ``Trainer``.
+
+    Raises:
+        PipelineError: epochs are to be counted (``num_train_epochs``), and how long one is, is not known.
     """
 
     _saver: Any = None
     _passed = 0  # batches that the Trainer goes through before the first one to train on
     _told = 0  # batches of an epoch, as the Trainer was told; 0 if that is not known
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        try:
+            super().__init__(*args, **options)
+        except ValueError as error:
+            if "max_steps" in str(error):
+                for loader in (one for one in (*args, *options.values()) if isinstance(one, Loader)):
+                    _check_length(loader)
+            raise
 
     def get_train_dataloader(self) -> Any:
         """Return what gives the ``Trainer`` the batches of one epoch after the other."""
@@ -111,13 +128,20 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
         return super().train(resume_from_checkpoint, *args, **options)
 
     def _takes(self, batch: Any) -> Any:
-        """Return what of a batch the model takes. Raises: PipelineError if it lacks what the model is given first."""
-        if not self.args.remove_unused_columns or not isinstance(batch, dict):
-            return batch
+        """Return what of a batch the model takes. Raises: PipelineError if it is no dict, if a model of Hugging Face
+        would take its padding for labels, or if it lacks what the model is given first."""
+        if not isinstance(batch, Mapping):
+            what = f"a dict of tensors, not a {type(batch).__name__}"
+            raise PipelineError(f"the model takes {what}: end the pipeline with .pad()")
         model = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        main = getattr(model, "main_input_name", None)
+        if main is not None and _padded_by_minus_one(batch.get("labels")):
+            remedy = ".pad(value={'target': -100}, names={'target': 'labels'})"
+            raise PipelineError(f"labels hold -1, and Hugging Face's models take only -100 for padding: {remedy}")
+        if not self.args.remove_unused_columns:
+            return batch
         known = {*inspect.signature(model.forward).parameters, *self.label_names}
         taken = {name: value for name, value in batch.items() if name in known}
-        main = getattr(model, "main_input_name", None)
         if not taken or main not in {None, *taken}:
             raise PipelineError(
                 f"the model takes {main or ', '.join(sorted(known))}, and the batch has {', '.join(batch)}: give its "
@@ -166,6 +190,21 @@ class _Taken:
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.trainer._takes, self.evaluation)
+
+
+def _check_length(loader: Loader) -> None:
+    """Raises: PipelineError if it is not known how many batches an epoch has."""
+    try:
+        len(loader)
+    except TypeError as error:
+        remedy = "give uio.Loader(…, steps_per_epoch=…), or TrainingArguments(…, max_steps=…)"
+        raise PipelineError(f"num_train_epochs needs to know how long an epoch is: {remedy}; {error}") from error
+
+
+def _padded_by_minus_one(labels: Any) -> bool:
+    """Return whether labels are rows of whole numbers with -1 among them; on a GPU, that is not looked at."""
+    rows = isinstance(labels, torch.Tensor) and labels.ndim == 2 and not labels.is_floating_point()
+    return rows and labels.device.type == "cpu" and bool((labels == -1).any())
 
 
 def _saver(loader: Loader, trainer: HFTrainerMixin) -> Any:

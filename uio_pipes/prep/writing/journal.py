@@ -30,6 +30,10 @@ from uio_pipes.prep.placement import Split
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"
 LIST = "list.jsonl"  # of a folder of audio files
+_OPTIONS = {  # settings that are said in another way on the command line
+    "size": "--per-shard", "per_part": "utterances in a part", "form": "--format", "sample_rate": "--resample",
+    "groups": "--length-groups", "name": "names of shards",
+}  # fmt: skip
 
 
 class OtherPacking(UioError):
@@ -64,6 +68,20 @@ def write_failures(folder: Folder, failures: Iterable[list[str]]) -> None:
     folder.write("failed.jsonl", text.encode("utf-8", "backslashreplace"))
 
 
+def _otherwise(before: dict[str, Any], settings: dict[str, Any]) -> str:
+    """Return how a folder was written, in words of the command line."""
+    if ("list" in before) != ("list" in settings):
+        return "was written by another command"
+    names = [name for name in before | settings if before.get(name) != settings.get(name)]
+    changed = [
+        f"the {name} has changed"
+        if name in ("list", "source")
+        else f"{_OPTIONS.get(name, f'--{name}')} {before.get(name)!r} -> {settings.get(name)!r}"
+        for name in names
+    ]
+    return f"was written otherwise ({', '.join(changed)})"
+
+
 class Journal:
     """The journal of one folder of shards; holds a lock on one share of it until closed."""
 
@@ -84,11 +102,8 @@ class Journal:
         if not self.folder.exists(name):
             self.folder.write(name, json.dumps(settings, indent=1).encode(), self.mark)
         elif (before := json.loads(self.folder.read([name])[0])) != settings:
-            changed = [f"{key} {before.get(key)!r} -> {settings.get(key)!r}" for key in before | settings
-                       if before.get(key) != settings.get(key)]  # fmt: skip
             raise OtherPacking(
-                f"{self.folder.url} holds shards packed otherwise ({', '.join(changed)}); choose another folder, or "
-                "delete this one yourself"
+                f"{self.folder.url} {_otherwise(before, settings)}; choose another folder, or delete this one yourself"
             )
         self.refresh()
 

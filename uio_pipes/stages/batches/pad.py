@@ -111,6 +111,8 @@ class Pad(Flow):
         require(ok, self.name, "collate must be a function of a list of utterances", self.collate, "give a function")
         require(self.order in ORDERS, self.name, f"order must be one of {ORDERS}", self.order, "see help")
         check_outputs(self.name, self.value, self.names, self.lengths, self.keep)
+        for name, padding in self.value.items() if isinstance(self.value, Mapping) else ():
+            _check_whole(name, padding, name.rpartition("_")[2] == "target" and name not in self.keep)
         sentence = f"mask and transpose cannot be combined with layout={self.layout!r}, which has no padding"
         refuse(self.layout != PADDED and (self.mask or self.transpose), self.name, sentence, "leave them out")
         others = [f.name for f in fields(self) if f.name not in _OF_COLLATE and getattr(self, f.name) != f.default]
@@ -172,6 +174,12 @@ def keeping(graph: Graph, name: str, who: str) -> Graph:
     if last.names and "keys" in last.names:
         raise PipelineError(f"{who}: results are written by keys: leave 'keys' as it is in pad(names=…)")
     return type(graph)((*graph.stages[:-1], replace(last, keep=(*last.keep, name))))
+
+
+def _check_whole(output: str, padding: float, whole: bool) -> None:
+    """Raises: PipelineError if an output of ``whole`` numbers is to be padded by another number."""
+    rule = f"value of {output} must be a whole number, as {output} holds whole numbers"
+    require(not whole or padding % 1 == 0, Pad.name, rule, padding, "-100 is what torch leaves out of a loss")
 
 
 def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
@@ -298,6 +306,8 @@ class _Batch:
             padding = self.outputs.paddings(name, NO_LOSS if name == "labels" else IGNORE)
             kept = together(name, [f.get(name) for f in fields], self.stage.layout, padding)
             check_kept(self.stage.name, name, batch, kept)
+            padded = f"{name}_lengths" in kept and isinstance(kept[name], torch.Tensor)
+            _check_whole(name, padding[1], padded and not kept[name].is_floating_point())
             batch |= kept
             lengths_of |= {one: f"{one}_lengths" for one in kept if f"{one}_lengths" in kept}
         return self.outputs.of(batch, lengths_of)

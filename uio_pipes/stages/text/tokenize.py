@@ -12,7 +12,7 @@ from operator import eq
 from typing import Any, ClassVar, cast
 
 from uio_pipes.audio.length import Plan, measure
-from uio_pipes.base.checks import check_names, is_number, is_whole, require
+from uio_pipes.base.checks import check_names, is_number, is_whole, refuse, require
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
@@ -254,6 +254,8 @@ class Tokenize(OfStream):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        made = 'give one that is made: uio.CharTokenizer("lang_char.txt")'
+        refuse(isinstance(self.tokenizer, type), self.name, f"{self.tokenizer!r} is a class, not a tokenizer", made)
         ok = callable(self.tokenizer) or isinstance(self.tokenizer, Tokenizer)
         ok = ok and not hasattr(self.tokenizer, "convert_tokens_to_ids")  # transformers' tokenize() gives no labels
         remedy = (
