@@ -255,7 +255,10 @@ class Tokenize(OfStream):
     def __post_init__(self) -> None:
         super().__post_init__()
         made = 'give one that is made: uio.CharTokenizer("lang_char.txt")'
-        refuse(isinstance(self.tokenizer, type), self.name, f"{self.tokenizer!r} is a class, not a tokenizer", made)
+        kind = isinstance(self.tokenizer, type) and isinstance(
+            self.tokenizer, Tokenizer
+        )  # `list` is a function of the text
+        refuse(kind, self.name, f"{self.tokenizer!r} is a class, not a tokenizer", made)
         ok = callable(self.tokenizer) or isinstance(self.tokenizer, Tokenizer)
         ok = ok and not hasattr(self.tokenizer, "convert_tokens_to_ids")  # transformers' tokenize() gives no labels
         remedy = (
