@@ -120,7 +120,8 @@ class Shelf:
         self._known = np.empty((0, _ROW), np.uint64), np.empty(0, np.int32)  # rows by their keys, and their files
         self._own: dict[RecordKey, tuple[_File, Entry]] = {}  # since the last time
         self._file: _File | None = None
-        self._room, self._full = 0, False  # bytes that may be written before the cache is measured again
+        self._room = 0  # bytes that may be written before the cache is measured again
+        self._full = False  # whether the last time showed that it has reached its size
 
     def refresh(self) -> None:
         """Learn of what has been added since the last time."""
