@@ -98,6 +98,13 @@ def test_given_up_with_url_offset_attempts_and_cause(server: FaultServer) -> Non
     assert (caught.value.reason, caught.value.url, caught.value.offset) == ("unreadable_file", url, 1010)
 
 
+@pytest.mark.parametrize("url", ["webhdfs://host:9870/a.tar", "filecache::webhdfs://host:9870/a.tar"])
+def test_webhdfs_is_refused_by_name(url: str) -> None:
+    with pytest.raises(DataError, match="webhdfs:// is not read: use hdfs://") as caught:
+        RemoteFile(url).read(0, 10)
+    assert caught.value.reason == "unopenable"
+
+
 def test_refused_and_unknown_hosts_are_tried_again_then_given_up() -> None:
     for url, cause in [("http://127.0.0.1:9/a", "cannot connect"), ("http://no-such-host.invalid/a", "gaierror")]:
         with pytest.raises(DataError, match=f"4 attempts.*{cause}"):

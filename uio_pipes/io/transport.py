@@ -29,7 +29,6 @@ _PACKAGES = {
     "hf": "huggingface_hub",
     "http": "aiohttp",
     "https": "aiohttp",
-    "webhdfs": "requests",
     "hdfs": "pyarrow",
 }
 
@@ -68,6 +67,8 @@ def transport(url: str, access: Access) -> Transport:
 
 def filesystem(url: str, access: Access) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path in it. Raises: DataError ``unopenable``."""
+    if "webhdfs://" in url:  # fsspec's reader of it hands a datanode's error page on as data
+        raise DataError("unopenable", "webhdfs:// is not read: use hdfs://, a mounted path, or a copy on S3", url=url)
     try:
         fs, path = fsspec.core.url_to_fs(url, **discreet(url, access.options(url)))
     except Exception as error:

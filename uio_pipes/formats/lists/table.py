@@ -184,7 +184,7 @@ def matching(pattern: str, access: Access) -> list[str]:
         return sorted(glob.glob(path, recursive=True))
     try:
         fs, inner = filesystem(pattern, access)
-        host = pattern.removesuffix(inner)  # it belongs to the file system, not to its paths: webhdfs://host:port/path
+        host = pattern.removesuffix(inner)  # it belongs to the file system, not to its paths: hdfs://host:port/path
         whole = host != pattern and "://" in host
         return sorted(host + p if whole else str(fs.unstrip_protocol(p)) for p in fs.glob(inner))
     except Exception as error:  # each fsspec backend raises classes of its own
