@@ -152,3 +152,12 @@ def test_the_package_answers(name: str) -> None:
         match=rf"'uio_pipes' has no attribute '{name}'; {name} of [\w, ]+ is said .* here: .*(uio|as_dataset)",
     ):
         getattr(uio, name)
+
+
+def test_an_unknown_argument_is_a_type_error_with_the_nearest_name() -> None:
+    with pytest.raises(
+        TypeError, match=r"unexpected keyword argument 'step_per_epoch'\. Did you mean 'steps_per_epoch'"
+    ):
+        uio.Loader(uio.from_iterable([{"key": "a", "txt": "b"}]).batch(1), step_per_epoch=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'zzz'; it takes pipeline, seed, .*"):
+        uio.Loader(uio.from_iterable([{"key": "a", "txt": "b"}]).batch(1), zzz=3)  # type: ignore[call-arg]

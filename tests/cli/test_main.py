@@ -132,7 +132,6 @@ def test_every_command_has_help() -> None:
     names = [line.split()[1] for line in listed.partition("Begin")[2].splitlines() if line.startswith("│ ")
              and line[2] != " "]  # fmt: skip
     assert {"start", "pack", "cmvn", "dict", "spm", "state"} <= set(names)
-    assert "seen" not in names, "it is the older name of `steps --key`"
     told = programs("-c", HELP, *names)
     assert all(f"Usage: uio {name} " in told for name in names), told
 

@@ -2,7 +2,6 @@
 
 import copy
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,12 +81,3 @@ def changed(stage: Stage, name: str) -> Stage:
     other = copy.copy(stage)
     object.__setattr__(other, name, another(getattr(stage, name)))
     return other
-
-
-def test_the_default_texts_of_from_indexed_fit_older_states(tmp_path: Path) -> None:
-    def line(**options: Any) -> str:
-        return uio.from_indexed([str(tmp_path)], **options).fingerprint()[0]
-
-    assert line() == line(texts=("txt",)) == "list_indexed(shuffle=False)"
-    assert line(texts=("whisper",)) == "list_indexed(shuffle=False, texts=['whisper'])"
-    assert line(texts=None) == "list_indexed(shuffle=False, texts=None)"

@@ -312,7 +312,5 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "nobody: not in this epoch" in done.stdout
     assert "to come" in done.stdout
-    older = command("seen", batches[4]["keys"][0], "nobody", *two)
-    assert (older.returncode, older.stdout, "deprecated" in older.stderr) == (1, done.stdout, True)
     done = command("steps", "--key", "nobody", "--keys", "keys.jsonl")
     assert (done.returncode, "--key goes with --to and --world-size only" in done.stderr) == (2, True)

@@ -202,9 +202,9 @@ def test_resumes_everywhere_with_buffers_behind_it(tmp_path: Path, options: dict
 def test_a_fingerprint_knows_columns_and_names(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", rows(4))
     plain = uio.from_parquet(file)
-    assert plain.fingerprint()[0] == "list_parquet(shuffle=False, columns=None)"
+    assert plain.fingerprint()[0] == "list_parquet(shuffle=False, columns=None, fields=None)"
     named = uio.from_parquet(file, fields={"words": "text"}, columns=[])
-    assert named.fingerprint()[0] == "list_parquet(shuffle=False, columns=(), fields={'words': 'text'})"
+    assert named.fingerprint()[0] == "list_parquet(shuffle=False, columns=[], fields={'words': 'text'})"
     assert sorted(delivered(named)[0]) == ["key", "wav", "words"]
 
 

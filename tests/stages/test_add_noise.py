@@ -167,10 +167,6 @@ def test_several_clips_add_up_each_with_its_own_ratio(tmp_path: Path, noises: st
     assert abs(one - 120) < 50
 
 
-def test_states_that_were_saved_before_there_were_clips_and_parts_still_fit() -> None:
+def test_clips_and_parts_are_in_the_fingerprint() -> None:
     graph = uio.from_raw_list("x.list").decode_audio()
-    assert graph.add_noise(["n.list"]).fingerprint()[-1] == (
-        "add_noise(noises=['n.list'], snr=[5.0, 20.0], probability=1.0, cache_mb=256)"
-    )
-    assert graph.add_noise(["n.list"], clips=[1, 1]).fingerprint() == graph.add_noise(["n.list"]).fingerprint()
     assert "clips=[2, 3], part=[0.1, 0.5]" in graph.add_noise("n.list", clips=(2, 3), part=(0.1, 0.5)).fingerprint()[-1]

@@ -120,12 +120,9 @@ def test_decay_times_are_even_between_the_bounds(tmp_path: Path) -> None:
     assert np.abs((drawn - 0.3) / 0.6 - np.arange(150) / 150).max() < 1.95 / 150**0.5
 
 
-def test_computed_rooms_need_no_list_and_recorded_ones_have_the_fingerprint_of_old(tmp_path: Path) -> None:
+def test_computed_rooms_need_no_list(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 2)).decode_audio()
     assert graph.reverberate(rt60=(0.1, 0.2)).stages[-1].content() == []
-    assert graph.reverberate(["rooms.tar"]).fingerprint()[-1] == (
-        "reverberate(impulse_responses=['rooms.tar'], probability=1.0, cache_mb=256)"
-    )
     assert "rt60=[0.1, 0.2]" in graph.reverberate(rt60=(0.1, 0.2)).fingerprint()[-1]
 
 

@@ -1,5 +1,4 @@
-"""Words of other loaders, and what is said here instead: for errors, and for the page ``docs/elsewhere.md``; and names
-that arguments had in an earlier version: they still count, with a warning of the new way.
+"""Words of other loaders, and what is said here instead: for errors, and for the page ``docs/elsewhere.md``.
 
 The page's table is :func:`table`; ``.venv/bin/python -m uio_pipes.base.elsewhere docs/elsewhere.md`` renews it.
 """
@@ -7,16 +6,13 @@ The page's table is :func:`table`; ``.venv/bin/python -m uio_pipes.base.elsewher
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from uio_pipes.base.checks import in_words, is_number, nearest
-from uio_pipes.base.errors import PipelineError
 
 BATCHES = ("batch", "dynamic_batch", "bucket_batch")
 BUDGETS = (*BATCHES, "sort", "filter")
@@ -304,90 +300,36 @@ Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
 
-@dataclass(frozen=True)
-class Older:
-    """The older names of arguments.
-
-    Args:
-        call: what takes the arguments, for messages.
-        names: the name of today by the older one; ``group.part`` for a part of an argument that is a group.
-        groups: the classes of these groups, by the name of the argument.
-    """
-
-    call: str
-    names: Mapping[str, str]
-    groups: Mapping[str, type] = field(default_factory=dict)
-
-    def today(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments by their names of today, with a warning for each that has an older one.
-
-        None was the default of most: it counts as not given.
-
-        Raises: PipelineError if an argument is given by both of its names.
-        """
-        options = {name: value for name, value in given.items() if name not in self.names}
-        parts: dict[str, dict[str, Any]] = {}
-        for name in (name for name in given if name in self.names):
-            new, _, part = self.names[name].partition(".")
-            way = f"{new}=uio.{self.groups[new].__name__}({part}=…)" if part else f"{new}=…"
-            later = "the older way will go in a later version"
-            warnings.warn(f"{self.call}: {name}=… is written {way} now; {later}", DeprecationWarning, _outside())
-            if given[name] is None:
-                continue
-            if new in given:
-                raise PipelineError(f"{self.call}: {name} is an older word for {way}: leave out {name}, or {new}")
-            if part:
-                parts.setdefault(new, {})[part] = given[name]
-            else:
-                options[new] = given[name]
-        return options | {name: self.groups[name](**values) for name, values in parts.items()}
-
-    def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-        """Decorate a function: it takes keywords by their older names, too.
-
-        An unknown keyword is a TypeError, which says what it is here, or names the nearest known one; of several, all.
-        """
-        parameters = signature(function).parameters
-        known = [name for name in parameters if name != "self"]
-        by_name = [one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
-        by_place = len(parameters) - len(by_name)
-
-        @wraps(function)
-        def called(*args: Parameters.args, **given: Parameters.kwargs) -> Returned:
-            if len(args) > by_place and by_name:
-                told = f"; {answer('Loader', 'batch_size')}" if self.call == "Loader" else ""
-                raise TypeError(f"{self.call}() takes its options by name, as in {by_name[0]}=…{told}")
-            if given.keys() - known:
-                options = self.today(given)
-                if strange := [name for name in given if name in options.keys() - known]:
-                    what = "an unexpected keyword argument" if len(strange) == 1 else "unexpected keyword arguments"
-                    hints = unexpected(self.call, {name: options[name] for name in strange}, known)
-                    hints = hints or f"; it takes {in_words(known)}"
-                    raise TypeError(f"{self.call}() got {what} {', '.join(map(repr, strange))}{hints}")
-                return function(*args, **options)
-            return function(*args, **given)
-
-        return called
-
-
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 def understood(made: Made) -> Made:
-    """Decorate a function, or a class: unknown keywords are answered (see :class:`Older`)."""
-    older = Older(made.__name__, {})
+    """Decorate a function, or a class: an unknown keyword is a TypeError that says what it is called here, or names the
+    nearest known one."""
     if not isinstance(made, type):
-        return older(made)  # type: ignore[return-value]
-    made.__init__ = older(made.__init__)  # type: ignore[misc]
+        return _answering(made.__name__, made)  # type: ignore[return-value]
+    made.__init__ = _answering(made.__name__, made.__init__)  # type: ignore[misc]
     return made
 
 
-def _outside() -> int:
-    """Return the ``stacklevel`` with which a warning of the caller names the line outside of this package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "uio_pipes":
-        frame, level = frame.f_back, level + 1
-    return level
+def _answering(call: str, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    parameters = signature(function).parameters
+    known = [name for name in parameters if name != "self"]
+    by_name = [one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY]
+    by_place = len(parameters) - len(by_name)
+
+    @wraps(function)
+    def called(*args: Parameters.args, **given: Parameters.kwargs) -> Returned:
+        if len(args) > by_place and by_name:
+            told = f"; {answer('Loader', 'batch_size')}" if call == "Loader" else ""
+            raise TypeError(f"{call}() takes its options by name, as in {by_name[0]}=…{told}")
+        if strange := {name: value for name, value in given.items() if name not in known}:
+            what = "an unexpected keyword argument" if len(strange) == 1 else "unexpected keyword arguments"
+            hints = unexpected(call, strange, known) or f"; it takes {in_words(known)}"
+            raise TypeError(f"{call}() got {what} {', '.join(map(repr, strange))}{hints}")
+        return function(*args, **given)
+
+    return called
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from uio_pipes.cli.common import run
 from uio_pipes.cli.look import corpora, index, inspect, verify
 from uio_pipes.cli.pack import convert, pack
 from uio_pipes.cli.plan import bench, buckets, simulate
-from uio_pipes.cli.runs import replay, seen, steps, watch
+from uio_pipes.cli.runs import replay, steps, watch
 from uio_pipes.cli.state import app as state
 from uio_pipes.cli.worst import worst
 from uio_pipes.cli.write import cmvn, dictionary, spm
@@ -59,7 +59,6 @@ for panel, commands in (PANELS | {RUN: {"watch": watch, "worst": worst, "steps":
         app.command(name, rich_help_panel=panel)(command)
 app.add_typer(state, name="state", rich_help_panel=RUN)
 app.add_typer(cache, name="cache", rich_help_panel=RUN)
-app.command("seen", hidden=True, deprecated=True)(seen)  # its name until 0.2
 
 
 def main() -> None:

@@ -113,7 +113,7 @@ def steps(
     if key:
         if first or keys is not None:
             raise typer.BadParameter("--key goes with --to and --world-size only")
-        seen(checkpoint, pipeline, key, last, world_size, as_json)
+        _when(checkpoint, pipeline, key, last, world_size, as_json)
         return
     from uio_pipes.reports import steps as planned
     from uio_pipes.reports.states import find_state
@@ -155,15 +155,10 @@ def _fields(step: PlannedStep) -> dict[str, Any]:
     return {name.rstrip("_"): value for name, value in step._asdict().items()}
 
 
-def seen(
-    checkpoint: Checkpoint,
-    pipeline: RunArgument,
-    keys: Annotated[list[str], typer.Argument(help="Keys of utterances.")],
-    last: Annotated[int | None, typer.Option("--to", min=0, help="Last step to look at; that of the epoch.")] = None,
-    world_size: RanksOption = None,
-    as_json: Json = False,
+def _when(
+    checkpoint: str, pipeline: str, keys: list[str], last: int | None, world_size: int | None, as_json: bool
 ) -> None:
-    """Tell by plan when utterances came or will come in an epoch: the older name of `uio steps --key`."""
+    """Tell by plan when utterances came or will come in an epoch."""
     from uio_pipes.reports import steps as planned
     from uio_pipes.reports.states import find_state
 

@@ -87,7 +87,7 @@ class OfStream(Op):
     """A stage that can work on any stream of an utterance: in the stream ``of="prompt"``, the field ``prompt`` takes
     the place of ``wav`` (or of ``txt``), ``prompt_feat`` that of ``feat``, and so on. It knows the usual names only."""
 
-    of: str = field(default="", kw_only=True, metadata={"added": True})
+    of: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

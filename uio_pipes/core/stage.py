@@ -158,8 +158,7 @@ def name_node(node: Node, lane: Lane, site: Site) -> Node:
     return node
 
 
-ADDED, IDENTITY, PRINTED, PLACE, NAMES, RANGE = "added", "identity", "printed", "place", "names", "range"
-LAST, OUTSIDE = "last", "outside"  # places in a fingerprint: behind the other arguments, and behind the parenthesis
+IDENTITY, PRINTED, NAMES, RANGE = "identity", "printed", "names", "range"
 NO_IDENTITY = {IDENTITY: False}  # metadata of a field that decides no result: fingerprints leave it out
 
 
@@ -181,19 +180,10 @@ class Trait(Flag):
     ONE_RATE = auto()  # utterances whose sample rate differs from that of their batch fail in it
 
 
-def added(default: Any, **options: Any) -> Any:
-    """Return the field of a parameter that is younger than its stage; ``options`` are those of a dataclass's field.
-
-    While it has its default, fingerprints do not name it: states that were saved before it was there still fit.
-    """
-    return field(default=default, metadata={ADDED: True, **options.pop("metadata", {})}, **options)
-
-
-def names(members: bool = False, empty: bool = False) -> Any:
+def names(members: bool = False) -> Any:
     """Return the field for a source's argument ``fields``: our names of fields, by those in the data; ``members``: by
-    the suffixes of members of shards; ``empty``: fingerprints tell an empty one from None."""
-    how = {} if empty else printed(lambda stage, _: None if stage.fields else "")
-    return added(None, hash=False, metadata={NAMES: members, **how})
+    the suffixes of members of shards."""
+    return field(default=None, hash=False, metadata={NAMES: members})
 
 
 def within(least: float, most: float, unit: str = "") -> dict[str, Any]:
@@ -201,16 +191,10 @@ def within(least: float, most: float, unit: str = "") -> dict[str, Any]:
     return {RANGE: (least, most, unit)}
 
 
-def printed(how: Callable[[Any, bool], str | None], place: str = "") -> dict[str, Any]:
-    """Return the metadata of a parameter whose text ``how(stage, stable)`` gives: "" leaves it out, and None stands for
-    the usual one. ``place``: :data:`LAST` or :data:`OUTSIDE` of the others in a fingerprint, as in its first version.
-    """
-    return {PRINTED: how, PLACE: place}
-
-
-def verbatim(name: str, place: str = "") -> dict[str, Any]:
-    """Return the metadata of the parameter ``name``, which a fingerprint has as ``str`` shows it."""
-    return printed(lambda stage, stable: f"{name}={getattr(stage, name)}" if stable else None, place)
+def printed(how: Callable[[Any, bool], str | None]) -> dict[str, Any]:
+    """Return the metadata of a parameter whose text ``how(stage, stable)`` gives, such as a hash of a file; None stands
+    for the usual text."""
+    return {PRINTED: how}
 
 
 @dataclass(frozen=True)
@@ -273,25 +257,22 @@ class Stage:
         return []
 
     def describe(self, *, stable: bool = False) -> str:
-        """Return ``name(arguments that differ from the defaults)``; ``stable``: the line of the fingerprint, with all
-        arguments that decide the result, but for the defaults of those that were :func:`added` later."""
+        """Return ``name(arguments that differ from the defaults)``; ``stable``: the line of the fingerprint, which has
+        all arguments that decide the result, by name and in their order."""
         own = [f for f in fields(self) if not stable or f.metadata.get(IDENTITY, True)]
         if not own and fields(self):
             return self.name
-        texts: dict[str, list[str]] = {"": [], LAST: [], OUTSIDE: []}
-        for i, f in enumerate(sorted(own, key=lambda f: f.kw_only is True)):  # as in the signature
-            place = f.metadata.get(PLACE, "") if stable else ""
-            texts[place] += filter(None, [self._shown(f, stable, named=i > 0 or stable)])
-        return f"{self.name}({', '.join(texts[''] + texts[LAST])})" + "".join(f", {text}" for text in texts[OUTSIDE])
+        in_order = enumerate(sorted(own, key=lambda f: f.kw_only is True))  # as in the signature
+        texts = (self._shown(f, stable, named=i > 0 or stable) for i, f in in_order)
+        return f"{self.name}({', '.join(filter(None, texts))})"
 
     def _shown(self, f: Field[Any], stable: bool, named: bool) -> str:
         """Return an argument as it is printed, or "" if it is not."""
         if not f.repr:  # it says how files are reached, perhaps with secrets, and no result depends on it
             return ""
-        text = f.metadata[PRINTED](self, stable) if PRINTED in f.metadata else None
-        if text is not None:
+        if PRINTED in f.metadata and (text := f.metadata[PRINTED](self, stable)) is not None:
             return redact(text)
         value = getattr(self, f.name)
-        if value == f.default and (not stable or ADDED in f.metadata):
+        if value == f.default and not stable:
             return ""
         return f"{f.name}={show(value, stable=stable)}" if named else show(value, stable=stable)

@@ -20,7 +20,6 @@ from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.options import OLDER
 from uio_pipes.run.private import check_continued, check_dealt_once, collate_by
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import is_grouped, place_of_rank
@@ -135,7 +134,6 @@ class PipelineDataset(IterableDataset[Any]):
     """
 
     def __init__(self, pipeline: Graph, **options: Any) -> None:
-        options = OLDER.today(options)
         own = sorted(OPTIONS_OF_OTHER_LOADER & set(options))
         if own:
             raise PipelineError(

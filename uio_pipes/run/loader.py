@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from uio_pipes.base.checks import require_whole
+from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import NothingRead, UioError
 from uio_pipes.base.processes import cores_of_rank
 from uio_pipes.base.urls import counted
@@ -20,7 +21,7 @@ from uio_pipes.core.statistics import Stats
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import EpochLength, choose_uneven
 from uio_pipes.run.epoch_run import AGAIN, Batches, EpochRun, batch_at
-from uio_pipes.run.options import OLDER, RunOptions, fingerprints_of, fitted, open_quarantine
+from uio_pipes.run.options import RunOptions, fingerprints_of, fitted, open_quarantine
 from uio_pipes.run.private import WITHOUT_DATASET, check_resumed
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Ranks, place_of_rank
@@ -35,6 +36,7 @@ Uneven = Literal["stop", "join", "repeat"]
 """How ranks with unequal numbers of batches end: together, each on its own, or when the last has finished."""
 
 
+@understood
 class Loader(Steered):
     """Run a pipeline: iterate over the batches of one epoch after another, beginning anywhere.
 
@@ -76,7 +78,6 @@ class Loader(Steered):
         PipelineError: an argument breaks a rule.
     """
 
-    @OLDER
     def __init__(
         self,
         pipeline: Graph,

@@ -6,14 +6,13 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.base.checks import require_whole
-from uio_pipes.base.elsewhere import Older
 from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
@@ -24,7 +23,7 @@ from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.run.device import Mover
 from uio_pipes.run.exclusions import Exclusions
 from uio_pipes.run.mixes import Mixes, arranged
-from uio_pipes.run.ranks import RankPlace, Ranks
+from uio_pipes.run.ranks import RankPlace
 from uio_pipes.run.ray.fleet import Fleet, RayWorkers
 from uio_pipes.run.state import Meta, first_difference, shard_stamps, without_modules
 from uio_pipes.run.tuning import LANES, WorkerPlan
@@ -176,18 +175,6 @@ def _no_pipeline(given: object) -> str:
     if isinstance(given, (list, tuple, Dataset)):
         return f"{rule}; uio.from_iterable(…) makes one of a Dataset or a list of utterances"
     return f"{rule}; begin with uio.from_shard_list(…), uio.from_raw_list(…) or another uio.from_…"
-
-
-OLDER = Older(
-    "Loader",
-    {
-        "workers": "num_workers",
-        "prefetch": "prefetch_factor",
-        **{one.name: f"failures.{one.name}" for one in fields(Failures)},
-        **{one.name: f"ranks.{one.name}" for one in fields(Ranks)},
-    },
-    {"failures": Failures, "ranks": Ranks},
-)
 
 
 def default_lanes(world_size: int, num_workers: int | Literal["auto"]) -> int:

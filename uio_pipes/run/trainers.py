@@ -21,7 +21,6 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import group_for_states
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.merge import utterances_in
-from uio_pipes.run.options import OLDER
 from uio_pipes.run.ranks import private_group, waiting
 from uio_pipes.run.state_merging import merge_states
 
@@ -119,7 +118,6 @@ class LightningLoader:
                 "Lightning's ranks step together, so uneven='join' would let them wait for ever; "
                 "leave it out, or take 'repeat' (each rank goes on until the last has ended)"
             )
-        options = OLDER.today(options)
         known = {name: value for name, value in options.items() if name != "ranks"}
         Loader(pipeline, **{**known, "uneven": "join", "rank": 0, "world_size": 1})  # wrong options fail now
         self.pipeline, self.validation = pipeline, validation

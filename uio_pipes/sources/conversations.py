@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
@@ -19,7 +19,6 @@ from uio_pipes.base.checks import require, require_root
 from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.stage import OUTSIDE, verbatim
 from uio_pipes.formats.lists.json_lines import key_of
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, Access
@@ -293,7 +292,7 @@ class ListConversations(ListNemo):
 
     name: ClassVar[str] = "list_conversations"
 
-    tags: tuple[str, ...] = field(default=TAGS, metadata=verbatim("tags", OUTSIDE))
+    tags: tuple[str, ...] = TAGS
 
     def table(self) -> ConversationTable:
         """Look through the files. Raises: ListError."""

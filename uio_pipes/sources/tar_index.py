@@ -21,7 +21,7 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, names, verbatim
+from uio_pipes.core.stage import NO_IDENTITY, names
 from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import LOOKED_AT, Renames, asked, check_asked, finding, transcript
 from uio_pipes.formats.tar.catalogue import IndexedShards, open_shards
@@ -149,7 +149,7 @@ class ListTarIndex(Source):
 
     paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    verify: Literal["crc"] | None = field(default=None, metadata=verbatim("verify"))
+    verify: Literal["crc"] | None = None
     indexes: str | None = field(default=None, metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names(members=True)

@@ -17,7 +17,7 @@ from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import AnyPath, counted, name_of, redact
 from uio_pipes.core.roles import Source
-from uio_pipes.core.stage import NO_IDENTITY, verbatim
+from uio_pipes.core.stage import NO_IDENTITY
 from uio_pipes.formats.lists.json_lines import JsonRecords, key_of
 from uio_pipes.formats.lists.lines import Block, Lines
 from uio_pipes.formats.lists.table import ItemTable
@@ -195,7 +195,7 @@ class ListJsonl(Source):
     name: ClassVar[str] = "list_jsonl"
 
     paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
-    names: FieldNames = field(metadata=verbatim("names"))
+    names: FieldNames
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
 

@@ -17,7 +17,7 @@ from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
-from uio_pipes.core.stage import NO_IDENTITY, added, names
+from uio_pipes.core.stage import NO_IDENTITY, names
 from uio_pipes.formats.lists.json_lines import LATEST
 from uio_pipes.formats.naming import Renames, check_given, renamed
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
@@ -141,7 +141,7 @@ class ListKaldi(Source):
     segments: str | None = field(default=None, metadata=NO_IDENTITY)
     utt2spk: str | None = field(default=None, metadata=NO_IDENTITY)
     shuffle: bool = False
-    allow_pipes: bool = added(False)
+    allow_pipes: bool = False
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
 

@@ -22,7 +22,7 @@ from uio_pipes.core.lane import Lane, Site, Taken
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, Node, added
+from uio_pipes.core.stage import NO_IDENTITY, Node
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import stamp
@@ -122,7 +122,7 @@ class LoadFromShar(Flow):
     takes: ClassVar[tuple[str, ...]] = ("item",)
     gives: ClassVar[str] = "sample"
 
-    fields: Pairs = added(())
+    fields: Pairs = ()
     access: Access = field(default=PLAIN, repr=False)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:

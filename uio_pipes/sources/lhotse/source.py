@@ -16,7 +16,7 @@ from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
-from uio_pipes.core.stage import NO_IDENTITY, added, verbatim
+from uio_pipes.core.stage import NO_IDENTITY
 from uio_pipes.formats.lists.json_lines import LATEST, JsonRecords, parse_object
 from uio_pipes.formats.naming import (
     LOOKED_AT,
@@ -291,8 +291,8 @@ class ListCuts(Source):
 
     paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    fields: Pairs = field(default=(), metadata=verbatim("fields"))
-    allow_pipes: bool = added(False)
+    fields: Pairs = ()
+    allow_pipes: bool = False
     root: str | None = field(default=None, metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
 

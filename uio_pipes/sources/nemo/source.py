@@ -10,7 +10,7 @@ from uio_pipes.base.checks import require, require_paths, require_root
 from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.roles import Source
-from uio_pipes.core.stage import NO_IDENTITY, verbatim
+from uio_pipes.core.stage import NO_IDENTITY
 from uio_pipes.formats.naming import FieldNames, names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.pipeline import Pipeline
@@ -27,7 +27,7 @@ class ListNemo(Source):
     manifests: tuple[ManifestGroup, ...] = field(metadata=NO_IDENTITY)
     tars: tuple[ManifestGroup, ...] | None = field(default=None, metadata=NO_IDENTITY)
     shuffle: bool = False
-    names: FieldNames = field(default=(), metadata=verbatim("names"))
+    names: FieldNames = ()
     access: Access = field(default=PLAIN, repr=False)
     root: str | None = field(default=None, metadata=NO_IDENTITY)
 

@@ -18,7 +18,7 @@ from uio_pipes.core.capabilities import KnowsFields
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source, SourceNode
-from uio_pipes.core.stage import NO_IDENTITY, Node, names, verbatim
+from uio_pipes.core.stage import NO_IDENTITY, Node, names
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
@@ -54,7 +54,7 @@ class ListParquet(KnowsFields, Source):
 
     paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    columns: tuple[str, ...] | None = field(default=None, metadata=verbatim("columns"))
+    columns: tuple[str, ...] | None = None
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
 

@@ -18,7 +18,7 @@ from uio_pipes.core.items import File, Record
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source, SourceNode
-from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, verbatim
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait
 from uio_pipes.formats.archives.directory import Archives, is_template
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import FieldNames
@@ -42,7 +42,7 @@ class ListTable(KnowsFields, Source):
     reasons: ClassVar[frozenset[str]] = frozenset(["no_row", "not_kept", "dropped"])
 
     tables: tuple[Described, ...] = field(metadata=NO_IDENTITY)
-    fields: FieldNames | None = field(default=None, metadata=verbatim("fields"))
+    fields: FieldNames | None = None
     root: str | None = field(default=None, metadata=NO_IDENTITY)
     absent: Absent = "no_audio"
     keep: FieldNames = ()
@@ -50,8 +50,8 @@ class ListTable(KnowsFields, Source):
     shuffle: bool = False
     access: Access = field(default=PLAIN, repr=False)
     archives: tuple[str, ...] = field(default=(), metadata=NO_IDENTITY)
-    match: str = added("path")
-    stream: bool = added(False)
+    match: str = "path"
+    stream: bool = False
 
     @property
     def traits(self) -> Trait:  # type: ignore[override]

@@ -19,7 +19,7 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.hashing import Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Source
-from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, names
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.naming import Renames, asked, check_asked, names_of
 from uio_pipes.formats.touchdataset import IndexedFile
@@ -128,7 +128,7 @@ class ListIndexed(Source):
     metainfo: str | None = field(default=None, metadata=NO_IDENTITY)
     verify: Literal["crc"] | None = field(default=None, metadata=NO_IDENTITY)
     indexes: str | None = field(default=None, metadata=NO_IDENTITY)
-    texts: tuple[str, ...] | None = added(DEFAULT)
+    texts: tuple[str, ...] | None = DEFAULT
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
 

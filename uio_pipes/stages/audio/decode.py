@@ -21,7 +21,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, Trait, added
+from uio_pipes.core.stage import Stage, Trait
 from uio_pipes.formats.advice import lacking_in_sample
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import Ref
@@ -57,7 +57,7 @@ class DecodeAudio(OfStream):
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
     channel: int | str | None = 0
-    longest: float | None = added(LONGEST)
+    longest: float | None = LONGEST
 
     def __post_init__(self) -> None:
         super().__post_init__()

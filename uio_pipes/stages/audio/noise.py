@@ -21,7 +21,7 @@ from uio_pipes.base.hashing import Draws, Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream, StageLink
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Deferred, Node, added, within
+from uio_pipes.core.stage import Deferred, Node, within
 from uio_pipes.dsp.effects import REACH, add_noise, reverberate, room_response
 from uio_pipes.dsp.fbank import noise
 from uio_pipes.dsp.resample import resample
@@ -260,8 +260,8 @@ class AddNoise(ClipStage):
     snr: Sequence[float] = field(default=(5.0, 20.0), metadata=within(-100, 100, "dB"))
     probability: float = 1.0
     cache_mb: int = 256
-    clips: Sequence[int] = added((1, 1))
-    part: Sequence[float] | None = added(None, metadata=within(0, 1))
+    clips: Sequence[int] = (1, 1)
+    part: Sequence[float] | None = field(default=None, metadata=within(0, 1))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -337,8 +337,8 @@ class Reverberate(ClipStage):
     impulse_responses: str | Sequence[str] | None = None
     probability: float = 1.0
     cache_mb: int = 256
-    rt60: Sequence[float] | None = added(None, metadata=within(0.05, 10, "s"))
-    room_size: Sequence[float] = added(_ROOM, metadata=within(1, 100, "m"))
+    rt60: Sequence[float] | None = field(default=None, metadata=within(0.05, 10, "s"))
+    room_size: Sequence[float] = field(default=_ROOM, metadata=within(1, 100, "m"))
 
     def __post_init__(self) -> None:
         given = (self.impulse_responses, self.rt60)

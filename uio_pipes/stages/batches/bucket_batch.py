@@ -17,7 +17,7 @@ from uio_pipes.base.json_text import Kind, listed, whole
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import FRAMES_AND_TOKENS, Length, Pair, names_of
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, added
+from uio_pipes.core.stage import Node
 from uio_pipes.stages.batches.buckets import (
     RISING,
     Buckets,
@@ -106,10 +106,10 @@ class BucketBatch(BudgetStage):
     min_batch_size: int = 1
     window: int | None = None
     sync: bool = False
-    max_tokens: int | None = added(None)
-    length: Length | Pair | None = added(None)
-    max_cost: int | None = added(None)
-    cost: Callable[[int, int], float] | None = added(None)
+    max_tokens: int | None = None
+    length: Length | Pair | None = None
+    max_cost: int | None = None
+    cost: Callable[[int, int], float] | None = None
 
     def __post_init__(self) -> None:
         path: Any = self.bucket_boundaries

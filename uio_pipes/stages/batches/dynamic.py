@@ -13,7 +13,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, added
+from uio_pipes.core.stage import Node
 from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PartialBatch
 
 
@@ -108,8 +108,8 @@ class DynamicBatch(FollowsSteps, BudgetStage):
     quadratic: int | None = None
     drop_last: bool = False
     min_batch_size: int = 1
-    max_tokens: int | None = added(None)
-    length: Length | None = added(None)
+    max_tokens: int | None = None
+    length: Length | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

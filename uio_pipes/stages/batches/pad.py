@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import realize
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Trait, added
+from uio_pipes.core.stage import Node, Trait
 from uio_pipes.stages.batches.rows import (
     LAYOUTS,
     PADDED,
@@ -89,15 +89,15 @@ class Pad(Flow):
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.ON_TENSORS | Trait.ONE_RATE
 
     pcm: bool = False
-    keep: Sequence[str] = added(())
-    layout: str = added(PADDED)
-    collate: Collate | None = added(None)
-    value: float | Mapping[str, float] = added(0.0, hash=False)
-    mask: bool = added(False)
-    names: Mapping[str, str | None] | None = added(None, hash=False)
-    order: str = added(LONGEST)
-    lengths: Literal["int32", "int64"] = added("int32")
-    transpose: bool = added(False)
+    keep: Sequence[str] = ()
+    layout: str = PADDED
+    collate: Collate | None = None
+    value: float | Mapping[str, float] = field(default=0.0, hash=False)
+    mask: bool = False
+    names: Mapping[str, str | None] | None = field(default=None, hash=False)
+    order: str = LONGEST
+    lengths: Literal["int32", "int64"] = "int32"
+    transpose: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -299,9 +299,9 @@ class _Batch:
             batch["label"] = torch.tensor([int(f["label"]) for f in fields])
         if all(isinstance(f.get("speaker"), int) for f in fields):
             batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
-        for name, field in (("langs", "lang"), ("tasks", "task")):
-            if all(field in f for f in fields):
-                batch[name] = [f[field] for f in fields]
+        for name, of in (("langs", "lang"), ("tasks", "task")):
+            if all(of in f for f in fields):
+                batch[name] = [f[of] for f in fields]
         for name in self.stage.keep:
             padding = self.outputs.paddings(name, NO_LOSS if name == "labels" else IGNORE)
             kept = together(name, [f.get(name) for f in fields], self.stage.layout, padding)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.hashing import stable_hash
@@ -14,12 +14,8 @@ from uio_pipes.core.graph import Graph, plural
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.schedule import Schedule, show
-from uio_pipes.core.stage import LAST, Node, Stage, Trait, printed
+from uio_pipes.core.stage import Node, Stage, Trait, printed
 from uio_pipes.stages.order.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
-
-if TYPE_CHECKING:
-    pass
-
 
 Weights = Sequence[float] | Schedule  # each of them may follow the step, too
 NAMED = 8  # sources of a mix that a fingerprint lists one by one
@@ -37,8 +33,7 @@ def _weights(stage: Mix, stable: bool) -> str:
     return f"weights={f'{stable_hash(stage.weights):016x}' if stable else show(stage.weights)}"
 
 
-SOURCES = printed(_sources, LAST)
-STOP = printed(lambda stage, _: f"stop={stage.stop!r}")
+SOURCES = printed(_sources)
 
 
 class _Several(HasBranches, Warns, Flow):
@@ -124,7 +119,7 @@ class Mix(FollowsSteps, _Several):
 
     pipelines: Mapping[str, Graph] = field(metadata=SOURCES)
     weights: Weights = field(default=(), metadata=printed(_weights))  # checked where they are given by name
-    stop: Stop = field(default="all", metadata=STOP)
+    stop: Stop = "all"
 
     @property
     def reads_all(self) -> bool:
@@ -167,7 +162,7 @@ class Interleave(_Several):
     name: ClassVar[str] = "interleave"
 
     pipelines: Mapping[str, Graph] = field(metadata=SOURCES)
-    stop: Stop = field(default="all", metadata=STOP)
+    stop: Stop = "all"
 
     def chooser(self, lane: Lane, site: Site) -> Chooser:
         return InTurns(len(self.pipelines))

@@ -14,7 +14,7 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length, check_measure
 from uio_pipes.core.roles import Flow, check_labels
-from uio_pipes.core.stage import Node, Stage, Trait, added
+from uio_pipes.core.stage import Node, Stage, Trait
 
 LAG = 3  # a sample leaves at the latest after so many times the buffer's size
 
@@ -104,7 +104,7 @@ class Sort(Flow):
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
     sort_size: int = 500
-    length: Length | None = added(None)
+    length: Length | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

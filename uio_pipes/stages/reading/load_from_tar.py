@@ -74,7 +74,7 @@ class LoadFromTar(KnowsFields, LooksAhead, Flow):
     text: str | None = "txt"
     verify: Literal["crc"] | None = None
     max_member: int = MAX_MEMBER
-    fields: Mapping[str, str] | None = names(members=True, empty=True)
+    fields: Mapping[str, str] | None = names(members=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,7 +19,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, added, names
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, names
 from uio_pipes.formats.lists.json_lines import first_objects, parse
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import asked, check_asked, names_of, transcript
@@ -179,8 +179,8 @@ class LoadFromRaw(LooksAhead, Loading):
     name: ClassVar[str] = "load_from_raw"
     takes: ClassVar[tuple[str, ...]] = ("item",)
 
-    fields: Mapping[str, str] | None = names(empty=True)
-    text: str | None = added("txt")
+    fields: Mapping[str, str] | None = names()
+    text: str | None = "txt"
 
     def __post_init__(self) -> None:
         super().__post_init__()

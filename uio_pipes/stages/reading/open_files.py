@@ -16,7 +16,7 @@ from uio_pipes.core.capabilities import FileList, ReadsFiles, Uncountable
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.stage import Node, added
+from uio_pipes.core.stage import Node
 from uio_pipes.formats.tar.checks import no_raw_line
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import CachedFile, is_local, open_ahead
@@ -161,7 +161,7 @@ class OpenFiles(ReadsFiles, Uncountable, Flow):
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
     cache: str | os.PathLike[str] | None = field(default=None, repr=False)
     cache_size: int | str = field(default=CACHE_SIZE, repr=False)
-    interleave: int = added(1)
+    interleave: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()

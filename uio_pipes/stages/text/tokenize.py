@@ -18,7 +18,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream, Op, StageLink
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Deferred, Node, Stage, added
+from uio_pipes.core.stage import Deferred, Node, Stage
 from uio_pipes.formats.advice import lacking_in_sample
 from uio_pipes.formats.expressions import lookup
 from uio_pipes.io.local import Ref
@@ -190,7 +190,7 @@ class Language(Op):
 
     detect: Callable[[str], str] | None = None
     limited_langs: Sequence[str] = ("zh", "en")
-    needs_text: bool = added(True)
+    needs_text: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

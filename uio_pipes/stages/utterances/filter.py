@@ -18,7 +18,7 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.realize import Length, check_measure, exactly
 from uio_pipes.core.roles import Flow, check_labels
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, added
+from uio_pipes.core.stage import NO_IDENTITY, Node, Stage
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.local import open_regular
 
@@ -83,11 +83,11 @@ class Filter(FollowsSteps, Flow):
     token_max_length: int = 200
     min_output_input_ratio: float = 0.0005
     max_output_input_ratio: float = 1
-    length: Length | None = added(None)
-    min_length: float | None = added(None)
-    max_length: float | None = added(None)
-    share: float | tuple[float, float] | None = added(None)
-    salt: str = added("")
+    length: Length | None = None
+    min_length: float | None = None
+    max_length: float | None = None
+    share: float | tuple[float, float] | None = None
+    salt: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -150,9 +150,7 @@ class Overlay(Warns, Flow):
 
     # the file has a fingerprint of its own
     path: str | os.PathLike[str] = field(metadata=NO_IDENTITY | printed(lambda stage, _: repr(os.fspath(stage.path))))
-    missing: Literal["keep", "drop", "error"] = field(
-        default="keep", metadata=printed(lambda stage, _: f"missing={stage.missing!r}")
-    )
+    missing: Literal["keep", "drop", "error"] = "keep"
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:

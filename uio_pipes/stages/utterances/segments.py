@@ -15,7 +15,7 @@ from uio_pipes.core.capabilities import Connects, Upstream
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Stage, Trait, added
+from uio_pipes.core.stage import Node, Stage, Trait
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.stages.utterances.flat_map import Expanding
@@ -73,7 +73,7 @@ class Segments(Connects, Flow):
     random_first: bool = False
     separator: str | None = None
     cut_seconds: tuple[float, float] | None = None
-    texts: Sequence[str] | None = added(("txt",))
+    texts: Sequence[str] | None = ("txt",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
