@@ -184,15 +184,8 @@ def test_what_a_file_holds_too_much_is_named_in_words_of_our_own(tmp_path: Path)
 
 def test_damaged_states_are_refused(many_shards: Corpus) -> None:
     good = run(many_shards, 3)
-    lane = json.loads(good["lane_000000"])
-    for bad in (
-        lane | {"k": -1},
-        lane | {"counts": {"skipped": {"x": "y"}}},
-        lane | {"counts": {"skipped": 3}},
-        lane | {"nodes": 7},
-        [],
-    ):
-        with pytest.raises(uio.StateError, match="damaged"):
-            view(good | {"lane_000000": json.dumps(bad)})
+    for bad in (good["lane_000000"].replace('"k": ', '"k": 1'), good["lane_000000"][:-9], "[]"):
+        with pytest.raises(uio.StateError, match="lane_000000 (is damaged|does not end in a checksum)"):
+            view(good | {"lane_000000": bad})
     with pytest.raises(uio.StateError, match="lane 9"):
         view(good | {"lane_000009": good["lane_000000"]})

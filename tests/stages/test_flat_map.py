@@ -183,13 +183,6 @@ def test_an_endless_source_knows_after_a_resume_what_came_of_it_before(graph: ui
     check_cuts(recorded, range(len(recorded.digests) + 1))
 
 
-def test_a_state_of_before_there_were_snapshots_in_between_is_loaded() -> None:
-    """``passed`` was not there: the source's state was that from right before the item."""
-    node = numbered(9).flat_map(lambda sample: [sample] * 3).build(Lane(Ledger()))
-    node.reset({"source": {"gap": 0, "source": {"position": 4}}, "delivered": 2})
-    assert [node.next().key for _ in range(4)] == ["004", "005", "005", "005"]
-
-
 def test_failures_behind_the_last_item_are_counted_once() -> None:
     items: list[dict[str, Any]] = [{"key": str(i), "txt": "x"} for i in range(4)]
     items += [{"key": f"bad{i}", "txt": "x", "wav": 3} for i in range(3)]
@@ -203,10 +196,8 @@ def test_failures_behind_the_last_item_are_counted_once() -> None:
     assert resumed.stats().failures == 3
 
 
-@pytest.mark.parametrize(
-    "change", [{"delivered": 4}, {"delivered": 10**6}, {"delivered": -1}, {"passed": 65}, {"passed": 9}]
-)
-def test_a_state_that_cannot_be_is_refused(change: dict[str, int]) -> None:
+@pytest.mark.parametrize("change", [{"delivered": 4}, {"delivered": 10**6}, {"passed": 9}])
+def test_data_that_gives_fewer_utterances_now_is_refused(change: dict[str, int]) -> None:
     node = numbered(9).flat_map(lambda sample: [sample] * 3).build(Lane(Ledger()))
     node.reset(None)
     for _ in range(5):

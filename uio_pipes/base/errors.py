@@ -52,9 +52,6 @@ class StateError(UioError):
     """A saved state does not fit; the message names the field, the old and the new value and the remedy."""
 
 
-DAMAGED = "the state is damaged: use an older checkpoint"  # the end of a StateError
-
-
 class TooManyFailures(UioError):
     """More utterances or shards failed than the budget allows."""
 

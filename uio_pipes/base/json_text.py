@@ -1,18 +1,14 @@
-"""JSON and YAML of strangers: whatever is wrong with them is an error that names the place.
-
-A field of a saved state has a :class:`Kind`: a damaged or forged state is refused before it is used.
-"""
+"""JSON and YAML of strangers: whatever is wrong with them is an error that names the place."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from uio_pipes.base.errors import DAMAGED, PipelineError, StateError, UioError
+from uio_pipes.base.errors import PipelineError, StateError, UioError
 
 DIGITS = 300  # of a whole number: more is no float any more
 
@@ -142,60 +138,6 @@ def place_of(parent: Any, key: Any, name: str) -> str:
     return name if line is None else f"{name}, line {line}"
 
 
-# What fields of a saved state can be
-
-MOST = 1 << 63
-
-
-class Kind(NamedTuple):
-    """The rule for a field, in words and as a test of a value that came out of JSON."""
-
-    rule: str
-    fits: Callable[[Any], bool]
-
-
-def whole(count: int = MOST) -> Kind:
-    """Return the kind of whole numbers in ``range(count)``."""
-    rule = f"a whole number from 0 to {count - 1}" if count < MOST else "a whole number, 0 or more"
-    return Kind(rule, lambda value: type(value) is int and 0 <= value < count)
-
-
-FLAG = whole(2)
-TEXT = Kind("a string", lambda value: isinstance(value, str))
-OBJECT = Kind("an object", lambda value: isinstance(value, dict))
-SOMETHING = Kind("anything but null", lambda value: value is not None)
-_ANY = Kind("anything", lambda value: True)
-_LIKE = {
-    bool: Kind("true or false", lambda value: type(value) in (bool, int)),
-    int: Kind("a whole number of less than 64 bits", lambda value: type(value) is int and abs(value) < MOST),
-    float: Kind("a number", lambda value: type(value) in (int, float)),
-    str: TEXT,
-    list: Kind("a list", lambda value: isinstance(value, list)),
-    dict: OBJECT,
-}
-
-
-def like(start: object) -> Kind:
-    """Return the kind of a field by the value that it starts with; None says nothing."""
-    return _LIKE.get(type(start), _ANY)
-
-
-def optional(kind: Kind) -> Kind:
-    """Return the kind of values that are null or of ``kind``."""
-    return Kind(f"{kind.rule}, or null", lambda value: value is None or kind.fits(value))
-
-
-def listed(kind: Kind) -> Kind:
-    """Return the kind of lists of ``kind``."""
-    return Kind(f"a list, each {kind.rule}", lambda value: isinstance(value, list) and all(map(kind.fits, value)))
-
-
-def rising(kind: Kind) -> Kind:
-    """Return the kind of lists of ``kind`` in which each value is higher than the one before."""
-    rule, fits = listed(kind)
-    return Kind(f"{rule}, rising", lambda value: fits(value) and all(a < b for a, b in pairwise(value)))
-
-
 @contextmanager
 def refused(by: str) -> Iterator[None]:
     """Turn whatever the user's object ``by`` raises over a state into a StateError that names it."""
@@ -205,16 +147,6 @@ def refused(by: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise StateError(
-            f"{by} refused the state that it saved ({type(error).__name__}: {error}): the state is damaged, or "
-            f"{by} changed since. Use an older checkpoint"
+            f"{by} refused the state that it saved ({type(error).__name__}: {error}): it has changed since, or its "
+            "reset has a mistake"
         ) from error
-
-
-def read_field(state: object, name: str, kind: Kind, of: str) -> Any:
-    """Return field ``name`` of ``state``, which belongs to ``of``. Raises: StateError."""
-    if not isinstance(state, Mapping):
-        raise StateError(f"{of}: its state is {repr(state)[:60]}, not an object; {DAMAGED}")
-    if name not in state or not kind.fits(state[name]):
-        found = f"is {repr(state[name])[:60]}" if name in state else "is missing"
-        raise StateError(f"{of}: {name} {found}, but must be {kind.rule}; {DAMAGED}")
-    return state[name]

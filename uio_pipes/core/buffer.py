@@ -16,9 +16,8 @@ from zlib import crc32
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
+from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.hashing import pack, unpack
-from uio_pipes.base.json_text import FLAG, OBJECT, TEXT, whole
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.realize import Length, Pair, measure_of
 from uio_pipes.core.sample import Sample
@@ -26,16 +25,14 @@ from uio_pipes.core.stage import Node
 
 SAMPLE_BYTES = 1500  # memory of a sample without its payload
 MARK_EVERY = 64  # samples between two snapshots of the source
-CRC = whole(1 << 32)
 OR_RESTART = 'or begin the epoch again with Loader(on_change="restart")'
-LOST = 100_000  # most samples that may fail or be left out after the oldest one held
 
 
 class Buffer(Node):
     """A node that holds samples back. It numbers them as they arrive, and releases them in any order.
 
     Subclasses call :meth:`pull`, :meth:`hold` and :meth:`release`. They define the order of the samples held, as
-    arrival numbers (:meth:`order`, :meth:`rebuild`), and how many there can be (:meth:`bounds`).
+    arrival numbers (:meth:`order`, :meth:`rebuild`).
     """
 
     def __init__(self, source: Node, lane: Lane, name: str, length: Length | Pair | None = None) -> None:
@@ -48,14 +45,7 @@ class Buffer(Node):
         raise NotImplementedError
 
     def rebuild(self, order: list[int]) -> None:
-        """Restore the order; ``held`` is filled already. Raises: StateError if this cannot be its order."""
-        raise NotImplementedError
-
-    def bounds(self) -> tuple[int, int]:
-        """Return the most samples held between two ``next()`` calls, and the most that come after one that is held.
-
-        Samples that fail or are left out are not counted.
-        """
+        """Restore the order; ``held`` is filled already."""
         raise NotImplementedError
 
     def _clear(self) -> None:
@@ -155,36 +145,15 @@ class Buffer(Node):
             return
         BaseNode.reset(self, initial_state)
         self.start()
-        own = self.read_fields(initial_state)
-        window, order = self._read_window(initial_state)
-        ended, check = self.read_state(initial_state, "exhausted", FLAG), self.read_state(initial_state, "check", CRC)
-        self.source.reset(self.read_state(initial_state, "source", OBJECT))
+        own = {name: copy.deepcopy(initial_state[name]) for name in self.state_fields}
+        order = unpack(initial_state["held"])
+        self.source.reset(initial_state["source"])
         for name, value in own.items():
             setattr(self, name, value)
-        self._replay(window, set(order), bool(ended))
-        if self.check != check:
+        self._replay(initial_state["window"], set(order), bool(initial_state["exhausted"]))
+        if self.check != initial_state["check"]:
             raise StateError(changed(self.name, "other utterances are there now"))
         self.rebuild(order)
-
-    def _read_window(self, state: dict[str, Any]) -> tuple[int, list[int]]:
-        """Return how many samples came since the source's state was taken, and the numbers of those that are held."""
-        held, wait = self.bounds()
-        lost = LOST + sum(self.lane.ledger.skipped.values())
-        window: int = self.read_state(state, "window", whole(MARK_EVERY + wait + lost + 1))
-        try:
-            order = unpack(self.read_state(state, "held", TEXT))
-        except ValueError as error:
-            raise self.damaged(f"held is not a packed column ({error})") from error
-        if len(order) > held or len(set(order)) < len(order) or max(order, default=-1) >= window:
-            rule = f"at most {held} different numbers below window={window}"
-            raise self.damaged(f"held has {len(order)} numbers up to {max(order)}, not {rule}")
-        if window and not order:
-            raise self.damaged(f"window is {window}, but nothing is held")
-        return window, order
-
-    def damaged(self, what: str) -> StateError:
-        """Return the error for a state that cannot belong to this node."""
-        return StateError(f"{self.stage_name or self.name}: {what}; {DAMAGED}")
 
     def _replay(self, window: int, wanted: set[int], ended: bool) -> None:
         try:

@@ -112,8 +112,10 @@ class Ledger:
     tallies: dict[str, Tally] = field(default_factory=dict)  # by the places of stages
     worked: set[str] = field(default_factory=set)  # stages in which an utterance did not fail, since this run began
 
-    SAVED = ("batches", "utterances", "frames", "padded", "failures", "skipped", "streaks")
-    SAVED_IF_ANY = ("tokens", "padded_tokens", "sources")  # states of earlier versions have none
+    SAVED = (
+        "batches", "utterances", "frames", "padded", "tokens", "padded_tokens", "failures", "skipped", "streaks",
+        "sources",
+    )  # fmt: skip
 
     def silent(self) -> Ledger:
         """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
@@ -203,13 +205,13 @@ class Ledger:
 
     def save(self) -> dict[str, Any]:
         """Return a copy of the counts."""
-        saved = {k: getattr(self, k) for k in (*self.SAVED, *self.SAVED_IF_ANY)}
-        return {k: dict(v) if isinstance(v, dict) else v for k, v in saved.items() if v or k in self.SAVED}
+        saved = {name: getattr(self, name) for name in self.SAVED}
+        return {name: dict(value) if isinstance(value, dict) else value for name, value in saved.items()}
 
     def load(self, saved: dict[str, Any]) -> None:
         """Restore counts that :meth:`save` returned."""
-        for name in (*self.SAVED, *self.SAVED_IF_ANY):
-            value = saved[name] if name in self.SAVED else saved.get(name, type(getattr(self, name))())
+        for name in self.SAVED:
+            value = saved[name]
             setattr(self, name, dict(value) if isinstance(value, dict) else value)
 
 

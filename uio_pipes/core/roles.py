@@ -17,7 +17,6 @@ import numpy.typing as npt
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws, Permutation
-from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.capabilities import KnowsFields, branches_of
 from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
 from uio_pipes.core.items import Record
@@ -283,9 +282,6 @@ class SourceNode(Node):
             if (weights := self.table.weights) is not None and self.lane.count > 1:
                 order = orders[key] = balanced(order.all(), weights, self.lane.count)
         return order
-
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"position": whole(len(self.order) + 1)}
 
     def next(self) -> Any:
         if self.position >= len(self.order):

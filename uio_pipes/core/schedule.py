@@ -20,7 +20,6 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar, cast
 
 from uio_pipes.base.checks import is_whole, refuse, require
-from uio_pipes.base.errors import DAMAGED, StateError
 from uio_pipes.base.hashing import module_name
 from uio_pipes.base.urls import redact
 
@@ -75,13 +74,10 @@ class Settings:
         self._reported = (self._before, sum(map(len, self._marks.values())))
 
     def follow(self, name: str, schedule: Schedule, pass_: int = 0) -> Setting:
-        """Return the setting for a node that is to be made. Raises: StateError if the marks are of other values."""
+        """Return the setting for a node that is to be made."""
         setting, values = Setting(schedule, pass_), schedule.values
         if len(values) > 1:
             setting.marks = self._marks.setdefault(name, [])
-            if len(setting.marks) >= len(values):
-                rule = f"the state has {len(setting.marks)} changes, but there can be {len(values) - 1}"
-                raise StateError(f"{name}: {rule}; {DAMAGED}")
             self._live[name] = setting
             if self._made is not None:  # it begins with what holds by now
                 setting.turn(self._due(setting))
@@ -127,22 +123,6 @@ class Settings:
             return None
         self._reported = version
         return self.saved()
-
-
-def are_settings(saved: object) -> bool:
-    """Return whether this can have been returned by :meth:`Settings.saved`."""
-
-    def is_count(value: object) -> bool:  # passes have 32 bits for each level of rounds
-        return type(value) is int and value >= 0
-
-    def are_marks(marks: Any) -> bool:
-        pairs = isinstance(marks, list) and all(isinstance(m, list) and len(m) == 2 for m in marks)
-        return pairs and all(is_count(n) for m in marks for n in m) and sorted(marks) == marks
-
-    if not isinstance(saved, dict) or not {"before", "marks"} <= saved.keys() <= {"before", "marks", "from"}:
-        return False
-    counts = is_count(saved["before"]) and is_count(saved.get("from", 0))
-    return counts and isinstance(saved["marks"], dict) and all(map(are_marks, saved["marks"].values()))
 
 
 _LONG = 300  # characters; longer texts are shown by their beginning

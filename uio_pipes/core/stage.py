@@ -3,15 +3,15 @@
 Each stage has one of the three roles in :mod:`uio_pipes.core.roles`. What the runtime asks of some stages only is in
 :mod:`uio_pipes.core.capabilities`.
 
-A :class:`Node` declares its state (``state_fields``); the base class saves and restores it as a copy, and refuses a
-damaged or forged state before it is used, by the :class:`Kind` of each field. A state is read between two ``next()``
-calls and describes the first item not yet delivered. Nodes that hold samples back are in :mod:`uio_pipes.core.buffer`.
+A :class:`Node` declares its state (``state_fields``); the base class saves and restores it as a copy. A state is read
+between two ``next()`` calls and describes the first item not yet delivered. Nodes that hold samples back are in
+:mod:`uio_pipes.core.buffer`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field, fields
 from enum import Flag, auto
 from typing import Any, ClassVar
@@ -20,7 +20,6 @@ from weakref import ref
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import KINDS, require, require_range
-from uio_pipes.base.json_text import OBJECT, Kind, like, read_field
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Link
 from uio_pipes.core.lane import Lane, Site
@@ -54,50 +53,19 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
     def start(self) -> None:
         """Set the state fields to their values at the start of the lane."""
 
-    def state_kinds(self) -> Mapping[str, Kind]:
-        """Return what state fields can be, if not anything of the type that they start with."""
-        return {}
-
-    def read_state(self, state: object, name: str, kind: Kind) -> Any:
-        """One field of a saved state, checked.
-
-        Args:
-            state: what :meth:`get_state` returned.
-            name: the field.
-            kind: what it can be.
-
-        Raises:
-            StateError: it is missing, or not of this kind.
-        """
-        return read_field(state, name, kind, self.stage_name or type(self).__name__)
-
-    def read_fields(self, state: object) -> dict[str, Any]:
-        """All :attr:`state_fields` of a saved state, checked and copied.
-
-        Args:
-            state: what :meth:`get_state` returned.
-
-        Raises:
-            StateError: one is missing, or cannot be what it was saved as.
-        """
-        kinds = {name: like(getattr(self, name)) for name in self.state_fields} | dict(self.state_kinds())
-        return {name: copy.deepcopy(self.read_state(state, name, kinds[name])) for name in self.state_fields}
-
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         """Go to the start of the lane, or to a saved state.
 
         Args:
             initial_state: what :meth:`get_state` returned. Default: None, the start.
 
-        Raises:
-            StateError: it cannot be a state of this node.
         """
         super().reset(initial_state)
         self.start()
-        own = {} if initial_state is None else self.read_fields(initial_state)
+        saved = initial_state or {}
+        own = {name: copy.deepcopy(saved[name]) for name in self.state_fields if initial_state is not None}
         if self.source is not None:
-            wrapped = initial_state is not None and self.state_fields
-            self.source.reset(self.read_state(initial_state, "source", OBJECT) if wrapped else initial_state)
+            self.source.reset(saved["source"] if own else initial_state)
         for name, value in own.items():
             setattr(self, name, value)
 

@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from traceback import walk_tb
 from typing import Any
 
 import torch
+from torchdata.nodes import BaseNode
 
 from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.core.graph import Graph
@@ -128,8 +130,8 @@ class LaneRunner:
             raise StateError(f"lane {self.lane}: {error}") from error
         except (LookupError, TypeError, ValueError, ArithmeticError, StopIteration) as error:
             raise StateError(
-                f"the state of lane {self.lane} does not fit its nodes ({type(error).__name__}: {error}); "
-                "it is damaged, or a node given to .through(…) changed: use an older checkpoint"
+                f"lane {self.lane}: {_node_in(error)} cannot take what it saved ({type(error).__name__}: {error}): it "
+                "has changed since, or its reset has a mistake"
             ) from error
 
     def prepare(self) -> None:
@@ -360,3 +362,11 @@ class Position:
     def saved(self) -> LaneState:
         """Return a copy of the lane's state, ready to be saved."""
         return replace(self.state, counts=self.counts if self.state.counts else {})
+
+
+def _node_in(error: BaseException) -> str:
+    """Return the name of the innermost node in which ``error`` was raised."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    nodes = [node for frame in frames if isinstance(node := frame.f_locals.get("self"), BaseNode)]
+    node = nodes[-1]
+    return getattr(node, "stage_name", "") or f"the node {type(node).__name__}"

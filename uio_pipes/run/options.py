@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from uio_pipes.base.checks import require_whole
-from uio_pipes.base.errors import DAMAGED, DataError, PipelineError, StateError
+from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Failures
@@ -25,7 +25,7 @@ from uio_pipes.run.exclusions import Exclusions
 from uio_pipes.run.mixes import Mixes, arranged
 from uio_pipes.run.ranks import RankPlace
 from uio_pipes.run.ray.fleet import Fleet, RayWorkers
-from uio_pipes.run.state import Meta, first_difference, shard_stamps, without_modules
+from uio_pipes.run.state import Meta, first_difference, shard_stamps
 from uio_pipes.run.tuning import LANES, WorkerPlan
 from uio_pipes.stages.utterances.filter import Exclude
 
@@ -260,10 +260,7 @@ def _fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) ->
     records = meta.mixes or {}
     found = _differences(meta, options, fingerprints)
     if not found or not records:
-        mixes = Mixes.of(options.pipeline, records)
-        if not found and any(mixes.weights.get(path) != record["weights"] for path, record in records.items()):
-            raise StateError(f"meta: the weights of mixes are not those of the graph in the same state; {DAMAGED}")
-        return replace(options, mixes=mixes), found
+        return replace(options, mixes=Mixes.of(options.pipeline, records)), found
     try:
         before = arranged(options.pipeline, records, edited=False)
     except KeyError as gone:
@@ -294,11 +291,8 @@ def _differences(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any
         if old == new:
             continue
         if name == "graph":
-            old, new = without_modules(old), without_modules(new)
-            if old == new:
-                continue
             old, new = first_difference(old, new)
-        counts = name == "list" and old[:1] not in ([], new[:1])  # of a damaged state it may be empty
+        counts = name == "list" and old[:1] != new[:1]
         then = f"{old[0]} items then, {new[0]} now" if counts else f"{old!r} then, {new!r} now"
         out.append(f"{name} changed since the state was saved: {then}. {REMEDY}")
     return out

@@ -337,7 +337,7 @@ class EpochProgress:
             ahead=self._ahead(options, fingerprints),
         )
         lanes = {
-            lane_name(lane): replace(position.saved(), places=saved_places(self.stretches, self.epoch, lane)).text
+            lane_name(lane): replace(position.saved(), places=saved_places(self.stretches, self.epoch, lane)).text(lane)
             for lane, position in self.positions.items()
         }
         return {"meta": meta.text, **lanes}
@@ -364,7 +364,7 @@ class EpochProgress:
         lanes = {}
         for lane, position in self.positions.items():
             then = read_lane(state, lane)
-            lanes[lane_name(lane)] = replace(then, settings=then.settings_known(position.state)).text
+            lanes[lane_name(lane)] = replace(then, settings=then.settings_known(position.state)).text(lane)
         return state | lanes | {"meta": meta}
 
     def _to_come(self) -> list[list[int]] | None:

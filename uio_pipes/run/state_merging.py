@@ -14,7 +14,7 @@ from typing import Any
 
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.run.state import LaneState, Meta, lane_age, lane_name, lanes_in, read_meta, without_modules
+from uio_pipes.run.state import LaneState, Meta, lane_age, lane_name, lanes_in, read_meta
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,6 @@ def _saved(state: Mapping[str, Any], own: bool = True) -> _Saved:
 def _check_same(one: _Saved, other: _Saved, names: tuple[str, ...]) -> None:
     for name in names:
         ours, theirs = one.meta.saved()[name], other.meta.saved()[name]
-        if name == "graph":
-            ours, theirs = without_modules(ours), without_modules(theirs)
         if ours != theirs:
             raise StateError(
                 f"{name}: one state has {ours!r}, another {theirs!r}; join only states that the ranks of one run saved"
@@ -125,40 +123,28 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
         over = reached
         unbegun = {lane for s in early for lane in s.lanes} - reached
     else:
-        world = _world(early, late)
+        if not (worlds := [one.meta.stretches[-1][1] for one in late if one.own and one.meta.stretches]):
+            raise _incomplete(saved)
+        world = worlds[0]
         ranks = {min(s.lanes) for s in late if s.own and s.lanes}
         over = {lane for lane in range(early[0].meta.lanes if early else 0) if lane % world in ranks}
         unbegun = {lane for lane in range(newest.meta.lanes) if lane % world not in ranks}
     before = max(early, key=lambda s: s.age, default=newest)
     for one in early:
         _check_same(one, before, ("lanes",))
-    ended = dict.fromkeys(over, _fresh(before.epoch, done=True))
+    ended = {lane: _fresh(lane, before.epoch, done=True) for lane in over}
     lanes = _newest(early) | ended
     if early and len(lanes) < before.meta.lanes:
         raise _incomplete(saved)
-    later = dict.fromkeys(unbegun, _fresh(newest.epoch)) | _newest(late)
+    later = {lane: _fresh(lane, newest.epoch) for lane in unbegun} | _newest(late)
     if all(lane_age(text)[2] for text in lanes.values()):
         return _state(newest.meta, later)
     return _state(before.meta, lanes, ahead=_state(newest.meta, later))
 
 
-def _fresh(epoch: int, done: bool = False) -> str:
+def _fresh(lane: int, epoch: int, done: bool = False) -> str:
     """Return the string of a lane that has not begun, or of one that is done and whose counts are unknown."""
-    return LaneState(epoch, done=done, counts=Ledger().save() if done else {}).text
-
-
-def _world(early: list[_Saved], late: list[_Saved]) -> int:
-    """Return the number of ranks: rank r of w has the lanes r, r + w, … of each epoch. Raises: StateError."""
-    for one in late:
-        if one.own and one.meta.stretches:
-            return one.meta.stretches[-1][1]
-    saved = [one for one in [*early, *late] if one.own]  # of an earlier version, which does not say it
-    first = {min(s.lanes) for s in saved if s.lanes}
-    without = sum(not s.lanes for s in saved)  # ranks beyond the number of lanes
-    for world in range(len(first), len(first) + without + 1):
-        if all(sorted(s.lanes) == [*range(min(s.lanes), s.meta.lanes, world)] for s in saved if s.lanes):
-            return world
-    raise _incomplete(saved)
+    return LaneState(epoch, done=done, counts=Ledger().save() if done else {}).text(lane)
 
 
 def _incomplete(saved: list[_Saved]) -> StateError:

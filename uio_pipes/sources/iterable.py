@@ -25,7 +25,7 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.hashing import stable_hash
-from uio_pipes.base.json_text import FLAG, SOMETHING, Kind, refused, whole
+from uio_pipes.base.json_text import refused
 from uio_pipes.core.capabilities import KnowsFields, Uncountable
 from uio_pipes.core.chain import Link
 from uio_pipes.core.items import Loaded
@@ -93,9 +93,6 @@ class IterableNode(Node):
     def start(self) -> None:
         self.position = 0
 
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"position": whole()}
-
     def item(self) -> Any:
         """Return the next item. Raises: StopIteration at the end."""
         raise NotImplementedError
@@ -158,9 +155,6 @@ class IterableNode(Node):
 
 
 class IndexNode(IterableNode):
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"position": whole(len(self.items) + self.lane.count)}  # older versions could skip beyond the end
-
     def item(self) -> Any:
         if self.position >= len(self.items):
             raise StopIteration
@@ -198,12 +192,9 @@ class StateNode(IterableNode):
         super().start()
         self.ended = 0
 
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"position": whole(), "ended": FLAG}
-
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         super().reset(initial_state)
-        own = None if initial_state is None else self.read_state(initial_state, "own", SOMETHING)
+        own = None if initial_state is None else initial_state["own"]
         self.keeper = self.fresh()
         if own is not None:
             with refused(type(self.keeper).__name__):

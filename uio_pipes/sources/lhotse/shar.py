@@ -7,14 +7,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths
 from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError, StateError
-from uio_pipes.base.json_text import OBJECT, Kind, listed, parse_json, whole
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import AnyPath, inside, name_of, unsigned
 from uio_pipes.core.buffer import OR_RESTART, reopening, taken
 from uio_pipes.core.items import Item, Loaded
@@ -27,7 +26,7 @@ from uio_pipes.formats.lists.table import expand
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
 from uio_pipes.io.opening import stamp
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.lhotse.shar_reader import SharCut, SharReader, as_fields, is_lines
+from uio_pipes.sources.lhotse.shar_reader import SharCut, SharReader, as_fields
 from uio_pipes.sources.lhotse.source import Pairs, WantedFields, pairs_of, unread
 
 _NAME = re.compile(r"(?P<field>[^./]+)(?:\.(?P<number>[^/]*))?\.(?:tar|jsonl)(?:\.gz)?")
@@ -109,9 +108,6 @@ class ListShar(Source):
 
     def item(self, table: SharTable, number: int, origin: Origin) -> Item:
         return Item(json.dumps(table.shards[number]), table.place(number), origin)
-
-
-_NUMBERS = listed(whole(1 << 60))
 
 
 @dataclass(frozen=True)
@@ -202,29 +198,21 @@ class _SharNode(Node):
         return state | self.taken.saved()
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(None if initial_state is None else self.read_state(initial_state, "source", OBJECT))
+        super().reset(None if initial_state is None else initial_state["source"])
         if initial_state is None or len(initial_state) == 1:
             return
         self.before = self.source.get_state()
         self.item = taken(self.source, LoadFromShar.name)
-        files = _files(self.item)
-        at = self.read_state(initial_state, "at", Kind(f"positions by {sorted(files)}", partial(_are_positions, files)))
-        old = self.read_state(initial_state, "stamps", OBJECT)
+        old = initial_state["stamps"]
         with reopening():
             new = self._stamps()
             if new != old:
                 name = next(name for name in sorted({*new, *old}) if new.get(name) != old.get(name))
                 rule = f"{name} of {self.item.place} changed since the state was saved"
                 raise StateError(f"{rule}: {old.get(name)} then, {new.get(name)} now. Restore it, {OR_RESTART}")
-            self._open({name: list(position) for name, position in at.items()})
+            self._open({name: list(position) for name, position in initial_state["at"].items()})
         self.taken = Taken(self.lane.pulse, initial_state)
         self.stamps = dict(old)
-
-
-def _are_positions(files: dict[str, str], value: Any) -> bool:
-    """True if ``value`` can be the position of a reader of these files: lines, or offset and damage."""
-    numbers = isinstance(value, dict) and value.keys() == files.keys() and all(map(_NUMBERS.fits, value.values()))
-    return numbers and all(len(at) == (1 if is_lines(name, files[name]) else 2) for name, at in value.items())
 
 
 def _files(item: Item) -> dict[str, str]:

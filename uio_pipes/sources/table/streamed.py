@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, LeftOut, StateError
-from uio_pipes.base.json_text import OBJECT, TEXT, Kind, listed, whole
 from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.core.buffer import changed, check_stamp, reopening, taken
 from uio_pipes.core.capabilities import Uncountable
@@ -31,7 +30,6 @@ from uio_pipes.io.opening import stamp
 from uio_pipes.sources.table.archives import ANYWHERE, ArchiveTable
 from uio_pipes.stages.reading.open_files import Far, NextFiles, begin
 
-_AT = Kind("a list of offsets", lambda v: listed(whole(1 << 60)).fits(v) and len(v) >= 1)
 _SHOWN = 3  # names in a message
 
 
@@ -343,14 +341,9 @@ class _JoinNode(Node):
             self.reader.close()
         self.reader = None
         self.files.clear()
-        source = None if initial_state is None else self.read_state(initial_state, "source", OBJECT)
-        begun = initial_state is not None and len(initial_state) > 1
-        if begun:
-            at, given = self.read_state(initial_state, "at", _AT), self.read_state(initial_state, "given", whole())
-            old = self.read_state(initial_state, "stamp", TEXT)
-        super().reset(source)
-        if begun:
-            self._reopen(tuple(at), given, old)
+        super().reset(None if initial_state is None else initial_state["source"])
+        if initial_state is not None and len(initial_state) > 1:
+            self._reopen(tuple(initial_state["at"]), initial_state["given"], initial_state["stamp"])
             self.taken = Taken(self.lane.pulse, initial_state)
 
     def _reopen(self, at: MemberStart, given: int, old: str) -> None:

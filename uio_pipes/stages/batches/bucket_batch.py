@@ -13,7 +13,6 @@ import numpy as np
 
 from uio_pipes.base.checks import in_words, is_whole, refuse, require
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.json_text import Kind, listed, whole
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import FRAMES_AND_TOKENS, Length, Pair, names_of
 from uio_pipes.core.sample import Sample
@@ -237,36 +236,11 @@ class _BucketNode(BudgetBuffer):
         self.boundaries = self.given
         self.waiting = 0  # utterances that are in no bucket yet, the last ones of the order
 
-    def state_kinds(self) -> dict[str, Kind]:
-        held, given = self.bounds()[0], self.given
-        if given is None:
-            many: Any = self.stage.num_buckets
-            rule = f"{many - 1} lengths" if is_whole(many) else f"{many[0] * many[1]} pairs of lengths at most"
-            rule += ", none below the one before, or null"
-            return {"boundaries": Kind(rule, self._can_be_found), "waiting": whole(held + 1)}
-        same = Kind(f"{given} as in the graph", lambda value: value == given)
-        return {"boundaries": same, "waiting": whole(held + 1)}
-
-    def _can_be_found(self, value: Any) -> bool:
-        pairs, many = self.stage.in_pairs, self.stage.num_buckets
-        if value is None or not listed(listed(whole()) if pairs else whole()).fits(value):
-            return value is None
-        if isinstance(many, int):
-            return len(value) == many - 1 and value == sorted(value)
-        return len(value) <= many[0] * many[1] and all(len(one) == 2 for one in value) and value == sorted(value)
-
-    def bounds(self) -> tuple[int, int]:
-        wait = self.stage.max_wait + LOOK + self.stage.min_batch_size
-        return wait, wait
-
     def order(self) -> list[int]:
         return [n for bucket in self.buckets.all for n in bucket.numbers] + list(self.unsorted)
 
     def rebuild(self, order: list[int]) -> None:
         sorted_ones = len(order) - self.waiting
-        latest = sorted_ones >= 0 and sorted(order)[sorted_ones:] == order[sorted_ones:]
-        if not latest or (self.boundaries is None and order):
-            raise self.damaged(f"waiting is {self.waiting}, but those are not the last of the {len(order)} held")
         stage, bounds = self.stage, self.boundaries or []
         self.index = index_of(bounds, stage.in_pairs)
         count, sizes = count_of(bounds, stage.in_pairs), stage.bucket_batch_sizes or ()

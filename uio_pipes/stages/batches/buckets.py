@@ -14,7 +14,7 @@ import numpy.typing as npt
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import pick
-from uio_pipes.base.json_text import Kind, parse_json, whole
+from uio_pipes.base.json_text import parse_json
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node
@@ -260,19 +260,11 @@ class WindowNode(BudgetBuffer):
     def start(self) -> None:
         self.given = 0  # batches that went out
 
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"given": whole()}
-
-    def bounds(self) -> tuple[int, int]:
-        return self.window, self.max_wait + self.window**2  # each batch may let as many in as the window holds
-
     def order(self) -> list[int]:
         return [number for _, number in self.sorted]
 
     def rebuild(self, order: list[int]) -> None:
         self.sorted = [(self.cost(number), number) for number in order]
-        if self.sorted != sorted(self.sorted):
-            raise self.damaged("held is not sorted by length")
 
     def next(self) -> list[Sample]:
         while len(self.sorted) < self.window and (arrived := self.arrival()) is not None:

@@ -137,9 +137,6 @@ class _DynamicNode(BudgetBuffer):
         super().__init__(source, lane, site, stage, stage.budget)
         self.drop_last = stage.drop_last
 
-    def bounds(self) -> tuple[int, int]:
-        return 1, 1
-
     def order(self) -> list[int]:
         return self.first
 

@@ -123,16 +123,10 @@ class _PackNode(Buffer):
         super().__init__(source, lane, site.name, stage.sized_by)
         self.stage = stage
 
-    def bounds(self) -> tuple[int, int]:
-        """The oldest one begins the next row, so that each waits for as many rows as the window holds, at most."""
-        return self.stage.window, self.stage.window * (self.stage.rows * self.stage.max_tokens + 1)
-
     def order(self) -> list[int]:
         return sorted(self.held)
 
     def rebuild(self, order: list[int]) -> None:
-        if order != sorted(order):
-            raise self.damaged("held is not in the order of arrival")
         self.sizes, self.alone = dict[int, int](), deque[int]()
         self.fitting, self.waiting = list[tuple[int, int]](), deque[int]()
         for number in order:

@@ -165,4 +165,4 @@ class Interleave(_Several):
     stop: Stop = "all"
 
     def chooser(self, lane: Lane, site: Site) -> Chooser:
-        return InTurns(len(self.pipelines))
+        return InTurns()

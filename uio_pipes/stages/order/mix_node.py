@@ -11,9 +11,8 @@ from torchdata.nodes import BaseNode
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import pick
-from uio_pipes.base.json_text import FLAG, MOST, Kind, rising, whole
 from uio_pipes.core.items import File, Item, Record
-from uio_pipes.core.lane import DEALS, ROUNDS, Lane
+from uio_pipes.core.lane import DEALS, Lane
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Setting
 from uio_pipes.core.stage import Node
@@ -33,10 +32,7 @@ Stop = Literal["all", "first", "cycle", "endless"]
 
 
 class Chooser(Protocol):
-    """Chooses among the sources that are ``left``, by a position below ``positions``, which is part of the state."""
-
-    @property
-    def positions(self) -> int: ...
+    """Chooses among the sources that are ``left``, by a position that is part of the state."""
 
     def sources(self, position: int) -> Sequence[int] | None:
         """Return the numbers of the sources that there are at this position; None for all of them."""
@@ -54,9 +50,6 @@ class Chooser(Protocol):
 
 class InTurns:
     """Takes turns. Position: the source whose turn it is, or one more than the last."""
-
-    def __init__(self, count: int) -> None:
-        self.positions = count + 1
 
     def sources(self, position: int) -> None:
         return None
@@ -85,8 +78,6 @@ class Shares:
 
 class Weighted:
     """Draws by weights, a ``Setting`` of lists of them. Position: the number of draws."""
-
-    positions = MOST
 
     def __init__(self, setting: Setting, key: int) -> None:
         self.setting, self.key = setting, key
@@ -193,13 +184,9 @@ class MixNode(Node):
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
         state = {"position": 0, "ended": [], "empty": [], "sources": {}} if initial_state is None else initial_state
-        numbers = rising(whole(len(self.pipelines)))
-        self.position: int = self.read_state(state, "position", whole(self.chooser.positions))
-        self.ended = set(self.read_state(state, "ended", numbers))
-        self.empty = set(self.read_state(state, "empty", numbers))
-        self.over = bool(self.read_state({"over": 0, **state}, "over", FLAG))
-        saved = self.read_state(state, "sources", Kind("rounds and states by number", self._are_sources))
-        self.begun = {int(i): _Source(*self.pipelines[int(i)], each) for i, each in saved.items()}
+        self.position: int = state["position"]
+        self.ended, self.empty, self.over = set(state["ended"]), set(state["empty"]), "over" in state
+        self.begun = {int(i): _Source(*self.pipelines[int(i)], each) for i, each in state["sources"].items()}
         self.last: _Source | None = None
         self.turned: set[int] = set()
         self.fruitless = 0
@@ -208,21 +195,6 @@ class MixNode(Node):
         for source in self.begun.values():  # last, because a source that is run again may ask what this node holds
             source.restore()
         self.before = self.turn = self.pulse.arrived
-
-    def _are_sources(self, value: Any) -> bool:
-        """True if exactly the ended sources are in a later round."""
-        if not isinstance(value, dict) or (self.position and not value):
-            return False
-        known = {str(i): i for i in range(len(self.pipelines))}
-        rounds = whole(ROUNDS if self.stop in ("cycle", "endless") else 2)
-        for i, one in value.items():
-            if i not in known or not isinstance(one, list) or len(one) != 3:
-                return False
-            if not (rounds.fits(one[0]) and FLAG.fits(one[1]) and isinstance(one[2], dict | None)):
-                return False
-            if (one[0] > 0) != (known[i] in self.ended) or (known[i] in self.empty and one[1]):
-                return False
-        return all(str(i) in value for i in self.ended) and self.empty <= self.ended
 
     def get_state(self) -> dict[str, Any]:
         self._look()

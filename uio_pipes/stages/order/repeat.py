@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.json_text import FLAG, OBJECT, Kind, whole
 from uio_pipes.core.capabilities import Connects, Upstream
-from uio_pipes.core.lane import DEALS, ROUNDS, Lane, Site
+from uio_pipes.core.lane import DEALS, Lane, Site
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.stage import Node, Trait
 
@@ -56,9 +55,6 @@ class CountdownNode(Node):
 
 
 class _TakeNode(CountdownNode):
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"left": whole(self.count + 1)}
-
     def next(self) -> Any:
         if not self.left:
             raise StopIteration
@@ -102,9 +98,6 @@ class _SkipNode(CountdownNode):
     def __init__(self, source: Node, lane: Lane, count: int) -> None:
         super().__init__(source, count)
         self.lane = lane
-
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"left": Kind(f"0 or {self.count}", lambda value: type(value) is int and value in (0, self.count))}
 
     def next(self) -> Any:
         if self.left:
@@ -173,13 +166,9 @@ class _RepeatNode(Node):
         if initial_state is None:
             self._begin(0, None)
             return
-        own = self.read_fields(initial_state)
-        self._begin(own["round"], self.read_state(initial_state, "source", OBJECT))
-        self.given = own["given"]
-        self.over = bool(self.read_state({"over": 0, **initial_state}, "over", FLAG))
-
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"round": whole(self.rounds or ROUNDS), "given": FLAG}
+        self._begin(initial_state["round"], initial_state["source"])
+        self.given = initial_state["given"]
+        self.over = "over" in initial_state
 
     def _begin(self, number: int, state: dict[str, Any] | None) -> None:
         self.round, self.given = number, 0

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import pick
-from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length, check_measure
@@ -54,12 +53,6 @@ class _ShuffleNode(Buffer):
 
     def start(self) -> None:
         self.position = 0
-
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"position": whole()}
-
-    def bounds(self) -> tuple[int, int]:
-        return self.size, (LAG + 1) * self.size
 
     def order(self) -> list[int]:
         return self.slots
@@ -123,9 +116,6 @@ class _SortNode(Buffer):
     def __init__(self, source: Node, lane: Lane, stage: Sort, site: Site) -> None:
         super().__init__(source, lane, site.name, stage.length)
         self.size = stage.sort_size
-
-    def bounds(self) -> tuple[int, int]:
-        return self.size, self.size
 
     def order(self) -> deque[int]:
         return self.ready

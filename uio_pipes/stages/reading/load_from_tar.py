@@ -10,8 +10,7 @@ from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import DAMAGED, DataError, StateError
-from uio_pipes.base.json_text import FLAG, OBJECT, TEXT, Kind, whole
+from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import redact
 from uio_pipes.core.buffer import check_stamp, reopening, taken
 from uio_pipes.core.capabilities import FileList, KnowsFields, LooksAhead
@@ -24,24 +23,13 @@ from uio_pipes.core.stage import Node, Stage, Trait, names
 from uio_pipes.formats.naming import asked, check_asked, transcript
 from uio_pipes.formats.tar.checks import NO_UTTERANCE, Checks, against_manifest, listed_in, miscounted
 from uio_pipes.formats.tar.fields import as_fields, check_members, member_of, payloads_under, read_by, text_of
-from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER
+from uio_pipes.formats.tar.members import MAX_MEMBER
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, TarUtterance, suspects, unchecked
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import known_size, stamp
 from uio_pipes.io.stream import open_source
 from uio_pipes.stages.reading.open_files import Far, Interleaved, NextFiles, OpenFiles, begin
 
-_AT = Kind(
-    "[offset (a multiple of 512, unless damaged), 0 or 1 (damaged), a name]",
-    lambda v: (
-        isinstance(v, list)
-        and len(v) == 3
-        and whole(1 << 60).fits(v[0])
-        and FLAG.fits(v[1])
-        and TEXT.fits(v[2])
-        and (v[1] or v[0] % BLOCK == 0)
-    ),
-)
 _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
 
 
@@ -227,9 +215,6 @@ class _TarNode(Node):
     def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
         assert self.file is not None
         stream = open_source(self.file.url, self.file.access, far)
-        if offset and far is None and not stream.read_upto(offset - 1, 1):
-            stream.close()
-            raise StateError(f"{self.stage.name}: byte {offset} is beyond the end of {self.file.url}; {DAMAGED}")
         stage = self.stage
         text = member_of(self.transcript) if self.needs_text else ""
         limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
@@ -270,15 +255,11 @@ class _TarNode(Node):
         if self.reader is not None:  # a node may be reset in the middle of a shard
             self._close()
         self.files.clear()
-        source = None if initial_state is None else self.read_state(initial_state, "source", OBJECT)
-        begun = initial_state is not None and len(initial_state) > 1
-        if begun:
-            offset, damaged, last = self.read_state(initial_state, "at", _AT)
-            seen, old = self.read_state(initial_state, "seen", whole()), self.read_state(initial_state, "stamp", TEXT)
-        super().reset(source)
-        if begun:
-            self.seen = seen
-            self._reopen((offset, bool(damaged), last), old)
+        super().reset(None if initial_state is None else initial_state["source"])
+        if initial_state is not None and len(initial_state) > 1:
+            offset, damaged, last = initial_state["at"]
+            self.seen = initial_state["seen"]
+            self._reopen((offset, bool(damaged), last), initial_state["stamp"])
             self.taken = Taken(self.lane.pulse, initial_state)
 
     def _reopen(self, at: tuple[int, bool, str], old: str) -> None:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.hashing import stable_hash
-from uio_pipes.base.json_text import Kind, whole
 from uio_pipes.core.capabilities import Connects, FileList, LooksAhead, ReadsFiles, Upstream
 from uio_pipes.core.items import Item, Loaded, Record, Upcoming
 from uio_pipes.core.lane import Lane, Site
@@ -91,9 +90,6 @@ class _ShardingNode(Node):
         # Items to skip before the next one of ours. The sources of a mix begin with different lanes; otherwise the
         # first lane would get the first item of each.
         self.gap = (self.lane.index - first_lane(self.lane.source)) % self.lane.count
-
-    def state_kinds(self) -> dict[str, Kind]:
-        return {"gap": whole(self.lane.count)}
 
     def next(self) -> Any:
         if self.gap:

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.errors import DAMAGED, StateError, UioError
-from uio_pipes.base.json_text import OBJECT, listed, whole
+from uio_pipes.base.errors import UioError
 from uio_pipes.core.capabilities import FileList, ReadsFiles, Uncountable
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
@@ -119,18 +118,15 @@ class Interleaved(Node):
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
-        self.turn, count = 0, len(self.readers)
+        self.turn = 0
         for reader in self.readers if initial_state is None else ():
             reader.reset(None)
         if initial_state is not None:
-            self.turn = self.read_state(initial_state, "turn", whole(count))
-            states = self.read_state(initial_state, "readers", listed(OBJECT))
-            if len(states) != count:
-                raise StateError(f"{self.stage_name}: the state has {len(states)} readers, not {count}; {DAMAGED}")
-            for reader, state in zip(self.readers, states, strict=True):
+            self.turn = initial_state["turn"]
+            for reader, state in zip(self.readers, initial_state["readers"], strict=True):
                 reader.reset(state)  # takes its file from the list again
             self.files.clear()
-            self.source.reset(self.read_state(initial_state, "source", OBJECT))
+            self.source.reset(initial_state["source"])
 
     def remaining(self) -> tuple[int, int]:
         held, items = super().remaining()

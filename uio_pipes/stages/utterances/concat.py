@@ -332,9 +332,6 @@ class _ConcatNode(Buffer):
         self.stage = stage
         self.chains: dict[frozenset[str], Chain] = {}
 
-    def bounds(self) -> tuple[int, int]:
-        return 1, 1
-
     def order(self) -> list[int]:
         return self.first
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, PipelineError, StateError, UioError
-from uio_pipes.base.json_text import OBJECT, whole
 from uio_pipes.core.buffer import MARK_EVERY, changed
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Chain
@@ -52,9 +51,6 @@ class FlatMap(Uncountable, Flow):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _FlatMapNode(source, lane, self, site)
-
-
-_PASSED, _FRUITLESS = whole(MARK_EVERY + 1), whole(1 << (MARK_EVERY + 1))
 
 
 class Expanding(Node):
@@ -154,16 +150,14 @@ class Expanding(Node):
         return state | {"delivered": self.delivered} if self.under_way else state
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(None if initial_state is None else self.read_state(initial_state, "source", OBJECT))
+        super().reset(None if initial_state is None else initial_state["source"])
         if initial_state is None:
             return
-        kinds = {"passed": _PASSED, "fruitless": _FRUITLESS, "delivered": whole(1 << 32)}
-        saved = {name: self.read_state(initial_state, name, kinds[name]) for name in kinds if name in initial_state}
-        fruitless = saved.get("fruitless", 0)
+        fruitless = initial_state.get("fruitless", 0)
         self.mark = initial_state["source"]
-        self._pass(saved.get("passed", 0), fruitless)
-        if "delivered" in saved:
-            self._take_up(saved["delivered"])
+        self._pass(initial_state["passed"], fruitless)
+        if "delivered" in initial_state:
+            self._take_up(initial_state["delivered"])
             self._came(fruitless)
 
     def _pass(self, count: int, fruitless: int) -> None:
