@@ -185,7 +185,7 @@ def test_what_a_file_holds_too_much_is_named_in_words_of_our_own(tmp_path: Path)
 def test_damaged_states_are_refused(many_shards: Corpus) -> None:
     good = run(many_shards, 3)
     for bad in (good["lane_000000"].replace('"k": ', '"k": 1'), good["lane_000000"][:-9], "[]"):
-        with pytest.raises(uio.StateError, match="lane_000000 (is damaged|does not end in a checksum)"):
+        with pytest.raises(uio.StateError, match=r"lane_000000 (is damaged|does not end in a checksum)"):
             view(good | {"lane_000000": bad})
     with pytest.raises(uio.StateError, match="lane 9"):
         view(good | {"lane_000009": good["lane_000000"]})
