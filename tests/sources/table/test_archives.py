@@ -325,6 +325,19 @@ def test_an_archive_that_is_missing_is_said(tmp_path: Path) -> None:
         list(uio.Loader(uio.from_table(table, fields=NAMES, archives="a.tar.gz").batch(1)))
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [("a.zip", b"", "bad_zip"), ("a.tar", b"", "empty_file"), ("a.zip", zip_bytes([]), "there is no member")],
+)
+def test_an_archive_of_nothing_is_said(tmp_path: Path, name: str, data: bytes, reason: str, stream: bool) -> None:
+    (tmp_path / name).write_bytes(data)
+    table = write_table(tmp_path / "t.tsv", ROWS)
+    with pytest.raises(NothingRead, match=reason) as caught:
+        read(table, archives=name, stream=stream)
+    assert "6 as no_audio" in str(caught.value)
+
+
 def test_equal_tables_in_two_folders_are_joined_to_the_archives_of_their_own(tmp_path: Path) -> None:
     audio = {"one": wav_bytes(np.zeros(300)), "two": wav_bytes(np.zeros(600))}
     for part, data in audio.items():
