@@ -242,6 +242,12 @@ def test_a_header_with_one_name_twice_is_an_error() -> None:
         read(b"id,path,id\n1,2,3\n", TextForm(",", quoted=True))
 
 
+def test_a_header_may_have_very_many_columns() -> None:
+    """In quadratic time it would take an hour."""
+    names = "\t".join(f"c{number}" for number in range(300_000))
+    assert read(f"{names}\n{names}\n".encode(), TextForm()).row(0)["c299999"] == "c299999"
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 @pytest.mark.parametrize("size", [3, 9_000])
 def test_lines_that_end_as_on_old_macs(tmp_path: Path, encoding: str, size: int) -> None:

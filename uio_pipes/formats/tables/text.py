@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -221,7 +222,7 @@ class _Part:
 
     def _distinct(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Raises: ListError if two columns have one name: which of them is meant, nobody could say."""
-        if twice := next((name for name in names if name and names.count(name) > 1), ""):
+        if twice := next((name for name, often in Counter(names).items() if name and often > 1), ""):
             remedy = "correct it, or name the columns: uio.Table(…, header=(…)) with comment= for this line"
             raise ListError(f"{redact(self.name)}: its header has the column {twice!r} twice; {remedy}")
         return names

@@ -224,7 +224,7 @@ def _hint_of_header(table: str, row: Row) -> str:
     first = next(iter(row))
     mark = next((mark for mark in ("|;\t," if len(row) == 1 else "|;\t") if mark in first), "")
     cells = first.split(mark) if mark else [*row]
-    values = any(suffix_of(cell) in AUDIO or place_of(table, cell) != "{}" for cell in cells)
+    values = any(suffix_of(cell) in AUDIO or place_of(table, cell) != "{}" for cell in cells[:_COLUMNS])
     if mark and values:
         what = f"; its columns seem to be separated by {mark!r}, and its first line to be no header"
         return f"{what}: uio.Table(…, separator={mark!r}, header=[…]); uio start {redact(table)} writes it whole"
@@ -233,11 +233,14 @@ def _hint_of_header(table: str, row: Row) -> str:
     return "; its first line seems to be no header: uio.Table(…, header=[…]) names the columns" if values else ""
 
 
+_COLUMNS = 200  # of which advice is given: to look for a file takes several calls of the system
+
+
 def with_files(table: str, row: Row) -> Row:
     """Return a row in which the names of audio files below a folder beside the table, or without their suffix, stand by
     the expressions that lead to them: ``clips/{path}``, ``wavs/{id}.wav``."""
     found = dict[str, Any]()
-    for name, value in row.items():
+    for name, value in islice(row.items(), _COLUMNS):
         where = place_of(table, value) if isinstance(value, str) and value else "{}"
         if where == "{}" or not names_file(value):
             found[name] = value
