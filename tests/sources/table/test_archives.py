@@ -237,6 +237,32 @@ def test_a_cut_archive_is_one_failure(tmp_path: Path) -> None:
     assert len(found) > 30
 
 
+@pytest.mark.parametrize("absent", ["no_audio", "not_kept"])
+@pytest.mark.parametrize(
+    ("damage", "counts"),
+    [
+        ({3: b"x" * 9}, {"bad_header": 1}),
+        ({3: bytes(512)}, {"zeros": 1}),
+        ({1: b"x" * 9, 3: bytes(20_000)}, {"bad_header": 1, "zeros": 1}),
+    ],
+)
+def test_damage_to_headers_is_told_in_both_orders(
+    tmp_path: Path, damage: dict[int, bytes], counts: dict[str, int], absent: str
+) -> None:
+    write_archive(tmp_path / "a.tar", MEMBERS)
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        headers = [member.offset for member in tar]
+    with (tmp_path / "a.tar").open("r+b") as file:
+        for number, data in damage.items():
+            file.seek(headers[number])
+            file.write(data)
+    table = write_table(tmp_path / "t.tsv", ROWS)
+    for stream in (False, True):
+        found, told = read(table, archives="a.tar", stream=stream, absent=absent)
+        assert found == {key: number for key, number in TONES.items() if number in found.values()}
+        assert told == {**counts, absent: 6 - len(found)}, stream
+
+
 def test_folders_before_a_member_of_several_rows_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "in" / "wav").mkdir(parents=True)
     for number in range(3):

@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 from zlib import crc32
 from zlib import error as ZlibError
 
-from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named, redact
 from uio_pipes.formats.archives.index import MemberIndex, MemberPlace, has_index, read_index
 from uio_pipes.formats.lists.lines import ARCHIVES
@@ -180,8 +180,10 @@ class Archive:
                 except DataError as error:
                     if source.failure is not None:
                         raise
-                    self.damage += [] if error.reason in NOTES else [error]
+                    self.damage.append(error)
                     continue
+                if members.note is not None:
+                    self.damage.append(members.note)
                 if member is not None:
                     yield MemberPlace(member.name, member.offset, member.size)
         finally:

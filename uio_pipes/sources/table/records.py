@@ -41,7 +41,7 @@ class RowAudio(Protocol):
 
     @property
     def damage(self) -> list[DataError]:
-        """Failures with each of which many rows are lost. Raises: ListError."""
+        """What is wrong with archives, and told once: rows may be lost with it. Raises: ListError."""
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
         """Return the audio that row ``number`` names, not opened yet, or its bytes. Raises: DataError ``no_audio``."""

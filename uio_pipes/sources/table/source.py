@@ -112,6 +112,7 @@ class _TableNode(SourceNode):
                 self.lane.ledger.count(reason, number)
             for error in self.table.audio.damage:
                 self.lane.ledger.fail(error.at(error.url, error.member), ListTable.name)
+                self.lane.ledger.fine(ListTable.name)  # they do not follow each other: no streak of failures
 
 
 TablePaths = AnyPath | Table | Iterable[AnyPath | Table | Mapping[str, Any]]
