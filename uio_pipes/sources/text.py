@@ -141,6 +141,7 @@ class TextTable:
             self._check_pairs(next(iter(self._columns)), name, other)
         blank = reduce(np.union1d, (column.blank for column in self._columns.values()))
         self.blank = frozenset(blank.tolist())
+        self.notes = [note for column in self._columns.values() for file in column.files for note in file.notes]
         parts = "".join(f"{name}={column.digest}/" for name, column in self._columns.items())
         self.digest = blake2b(parts.encode(), digest_size=16).hexdigest()
 

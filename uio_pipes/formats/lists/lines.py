@@ -76,6 +76,12 @@ def kept(pieces: Iterator[bytes], in_memory: int) -> bytes | mmap:
     return bytes(held)
 
 
+def unclear_end(name: str) -> DataError:
+    """Return the note on a text whose last line has no line end, while all others have one."""
+    message = "the last line has no line end, as if the file had been cut off within it: compare it with the original"
+    return DataError("unclear_end", message, url=name)
+
+
 Version = tuple[str, int, str]  # the absolute path, and the version that io/opening.py knows
 
 
@@ -138,6 +144,12 @@ class Lines(Sequence[str]):
         if self._plain and 0 <= number < self._count:
             return self._piece(number).decode("utf-8", "surrogateescape")
         return self._at(number)[1]
+
+    @property
+    def notes(self) -> list[DataError]:
+        """What may be wrong with the file, though nothing failed."""
+        torn = self._count > 1 and not self._content.read(self._end - 1, 1)
+        return [unclear_end(self.name)] if torn else []
 
     def line(self, number: int) -> int:
         """Return the line number of item ``number``, counted from 1."""

@@ -31,6 +31,10 @@ class Rows(Protocol):
     def files(self) -> Sequence[str]:
         """The files that the rows come from."""
 
+    @property
+    def notes(self) -> Sequence[DataError]:
+        """What may be wrong with these files, though nothing failed."""
+
     def __len__(self) -> int: ...
     def row(self, number: int) -> Row:
         """Return a row by its number. Raises: DataError ``bad_row`` or ``bad_text``."""
@@ -52,6 +56,7 @@ class ChainedRows(Parts):
         super().__init__(map(len, parts))
         self._parts = parts
         self.files = [file for part in parts for file in part.files]
+        self.notes = [note for part in parts for note in part.notes]
         self.digest = "+".join(part.digest for part in parts)
 
     def row(self, number: int) -> Row:
@@ -79,7 +84,7 @@ class ConstantRows:
 
     def __init__(self, rows: Rows, constants: Row) -> None:
         self._rows, self._constants = rows, constants
-        self.files, self.place, self.file = rows.files, rows.place, rows.file
+        self.files, self.notes, self.place, self.file = rows.files, rows.notes, rows.place, rows.file
         self.digest = f"{rows.digest} {sorted(constants.items())}"
 
     def __len__(self) -> int:
@@ -134,7 +139,7 @@ class JoinedRows:
         self.rows, self.other = rows, other
         self._by, self._to = by, to
         self._index = RowIndex((value_by(to, row) for row in other.scan()), len(other))
-        self.files = [*rows.files, *other.files]
+        self.files, self.notes = [*rows.files, *other.files], [*rows.notes, *other.notes]
         self.digest = f"{rows.digest}+{other.digest} {by.text} = {to.text}"
 
     def __len__(self) -> int:

@@ -16,7 +16,17 @@ import numpy as np
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, Content, Version, kept, opened, version_of
+from uio_pipes.formats.lists.lines import (
+    CHUNK,
+    LONGEST,
+    STEP,
+    Content,
+    Version,
+    kept,
+    opened,
+    unclear_end,
+    version_of,
+)
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.tables.cutting import Cutter, RowBounds
 from uio_pipes.formats.tables.rows import Row
@@ -89,6 +99,7 @@ class TextRows(Parts):
         self._parts = [_part(each, form, access) for each in files]
         super().__init__(map(len, self._parts))
         self.files = [part.name for part in self._parts]
+        self.notes = [note for part in self._parts for note in part.notes]
         if not len(self):
             raise ListError(f"there are no rows in {', '.join(map(redact, self.files[:3])) or 'no table'}")
         hashed = blake2b(repr(form).encode(), digest_size=16)
@@ -270,6 +281,8 @@ class _Part:
             line += found.lines
         self._offsets = np.concatenate(offsets)
         self._numbers = np.concatenate(numbers).astype(np.uint32)
+        torn = line > 2 and not self._content.read(self._end - 1, 1)  # the line end that _chunks adds is not there
+        self.notes = [unclear_end(self.name)] if torn and not self.form.json else []
         self.hash = hashed.digest()
 
     def _chunks(self) -> Iterator[tuple[int, bytes, RowBounds]]:

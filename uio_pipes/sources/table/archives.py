@@ -215,7 +215,7 @@ class ArchiveTable:
     def __init__(self, records: TableRecords, names: NamesInRows) -> None:
         """Raises: ListError if there are no archives."""
         self.records, self.archives, self._names = records, names.archives, names
-        self.digest = records.digest
+        self.digest, self.notes = records.digest, records.notes
         self._index: _Index = _kept.get(
             ("index", *names.key, *map(has_index, names.archives.urls)),
             lambda: _Index(names, len(records)),

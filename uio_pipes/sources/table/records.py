@@ -80,7 +80,7 @@ class TableRecords:
     def __init__(
         self, rows: Rows, audio: RowAudio, names: FieldNames | None, keep: FieldNames = (), drop: FieldNames = ()
     ) -> None:
-        self.rows, self.audio = rows, audio
+        self.rows, self.audio, self.notes = rows, audio, rows.notes
         self._names = None if names is None else [(ours, compiled(text)) for ours, text in names]
         self._keep, self._drop = wishes(keep, "not_kept"), wishes(drop, "dropped")
         self.digest = f"{rows.digest}{audio.digest}"
@@ -161,8 +161,8 @@ class TableRecords:
         with_form(fields, wav if isinstance(wav, str) else "")
 
     def _place_as_key(self, number: int) -> str:
-        file, _, line = self.place(number).rpartition(", line ")
-        return f"{name_of(file)}:{line}"
+        file, _, line = self.place(number).rpartition(", ")  # line 7, or row 7
+        return f"{name_of(file)}:{line.rpartition(' ')[2]}"
 
     # At the first rows
 

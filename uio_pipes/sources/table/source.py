@@ -96,18 +96,11 @@ class ListTable(KnowsFields, Source):
 
 
 class _TableNode(SourceNode):
-    """Gives the rows; before the first one, audio that no row names is counted, and archives that are lost."""
+    """Gives the rows; before the first one, audio that no row names is counted, and damage to archives told."""
 
-    def next(self) -> Any:
-        self._begin()
-        return super().next()
-
-    def skip(self, n: int) -> None:
-        self._begin()
-        super().skip(n)
-
-    def _begin(self) -> None:
-        if self.position == 0 and not self.lane.ledger.quiet:
+    def begin(self) -> None:
+        super().begin()
+        if not self.lane.ledger.quiet:
             for reason, number in self.table.audio.leftover.items():
                 self.lane.ledger.count(reason, number)
             for error in self.table.audio.damage:
