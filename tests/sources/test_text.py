@@ -34,7 +34,7 @@ def test_a_line_is_an_utterance_as_it_is_and_blank_lines_are_counted(text: Path)
     found = [(s.key, s["txt"]) for s in samples]
     said = ["# a heading", "  two blanks before", "{0..3}", "the last, without an end"]
     assert found == list(zip(["a.txt:1", "a.txt:2", "a.txt:6", "a.txt:7"], said, strict=True))
-    assert (ledger.skipped, ledger.failures) == ({"blank_line": 3}, 0)
+    assert (ledger.skipped, ledger.failures) == ({"blank_line": 3, "unclear_end": 1}, 0)
     assert len(uio.Loader(uio.from_text(text).batch(1))) == 4
 
 
@@ -58,8 +58,9 @@ def test_compressed_texts_globs_and_files_of_one_name(tmp_path: Path) -> None:
     assert [(s.key, s["txt"]) for s in samples] == list(zip(keys, ["文a", "y", "文b"], strict=True))
 
 
-def test_a_line_that_is_not_utf8_costs_one_utterance(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"one\n\xff\xfe\nthree\n")
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"tw\0o"])
+def test_a_line_that_is_not_utf8_costs_one_utterance(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\n" + line + b"\nthree\n")
     samples, ledger = run(uio.from_text(tmp_path / "a.txt"))
     assert ([s["txt"] for s in samples], ledger.skipped) == (["one", "three"], {"bad_text": 1})
     assert "a.txt, line 2" in ledger.reports[0]

@@ -364,7 +364,9 @@ class Positioned(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         at = offset + (0, self._at, self._size)[whence]
         if at < 0:
-            raise OSError(errno.EINVAL, "before the beginning")  # as files do: by this zipfile sees that one is too short
+            raise OSError(
+                errno.EINVAL, "before the beginning"
+            )  # as files do: by this zipfile sees that one is too short
         self._at = at
         return at
 

@@ -53,7 +53,8 @@ class TextLines(Lines):
         return [(n, line.removesuffix("\r")) for n, line in enumerate(text.removesuffix("\n").split("\n"), first)]
 
     def _check(self, chunk: bytes, line: int) -> None:
-        self._refuse_nul(chunk, line)
+        if 2 * chunk.count(b"\0") > chunk.count(b"\n"):  # a few cost their lines
+            self._refuse_nul(chunk, line)
 
     def _no_list(self, why: str) -> ListError:
         return ListError(f"{self.what} {self.name} has no lines of text ({why}): name another file, or mend this one")
@@ -82,6 +83,9 @@ class TextFiles(ItemTable):
     def text(self, number: int) -> str:
         """Return a line. Raises: DataError ``bad_text``."""
         text = self[number]
+        if "\0" in text:
+            message = "the line has a NUL, which is no text: correct it, or fetch the file again"
+            raise DataError("bad_text", message, url=self.place(number))
         if not text.isascii():
             try:
                 text.encode()

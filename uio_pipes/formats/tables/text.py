@@ -197,6 +197,10 @@ class _Part:
                 return DataError(
                     "bad_text", f"it is not {form.encoding} ({error.reason} at byte {error.start}): {_OTHER}"
                 )
+            if self._has_nuls and "\0" in text:
+                return DataError(
+                    "bad_row", f"it has a NUL, which is no text: {text[:80]!r}; correct it, or fetch it again"
+                )
             if text.endswith("\r"):
                 text = text[:-1]
             try:
@@ -267,18 +271,23 @@ class _Part:
     def _scan(self) -> None:
         """Note the place of the first row of each block, and hash the whole file."""
         offsets, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        self._count, self._end, line = 0, self._skipped, self._first_line
+        self._count, self._end, line, with_nul = 0, self._skipped, self._first_line, 0
         hashed = blake2b(repr(self.columns).encode(), digest_size=16)
         for offset, chunk, found in self._chunks():
             hashed.update(memoryview(chunk)[: found.size])
             if b"\0" in chunk:
-                raise ListError(f"{redact(self.name)} is no text table (a NUL in it): name its encoding, or its format")
+                nuls = np.flatnonzero(np.frombuffer(chunk, np.uint8, found.size) == 0)
+                with_nul += len(np.unique(np.searchsorted(found.starts, nuls, "right")))
             first = slice(-self._count % STEP, None, STEP)
             offsets.append(offset + found.starts[first])
             numbers.append(line + found.numbers[first])
             self._count += len(found.starts)
             self._end = offset + found.size
             line += found.lines
+        if 2 * with_nul > self._count:
+            what = f"{with_nul} of its {self._count} rows have NULs"
+            raise ListError(f"{redact(self.name)} is no text table ({what}): name its encoding, or its format")
+        self._has_nuls = with_nul > 0
         self._offsets = np.concatenate(offsets)
         self._numbers = np.concatenate(numbers).astype(np.uint32)
         torn = line > 2 and not self._content.read(self._end - 1, 1)  # the line end that _chunks adds is not there
