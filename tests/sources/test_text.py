@@ -129,7 +129,7 @@ def test_json_lines_keep_their_names(tmp_path: Path) -> None:
         ('{"x": 1}', "missing_text", r"nothing as 'content', its text \(its names: x\)"),
         ('{"content": true}', "bad_text", "the text is True, not a string"),
         ('{"content": NaN}', "bad_text", "the text is nan, not a string"),
-        ('{"content": "a\\ud800"}', "bad_text", "no UTF-8"),
+        ('{"content": "a\\ud800"}', "bad_text", "it is not UTF-8"),
         ('"content": "a"}', "bad_line", "not a JSON object"),
         ('{"content": "a", "feat": [1, 2]}', "bad_features", r"the path of a .npy file, not \[1, 2\]"),
     ],

@@ -194,7 +194,7 @@ class LocalFile:
         changes = zip(("size", "mtime_ns", "inode"), first, identity, strict=True)
         changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
         touched = "; touch counts, as a file written to in place keeps its size" if first[::2] == identity[::2] else ""
-        message = f"the file was replaced or written to while in use ({changed}{touched})"
+        message = f"the file was replaced or overwritten while it was in use ({changed}{touched})"
         raise DataError("changed_file", f"{message}: start again with files at rest", url=self.path)
 
     def _opened(self) -> _Descriptor:

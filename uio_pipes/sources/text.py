@@ -84,7 +84,7 @@ class TextFiles(ItemTable):
         """Return a line. Raises: DataError ``bad_text``."""
         text = self[number]
         if "\0" in text:
-            message = "the line has a NUL, which is no text: correct it, or fetch the file again"
+            message = "the line holds a NUL character: correct it, or fetch the file again"
             raise DataError("bad_text", message, url=self.place(number))
         if not text.isascii():
             try:

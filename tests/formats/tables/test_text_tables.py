@@ -218,7 +218,7 @@ def test_a_table_that_changes_while_in_use_is_an_error(tmp_path: Path) -> None:
     with mock.patch.object(text, "IN_MEMORY", 1):
         rows = TextRows([str(path)], TextForm())
     path.write_text("k\nother\nrows\n")
-    with pytest.raises(uio.ListError, match="was written to while in use"):
+    with pytest.raises(uio.ListError, match="changed while it was in use"):
         rows.row(0)
 
 
@@ -249,7 +249,7 @@ def test_a_nul_costs_its_row(chunk: int) -> None:
     assert [row["a"] if isinstance(row, dict) else row.reason for row in rows.scan()] == [  # type: ignore[union-attr]
         "sound", "bad_row", "sound", "bad_row", "sound",
     ]  # fmt: skip
-    with pytest.raises(DataError, match=r"line 3: it has a NUL, which is no text: 'to\\x00rn'; correct it"):
+    with pytest.raises(DataError, match=r"line 3: it holds a NUL character: 'to\\x00rn'; correct it"):
         rows.row(1)
 
 

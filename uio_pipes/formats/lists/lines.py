@@ -35,8 +35,8 @@ class Content:
             return self.held[offset : offset + size]
         assert self._file is not None
         if self._status() != self._stat:
-            rule = f"{self._what} {redact(self.name)} was written to while in use"
-            raise ListError(f"{rule}: put a changed file beside the old one")
+            rule = f"{self._what} {redact(self.name)} changed while it was in use"
+            raise ListError(f"{rule}: write changes to a new file, under another name")
         return os.pread(self._file.fileno(), size, offset)
 
     def _status(self) -> tuple[int, int] | None:

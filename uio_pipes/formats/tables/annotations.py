@@ -121,7 +121,7 @@ def nxt_rows(files: Iterator[TableFile]) -> Iterator[tuple[str, Row | DataError]
         try:
             root = ElementTree.fromstring(content.read())
         except ElementTree.ParseError as error:
-            yield name, DataError("bad_table", f"the file is no sound XML ({error}): fetch it again")
+            yield name, DataError("bad_table", f"the file is not well-formed XML ({error}): fetch it again")
             continue
         if base.endswith(".segments.xml"):
             segments.append((name, root))

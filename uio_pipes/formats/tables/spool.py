@@ -179,7 +179,7 @@ def _line(row: Row | DataError) -> bytes:
     try:
         line = json.dumps(row, ensure_ascii=False, default=str).encode() + b"\n"
     except UnicodeEncodeError as error:
-        return _line(DataError("bad_text", f"a text of the row is no Unicode ({error.reason}): correct it"))
+        return _line(DataError("bad_text", f"a text in the row is not valid Unicode ({error.reason}): correct it"))
     if len(line) > LONGEST:
         return _line(
             DataError("bad_row", f"the row has {len(line):,} bytes, more than 4 MiB: name the list in it, expand=")

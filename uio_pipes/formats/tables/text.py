@@ -198,9 +198,7 @@ class _Part:
                     "bad_text", f"it is not {form.encoding} ({error.reason} at byte {error.start}): {_OTHER}"
                 )
             if self._has_nuls and "\0" in text:
-                return DataError(
-                    "bad_row", f"it has a NUL, which is no text: {text[:80]!r}; correct it, or fetch it again"
-                )
+                return DataError("bad_row", f"it holds a NUL character: {text[:80]!r}; correct it, or fetch it again")
             if text.endswith("\r"):
                 text = text[:-1]
             try:
@@ -286,7 +284,7 @@ class _Part:
             line += found.lines
         if 2 * with_nul > self._count:
             what = f"{with_nul} of its {self._count} rows have NULs"
-            raise ListError(f"{redact(self.name)} is no text table ({what}): name its encoding, or its format")
+            raise ListError(f"{redact(self.name)} is not a text table ({what}): name its encoding, or its format")
         self._has_nuls = with_nul > 0
         self._offsets = np.concatenate(offsets)
         self._numbers = np.concatenate(numbers).astype(np.uint32)

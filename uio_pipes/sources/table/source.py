@@ -269,5 +269,5 @@ def _wishes(name: str, given: object) -> FieldNames:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise PipelineError(f"{_NAME}: {name}: {pattern!r} is no regular expression: {error}") from error
+            raise PipelineError(f"{_NAME}: {name}: {pattern!r} is not a regular expression: {error}") from error
     return pairs
