@@ -36,7 +36,9 @@ def test_stages_answer(call: str) -> None:
 
 @pytest.mark.parametrize("name", [name for call, name in CALLED if call == "Loader"])
 def test_the_loader_answers(name: str) -> None:
-    with pytest.raises(TypeError, match=rf"Loader\(\) got an unexpected keyword argument '{name}'; {name} of \w+"):
+    with pytest.raises(
+        TypeError, match=rf"Loader\(\) got an unexpected keyword argument '{name}'; instead of {name} of \w+"
+    ):
         uio.Loader(GRAPH, **{name: 7})
 
 
@@ -45,15 +47,15 @@ def test_the_loader_answers_all_of_them_in_the_order_in_which_they_were_given() 
     with pytest.raises(TypeError) as raised:
         uio.Loader(GRAPH, **given)  # type: ignore[arg-type]
     told = str(raised.value)
-    assert told.startswith(f"Loader() got unexpected keyword arguments {', '.join(map(repr, given))}; shuffle of")
-    places = [told.index(f"{name} of DataLoader is said") for name in given if name != "seeds"]
+    assert told.startswith(f"Loader() got unexpected keyword arguments {', '.join(map(repr, given))}; instead")
+    places = [told.index(f"instead of {name} of DataLoader, use") for name in given if name != "seeds"]
     assert places == sorted(places)
     assert "; did you mean 'seed' by 'seeds'?" in told
 
 
 @pytest.mark.parametrize("name", [name for call, name in CALLED if call == "Pipeline"])
 def test_the_pipeline_answers(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"a Pipeline has no '{name}'; {name} of [\w, .]+ is said"):
+    with pytest.raises(AttributeError, match=rf"a Pipeline has no '{name}'; instead of {name} of [\w, .]+, use here"):
         getattr(GRAPH, name)
 
 
@@ -86,7 +88,9 @@ def test_names_that_begin_alike_are_suggested() -> None:
 
 
 def test_options_of_the_loader_are_given_by_name_and_nothing_private_is_suggested() -> None:
-    with pytest.raises(TypeError, match=r"Loader\(\) takes its options by name, as in seed=…; batch_size of "):
+    with pytest.raises(
+        TypeError, match=r"Loader\(\) takes its options by name, as in seed=…; instead of batch_size of "
+    ):
         uio.Loader(GRAPH, 32)  # type: ignore[misc]
     with pytest.raises(AttributeError, match=r"a Pipeline has no 'glue'(; did you mean '[a-z].*)?$"):
         GRAPH.glue()  # type: ignore[attr-defined]
@@ -101,7 +105,7 @@ SOURCES = [
 def test_sources_answer(source: str) -> None:
     for name in (name for of, name in CALLED if of == "from_…"):
         with pytest.raises(
-            TypeError, match=rf"^{source}\(\) got an unexpected keyword argument '{name}'; {name} of \w+"
+            TypeError, match=rf"^{source}\(\) got an unexpected keyword argument '{name}'; instead of {name} of \w+"
         ):
             getattr(uio, source)("train.tsv", **{name: 7})
 
@@ -130,7 +134,9 @@ def test_what_answers_is_sent_as_before() -> None:
 @pytest.mark.parametrize("name", [name for call, name in CALLED if call == "output"])
 def test_pad_answers(name: str) -> None:
     batches = GRAPH.batch(2)
-    with pytest.raises(uio.PipelineError, match=rf"^pad: value has '{name}', but .*; {name} of \w+ is said"):
+    with pytest.raises(
+        uio.PipelineError, match=rf"^pad: value has '{name}', but .*; instead of {name} of \w+, use here"
+    ):
         batches.pad(value={name: -100})
     batches.pad(value={name: -100, "feats": 0.0, "prompt_target": -1}, keep=[name])
 
@@ -149,7 +155,7 @@ def test_what_people_search_for_is_on_the_page(word: str) -> None:
 def test_the_package_answers(name: str) -> None:
     with pytest.raises(
         AttributeError,
-        match=rf"'uio_pipes' has no attribute '{name}'; {name} of [\w, ]+ is said .* here: .*(uio|as_dataset)",
+        match=rf"'uio_pipes' has no attribute '{name}'; instead of {name} of [\w, ]+, use here: .*(uio|as_dataset)",
     ):
         getattr(uio, name)
 

@@ -107,10 +107,10 @@ def test_what_an_expression_reads(expression: str, names: tuple[str, ...], plain
         ("", "a name is missing"),
         ("| stem", "a name is missing"),
         ("a or ", "a name is missing"),
-        ("a |", "is no filter, only ms, cs, stem"),
-        ("a | [:7] b", "'b' is no filter"),
+        ("a |", "is not a filter; there are ms, cs, stem"),
+        ("a | [:7] b", "'b' is not a filter"),
         ("a | foo", "there is no filter 'foo'"),
-        ("a | m/(/", "is no regular expression"),
+        ("a | m/(/", "is not a regular expression"),
         (r"a | s/x/\2/", "cannot stand for what 'x' matches"),
         ("a | []", "the brackets are empty"),
         ("a | / 0", "nothing can be divided by 0"),
@@ -172,5 +172,5 @@ def test_renaming_by_expressions() -> None:
         "id": "abc-1", "info": {"who": ["s"]}, "wav": "a/b.wav", "key": "b", "speaker": "s", "lang": "en",
     }  # fmt: skip
     assert renamed({"a | lower": 1, "'x'": 2}, {"b": "a | lower", "c": "'x'"}) == {"b": 1, "c": 2}  # as they stand
-    with pytest.raises(uio.PipelineError, match="from_nemo: fields: 'a \\| foo' is no expression"):
+    with pytest.raises(uio.PipelineError, match="from_nemo: fields: 'a \\| foo' is not an expression"):
         uio.from_nemo("a.json", fields={"txt": "a | foo"})

@@ -2,8 +2,11 @@
 
 import os
 import pickle
+import resource
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -78,6 +81,34 @@ def test_at_most_128_files_are_open_and_all_can_be_read(tmp_path: Path) -> None:
     for _ in range(2):
         assert [int(file.read(0, 4)) for file in files] == list(range(len(files)))
         assert len(os.listdir("/proc/self/fd")) <= before + local.MAX_OPEN
+
+
+@pytest.fixture
+def few_descriptors(tmp_path: Path) -> Iterator[None]:
+    """Ten more than are open now, and 200 files."""
+    for number in range(200):
+        (tmp_path / str(number)).write_bytes(b"%04d" % number)
+    local._descriptors.clear()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 10, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_files_are_closed_where_few_may_be_open(tmp_path: Path, few_descriptors: None) -> None:
+    files = [LocalFile(str(tmp_path / str(number))) for number in range(200)]
+    assert [int(file.read(0, 4)) for file in files] == list(range(200))
+    local._descriptors.clear()
+    taken = list[int]()  # by others, who cannot be asked for room
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        with pytest.raises(DataError, match=r"Too many open files.*allow more with `ulimit -n 4096`"):
+            open_binary(str(tmp_path / "3"))
+    finally:
+        for number in taken:
+            os.close(number)
 
 
 def test_threads_read_their_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eager_threads: None) -> None:

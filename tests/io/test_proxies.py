@@ -190,7 +190,7 @@ def test_a_proxy_that_is_not_there(protocol: str, monkeypatch: pytest.MonkeyPatc
 def test_a_proxy_of_another_kind_is_refused_at_once(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", proxy.format(QUOTED))
     with pytest.raises(
-        DataError, match=r"HTTP_PROXY of the environment is no HTTP proxy: .*host:port, with user:password@ "
+        DataError, match=r"the environment's HTTP_PROXY is not an HTTP proxy: .*host:port, with user:password@ "
     ) as caught:
         RemoteFile("http://nowhere.invalid/a").read(5, 10)
     assert caught.value.reason == "unopenable"

@@ -406,7 +406,7 @@ def test_expressions_make_fields(name: str, tmp_path: Path) -> None:
     assert [(s["key"], s["txt"], s["age"], s["lang"], s["speaker"]) for s in uio.Loader(graph)] == [
         (str(i), f"t{i}", i + 1.0, "en", f"spk{i}") for i in range(3)
     ]
-    with pytest.raises(uio.PipelineError, match=r"fields: 'a \| no' is no expression: there is no filter 'no'"):
+    with pytest.raises(uio.PipelineError, match=r"fields: 'a \| no' is not an expression: there is no filter 'no'"):
         START_OF[name]({"speaker": "a | no"})
 
 

@@ -55,6 +55,21 @@ def test_random_reads_notice_it(
     assert loader.stats().skipped == {"changed_file": COUNT - 1}
 
 
+@pytest.mark.parametrize("source", [rows, by_index])
+def test_audio_that_is_none_any_more_is_of_a_changed_file(
+    source: Callable[[Path], uio.Pipeline], shard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However short a time ago it was looked at."""
+    monkeypatch.setattr(local, "LOOK", 1e9)
+    loader = uio.Loader(source(shard).decode_audio())
+    samples = iter(loader)
+    next(samples)["wav"]
+    with shard.open("r+b") as file:
+        file.write(b"x" * shard.stat().st_size)
+    assert list(samples) == []
+    assert loader.stats().skipped == {"changed_file": COUNT - 1}
+
+
 @pytest.mark.parametrize("after", [1, COUNT - 1])
 def test_a_shard_that_is_read_through_notices_it_at_its_end(shard: Path, after: int) -> None:
     loader = uio.Loader(uio.from_shard_list(shard))
@@ -63,7 +78,7 @@ def test_a_shard_that_is_read_through_notices_it_at_its_end(shard: Path, after: 
         next(samples)
     rewritten(shard)
     _ = list(samples)
-    assert loader.stats().skipped["changed_file"] == 1
+    assert loader.stats().skipped["changed_file"] >= 1  # and once more if an utterance failed for it
 
 
 def test_nothing_is_said_of_files_at_rest(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_a_line_is_an_utterance_as_it_is_and_blank_lines_are_counted(text: Path)
     found = [(s.key, s["txt"]) for s in samples]
     said = ["# a heading", "  two blanks before", "{0..3}", "the last, without an end"]
     assert found == list(zip(["a.txt:1", "a.txt:2", "a.txt:6", "a.txt:7"], said, strict=True))
-    assert (ledger.skipped, ledger.failures) == ({"blank_line": 3}, 0)
+    assert (ledger.skipped, ledger.failures) == ({"blank_line": 3, "unclear_end": 1}, 0)
     assert len(uio.Loader(uio.from_text(text).batch(1))) == 4
 
 
@@ -58,8 +58,9 @@ def test_compressed_texts_globs_and_files_of_one_name(tmp_path: Path) -> None:
     assert [(s.key, s["txt"]) for s in samples] == list(zip(keys, ["文a", "y", "文b"], strict=True))
 
 
-def test_a_line_that_is_not_utf8_costs_one_utterance(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"one\n\xff\xfe\nthree\n")
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"tw\0o"])
+def test_a_line_that_is_not_utf8_costs_one_utterance(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\n" + line + b"\nthree\n")
     samples, ledger = run(uio.from_text(tmp_path / "a.txt"))
     assert ([s["txt"] for s in samples], ledger.skipped) == (["one", "three"], {"bad_text": 1})
     assert "a.txt, line 2" in ledger.reports[0]
@@ -128,7 +129,7 @@ def test_json_lines_keep_their_names(tmp_path: Path) -> None:
         ('{"x": 1}', "missing_text", r"nothing as 'content', its text \(its names: x\)"),
         ('{"content": true}', "bad_text", "the text is True, not a string"),
         ('{"content": NaN}', "bad_text", "the text is nan, not a string"),
-        ('{"content": "a\\ud800"}', "bad_text", "no UTF-8"),
+        ('{"content": "a\\ud800"}', "bad_text", "it is not UTF-8"),
         ('"content": "a"}', "bad_line", "not a JSON object"),
         ('{"content": "a", "feat": [1, 2]}', "bad_features", r"the path of a .npy file, not \[1, 2\]"),
     ],

@@ -266,7 +266,7 @@ def answer(call: str, name: str, value: object = None) -> str | None:
     for word in WORDS:
         if call in word.calls and name in word.name.split(", "):
             so = f", so max_frames={value * word.factor:.0f}" if word.factor and is_number(value) else ""  # type: ignore[operator]
-            return f"{name} of {word.library} is said in another way here: {word.here}{so}"
+            return f"instead of {name} of {word.library}, use here: {word.here}{so}"
     return None
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.base.errors import DataError, LeftOut, UioError, raised_in
 from uio_pipes.base.urls import redact
+from uio_pipes.io.local import LocalFile, Ref
 
 _MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 
@@ -44,6 +45,7 @@ def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio
     if isinstance(error, LeftOut):
         return error
     if isinstance(error, DataError):
+        error = _changed(audio) or error
         message, offset = error.message, origin.offset if error.offset is None else error.offset
         if not error.url and isinstance(audio, str):  # the utterance is known by its list, which names this file
             message = f"{redact(audio)}: {message}"
@@ -59,3 +61,13 @@ def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio
         found = DataError(f"{stage}_failed", text, url=url, member=key, offset=origin.offset)
     found.key, found.item = key, origin.item
     return found
+
+
+def _changed(audio: Any) -> DataError | None:
+    """Return the error of a file that was written to since it was opened: why its bytes are no audio any more."""
+    try:
+        if isinstance(audio, Ref) and isinstance(file := getattr(audio, "file", None), LocalFile):
+            file.look()
+    except UioError as error:
+        return error if isinstance(error, DataError) and error.reason == "changed_file" else None
+    return None

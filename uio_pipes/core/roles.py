@@ -286,11 +286,20 @@ class SourceNode(Node):
     def next(self) -> Any:
         if self.position >= len(self.order):
             raise StopIteration
+        if not self.position:
+            self.begin()
         number = int(self.order[self.position])
         self.position += 1
         return self.stage.item(self.table, number, Origin(number, 0, (), self.lane.pass_, self.lane.source))
 
+    def begin(self) -> None:
+        """Report what may be wrong with the list itself, before its first item."""
+        for note in getattr(self.table, "notes", ()):
+            self.lane.ledger.fail(note, self.stage.name)
+
     def skip(self, n: int) -> None:
+        if not self.position and n:
+            self.begin()
         if self.position + n > len(self.order):
             self.position = len(self.order)
             raise StopIteration

@@ -91,7 +91,9 @@ class _Parser:
         while self._took(_OR):
             alternatives.append(self._piped())
         if rest := self.text[self.at :].strip():
-            raise self._wrong(f"{rest!r} is no filter, only {', '.join(_WORDS)}, [:7], / 16000, m/…/ and s/…/…/ are")
+            raise self._wrong(
+                f"{rest!r} is not a filter; there are {', '.join(_WORDS)}, [:7], / 16000, m/…/ and s/…/…/"
+            )
         if len(alternatives) == 1:
             return alternatives[0]._replace(text=self.text)
         values = [each.value for each in alternatives]
@@ -168,10 +170,10 @@ class _Parser:
         try:
             return re.compile(pattern.replace(r"\/", "/"))
         except re.error as error:
-            raise self._wrong(f"{pattern!r} is no regular expression: {error}") from error
+            raise self._wrong(f"{pattern!r} is not a regular expression: {error}") from error
 
     def _wrong(self, what: str) -> PipelineError:
-        return PipelineError(f"fields: {self.text!r} is no expression: {what}; write it {_EXAMPLE}")
+        return PipelineError(f"fields: {self.text!r} is not an expression: {what}; write it {_EXAMPLE}")
 
 
 def _names(expressions: Iterable[Expression | str]) -> tuple[str, ...]:

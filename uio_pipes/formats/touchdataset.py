@@ -279,7 +279,7 @@ def read_checksums(url: str, access: Access | None = None, folder: str | None = 
         return Checksums(digest, stamp, np.frombuffer(data, "<u4", count, at).copy())
     except (ValueError, KeyError, TypeError) as error:
         raise ListError(
-            f"the checksums {name} are damaged or no checksums ({error}): make them anew, {remedy}"
+            f"the checksums {name} are damaged, or not checksums ({error}): make them anew, {remedy}"
         ) from error
 
 

@@ -59,7 +59,7 @@ def proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
     remedy = (
         "name one as http://host:port, with user:password@ before the host if it asks for them (%XX for odd characters)"
     )
-    message = f"{scheme.upper()}_PROXY of the environment is no HTTP proxy: {remedy}, or add {host} to NO_PROXY"
+    message = f"the environment's {scheme.upper()}_PROXY is not an HTTP proxy: {remedy}, or add {host} to NO_PROXY"
     raise DataError("unopenable", message)
 
 

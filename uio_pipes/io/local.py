@@ -3,8 +3,10 @@ meanwhile must not end in SIGBUS."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import resource
 import stat
 import threading
 from collections import OrderedDict
@@ -82,6 +84,12 @@ def _opened(path: str) -> int:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise
         return os.open(path, flags)
+    except OSError as error:
+        if error.errno not in _TOO_MANY or not _descriptors:
+            raise
+        with _lock:
+            _descriptors.clear()
+        return _opened(path)
 
 
 def _kind(path: str, url: str) -> DataError | None:
@@ -115,15 +123,20 @@ def os_failure(error: OSError, url: str) -> DataError:
     if isinstance(error, PermissionError):
         message = "permission denied: make the file and its folders readable for this user, or check the credentials"
         return DataError("unreadable_file", message, url=url)
-    return DataError("unreadable_file", f"reading failed ({error}): check the disk or the connection", url=url)
+    remedy = "check the disk or the connection"
+    if error.errno in _TOO_MANY:
+        remedy = "allow more with `ulimit -n 4096`, or close what the program itself keeps open"
+    return DataError("unreadable_file", f"reading failed ({error}): {remedy}", url=url)
 
 
-MAX_OPEN = 128
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+MAX_OPEN = 128  # or half of what `ulimit -n` allows: others open files, too
 LOOK = 0.05  # seconds after which it is asked again whether a file has changed
 
 
 class LocalFile:
-    """A local file, opened when first read; any number of these share at most 128 open descriptors in a process.
+    """A local file, opened when first read; any number of these share at most 128 open descriptors in a process
+    (fewer where `ulimit -n` allows less than 256).
 
     Every method raises ``DataError``: ``missing_file``, ``unreadable_file``, or ``changed_file`` if the file's size,
     mtime or inode is not what it was at first: this is asked on re-opening, where the file ends, and every 50 ms. (For
@@ -181,7 +194,7 @@ class LocalFile:
         changes = zip(("size", "mtime_ns", "inode"), first, identity, strict=True)
         changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
         touched = "; touch counts, as a file written to in place keeps its size" if first[::2] == identity[::2] else ""
-        message = f"the file was replaced or written to while in use ({changed}{touched})"
+        message = f"the file was replaced or overwritten while it was in use ({changed}{touched})"
         raise DataError("changed_file", f"{message}: start again with files at rest", url=self.path)
 
     def _opened(self) -> _Descriptor:
@@ -191,9 +204,15 @@ class LocalFile:
         with _lock:
             self._key = self.path, self._check(status)
             _descriptors[self._key] = descriptor
-            while len(_descriptors) > MAX_OPEN:
+            allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            most = MAX_OPEN if allowed == resource.RLIM_INFINITY else min(MAX_OPEN, allowed // 2)
+            while len(_descriptors) > most:
                 _descriptors.popitem(last=False)
         return descriptor
+
+    def look(self) -> None:
+        """Raises: DataError ``changed_file`` if the file is not what it was at first."""
+        self._check(os.fstat((_descriptors.get(self._key) or self._opened()).number))
 
 
 class RandomFile(Protocol):
@@ -274,8 +293,8 @@ class _Descriptor:
     def __init__(self, number: int) -> None:
         self.number, self.seen = number, monotonic()  # when the file was last known to be as at first
 
-    def __del__(self) -> None:
-        os.close(self.number)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the end of the process, os is gone
+        close(self.number)
 
 
 _Key = tuple[str, tuple[int, int, int] | None]  # the path; size, mtime_ns and inode at the first opening
@@ -343,8 +362,13 @@ class Positioned(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
+        at = offset + (0, self._at, self._size)[whence]
+        if at < 0:
+            raise OSError(
+                errno.EINVAL, "before the beginning"
+            )  # as files do: by this zipfile sees that one is too short
+        self._at = at
+        return at
 
     def read(self, size: int = -1) -> bytes:
         left = max(0, self._size - self._at)

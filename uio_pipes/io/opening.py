@@ -32,9 +32,9 @@ def is_local(url: str) -> str | None:
 def beside(path: str, listed: str) -> str:
     """Return where the file is that the list ``listed`` names by ``path``.
 
-    A relative path starts at the list's folder or, if there is no such file, at the working directory, or else where
-    the path names the list's own folder from, as ``data/shards/0.tar`` does in ``/any/data/shards.list``. If it is
-    nowhere, the path is returned as it is; of a list at a URL, the URL beside it.
+    A relative path starts at the list's folder or, if there is no such file, at the working directory, or else above
+    the list's folder: ``/any/data/shards.list`` may name ``/any/data/shards/0.tar`` as ``data/shards/0.tar``. If there
+    is no such file anywhere, the path is returned as it is; of a list at a URL, the URL beside it.
     """
     if not path or path[0] in "/~{" or "://" in path or not listed:
         return path

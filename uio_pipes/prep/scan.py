@@ -130,7 +130,7 @@ class Scanning:
         finally:
             self._file.end()
         if identity(self.url, self._access) != self._before:
-            raise DataError("changed_file", "the shard changed while it was read: do it again", url=self.url)
+            raise DataError("changed_file", "the shard changed while it was read: try again", url=self.url)
 
     def index(self) -> ShardIndex:
         """Return the index, after the last utterance."""

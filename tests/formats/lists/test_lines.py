@@ -98,7 +98,7 @@ def test_a_long_list_that_is_written_to_while_in_use_is_an_error(
     assert lines[499] == "/data/499.tar"
     with path.open("a") as file:
         file.write("more\n")
-    with pytest.raises(uio.ListError, match="written to while in use"):
+    with pytest.raises(uio.ListError, match="changed while it was in use"):
         lines[100]
 
 

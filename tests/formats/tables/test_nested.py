@@ -112,6 +112,19 @@ def test_what_a_long_json_must_begin_with(monkeypatch: pytest.MonkeyPatch) -> No
         list(rows_of_json(long, ["b"]))
 
 
+def test_a_long_json_is_read_up_to_what_is_nested_too_deeply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 open brackets took gigabytes. Those in texts are none, whatever stands before them."""
+    monkeypatch.setattr(module, "WHOLE", 10)
+    row = {"text": '["{' * 999 + "\\", "\\[": '"'}
+    sound = json.dumps([row] * 100).encode()
+    assert list(rows_of_json(io.BytesIO(sound), ())) == [row] * 100
+    for deep in (b"[" * 100_000, b'{"a": [' * 50_000):
+        rows = rows_of_json(io.BytesIO(sound[:-1] + b", " + deep), ())
+        assert next(rows) == row
+        with pytest.raises(ValueError, match="its brackets are nested more than 500 deep"):
+            list(rows)
+
+
 def test_a_long_json_without_ijson_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WHOLE", 10)
     monkeypatch.setitem(__import__("sys").modules, "ijson", None)

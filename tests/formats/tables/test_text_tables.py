@@ -218,7 +218,7 @@ def test_a_table_that_changes_while_in_use_is_an_error(tmp_path: Path) -> None:
     with mock.patch.object(text, "IN_MEMORY", 1):
         rows = TextRows([str(path)], TextForm())
     path.write_text("k\nother\nrows\n")
-    with pytest.raises(uio.ListError, match="was written to while in use"):
+    with pytest.raises(uio.ListError, match="changed while it was in use"):
         rows.row(0)
 
 
@@ -227,7 +227,7 @@ def test_a_table_that_changes_while_in_use_is_an_error(tmp_path: Path) -> None:
     [
         (b"", TextForm(), "is empty: it has no header"),
         (b"a\n", TextForm(), "there are no rows"),
-        (b"a\n1\0\n", TextForm(), "a NUL in it"),
+        (b"a\n1\0\n2\n\0\n", TextForm(), "2 of its 3 rows have NULs"),
         (b"\xff\n1\n", TextForm(), "its first row cannot be read"),
         (b'a\n"' + b"x\n" * 50, TextForm(quoted=True), "a row of more than 20 bytes begins at byte 2"),
     ],
@@ -240,6 +240,23 @@ def test_what_is_no_table_is_an_error(data: bytes, form: TextForm, message: str)
 def test_a_header_with_one_name_twice_is_an_error() -> None:
     with pytest.raises(uio.ListError, match=r"a.csv: its header has the column 'id' twice; .* header="):
         read(b"id,path,id\n1,2,3\n", TextForm(",", quoted=True))
+
+
+@pytest.mark.parametrize("chunk", [7, 1 << 22])
+def test_a_nul_costs_its_row(chunk: int) -> None:
+    with mock.patch.multiple(text, CHUNK=chunk, LONGEST=1 << 20):
+        rows = read(b"a\nsound\nto\0rn\nsound\n" + bytes(30) + b"\nsound\n", TextForm())
+    assert [row["a"] if isinstance(row, dict) else row.reason for row in rows.scan()] == [  # type: ignore[union-attr]
+        "sound", "bad_row", "sound", "bad_row", "sound",
+    ]  # fmt: skip
+    with pytest.raises(DataError, match=r"line 3: it holds a NUL character: 'to\\x00rn'; correct it"):
+        rows.row(1)
+
+
+def test_a_header_may_have_very_many_columns() -> None:
+    """In quadratic time it would take an hour."""
+    names = "\t".join(f"c{number}" for number in range(300_000))
+    assert read(f"{names}\n{names}\n".encode(), TextForm()).row(0)["c299999"] == "c299999"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])

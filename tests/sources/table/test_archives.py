@@ -237,6 +237,32 @@ def test_a_cut_archive_is_one_failure(tmp_path: Path) -> None:
     assert len(found) > 30
 
 
+@pytest.mark.parametrize("absent", ["no_audio", "not_kept"])
+@pytest.mark.parametrize(
+    ("damage", "counts"),
+    [
+        ({3: b"x" * 9}, {"bad_header": 1}),
+        ({3: bytes(512)}, {"zeros": 1}),
+        ({1: b"x" * 9, 3: bytes(20_000)}, {"bad_header": 1, "zeros": 1}),
+    ],
+)
+def test_damage_to_headers_is_told_in_both_orders(
+    tmp_path: Path, damage: dict[int, bytes], counts: dict[str, int], absent: str
+) -> None:
+    write_archive(tmp_path / "a.tar", MEMBERS)
+    with tarfile.open(tmp_path / "a.tar") as tar:
+        headers = [member.offset for member in tar]
+    with (tmp_path / "a.tar").open("r+b") as file:
+        for number, data in damage.items():
+            file.seek(headers[number])
+            file.write(data)
+    table = write_table(tmp_path / "t.tsv", ROWS)
+    for stream in (False, True):
+        found, told = read(table, archives="a.tar", stream=stream, absent=absent)
+        assert found == {key: number for key, number in TONES.items() if number in found.values()}
+        assert told == {**counts, absent: 6 - len(found)}, stream
+
+
 def test_folders_before_a_member_of_several_rows_do_no_harm(tmp_path: Path) -> None:
     (tmp_path / "in" / "wav").mkdir(parents=True)
     for number in range(3):
@@ -323,6 +349,19 @@ def test_an_archive_that_is_missing_is_said(tmp_path: Path) -> None:
         list(uio.Loader(uio.from_table(table, fields=NAMES, archives="a.tar").batch(1)))
     with pytest.raises(uio.UioError, match="no such file"):
         list(uio.Loader(uio.from_table(table, fields=NAMES, archives="a.tar.gz").batch(1)))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [("a.zip", b"", "bad_zip"), ("a.tar", b"", "empty_file"), ("a.zip", zip_bytes([]), "there is no member")],
+)
+def test_an_archive_of_nothing_is_said(tmp_path: Path, name: str, data: bytes, reason: str, stream: bool) -> None:
+    (tmp_path / name).write_bytes(data)
+    table = write_table(tmp_path / "t.tsv", ROWS)
+    with pytest.raises(NothingRead, match=reason) as caught:
+        read(table, archives=name, stream=stream)
+    assert "6 as no_audio" in str(caught.value)
 
 
 def test_equal_tables_in_two_folders_are_joined_to_the_archives_of_their_own(tmp_path: Path) -> None:

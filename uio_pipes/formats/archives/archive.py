@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 from zlib import crc32
 from zlib import error as ZlibError
 
-from uio_pipes.base.errors import NOTES, DataError, ListError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named, redact
 from uio_pipes.formats.archives.index import MemberIndex, MemberPlace, has_index, read_index
 from uio_pipes.formats.lists.lines import ARCHIVES
@@ -119,7 +119,7 @@ class Archive:
 
     def _sequential(self, why: str) -> DataError:
         message = (
-            f"the archive is compressed, {why}, so that its members can only be read one after the other: read them so "
+            f"the archive is compressed, {why}, so that its members can only be read in order: do so "
             f"(stream=True), index it (uio index --members {redact(self.url)}), or unpack it"
         )
         return DataError("compressed_tar", message, url=self.url)
@@ -130,7 +130,7 @@ class Archive:
             with zipfile.ZipFile(cast(str, Positioned(self.file.read_upto, self.file.size))) as opened:
                 listed = opened.infolist()
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-            message = f"the zip has no sound directory ({error}): it is cut off or damaged, fetch it again"
+            message = f"the zip's directory cannot be read ({error}): the file is cut off or damaged, fetch it again"
             raise DataError("bad_zip", message, url=self.url) from error
         for info in listed:
             if not 0 <= info.header_offset < self.file.size:
@@ -180,8 +180,10 @@ class Archive:
                 except DataError as error:
                     if source.failure is not None:
                         raise
-                    self.damage += [] if error.reason in NOTES else [error]
+                    self.damage.append(error)
                     continue
+                if members.note is not None:
+                    self.damage.append(members.note)
                 if member is not None:
                     yield MemberPlace(member.name, member.offset, member.size)
         finally:

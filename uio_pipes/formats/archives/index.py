@@ -121,7 +121,7 @@ def read_index(url: str, access: Access | None = None) -> MemberIndex | None:
             return None
         raise ListError(f"cannot read the index {redact(name)}: {error.message}") from error
     except (ValueError, KeyError, TypeError, IndexError, OverflowError, AttributeError) as error:
-        raise ListError(f"the index {redact(name)} is damaged or no index ({error}): {_remedy(url)}") from error
+        raise ListError(f"the index {redact(name)} is damaged, or not an index ({error}): {_remedy(url)}") from error
     size, stamp = identity(url, access)
     if index.shard.differs(size, stamp):
         was, now = f"{index.shard.size} bytes, {index.shard.stamp}", f"{size} bytes, {stamp}"

@@ -50,7 +50,7 @@ def scan_members(url: str, access: Access | None = None) -> tuple[MemberIndex, l
     finally:
         source.close()
     if identity(url, access) != before:
-        raise DataError("changed_file", "the archive changed while it was read: do it again", url=url)
+        raise DataError("changed_file", "the archive changed while it was read: try again", url=url)
     names = [place.name.encode("utf-8", "surrogateescape") for place in places]
     columns: dict[str, Any] = {
         "ends": np.cumsum([len(name) for name in names] or [0])[: len(names)],
@@ -162,7 +162,8 @@ def _windowed(url: str, access: Access | None) -> Iterator[SeekPoint]:
         from indexed_gzip import IndexedGzipFile
     except ImportError:
         remedy = "install it (pip install indexed_gzip), or read the archive in its order (stream=True)"
-        raise ListError(f"the points of {url}, a gzip file of one frame, are found by indexed_gzip: {remedy}") from None
+        what = "to read a gzip file of one frame in any order takes indexed_gzip"
+        raise ListError(f"{url}: {what}: {remedy}") from None
     file, out = open_file(url, access), io.BytesIO()
     with IndexedGzipFile(fileobj=Positioned(file.read_upto, file.size), spacing=SPACING, window_size=WINDOW) as opened:
         opened.build_full_index()
@@ -170,7 +171,9 @@ def _windowed(url: str, access: Access | None) -> Iterator[SeekPoint]:
     data = out.getbuffer()
     magic, version, _, _, _, _, window, count = _HEADER.unpack_from(data)
     if magic != b"GZIDX" or version != 1 or window != WINDOW:
-        raise ListError(f"indexed_gzip writes another file than this program reads (version {version}): install 1.10")
+        raise ListError(
+            f"indexed_gzip writes a format that is not read here (version {version}): install indexed_gzip 1.10"
+        )
     at = _HEADER.size + count * _POINT.size
     for compressed, content, bits, has_window in _POINT.iter_unpack(data[_HEADER.size : at]):
         if has_window:

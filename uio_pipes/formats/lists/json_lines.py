@@ -91,7 +91,7 @@ def _check_characters(text: str, place: str, reason: str = "bad_line") -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:  # an invalid byte, kept as a surrogate, or half of an escaped pair
-        raise DataError(reason, f"no UTF-8 (character {error.start + 1} of the line)", url=place) from error
+        raise DataError(reason, f"it is not UTF-8 (character {error.start + 1} of the line)", url=place) from error
 
 
 LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples

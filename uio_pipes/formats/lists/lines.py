@@ -35,8 +35,8 @@ class Content:
             return self.held[offset : offset + size]
         assert self._file is not None
         if self._status() != self._stat:
-            rule = f"{self._what} {redact(self.name)} was written to while in use"
-            raise ListError(f"{rule}: put a changed file beside the old one")
+            rule = f"{self._what} {redact(self.name)} changed while it was in use"
+            raise ListError(f"{rule}: write changes to a new file, under another name")
         return os.pread(self._file.fileno(), size, offset)
 
     def _status(self) -> tuple[int, int] | None:
@@ -74,6 +74,12 @@ def kept(pieces: Iterator[bytes], in_memory: int) -> bytes | mmap:
                 copy.flush()
                 return mmap(copy.fileno(), 0, access=ACCESS_READ)
     return bytes(held)
+
+
+def unclear_end(name: str) -> DataError:
+    """Return the note on a text whose last line has no line end, while all others have one."""
+    message = "the last line has no line end, as if the file had been cut off within it: compare it with the original"
+    return DataError("unclear_end", message, url=name)
 
 
 Version = tuple[str, int, str]  # the absolute path, and the version that io/opening.py knows
@@ -138,6 +144,12 @@ class Lines(Sequence[str]):
         if self._plain and 0 <= number < self._count:
             return self._piece(number).decode("utf-8", "surrogateescape")
         return self._at(number)[1]
+
+    @property
+    def notes(self) -> list[DataError]:
+        """What may be wrong with the file, though nothing failed."""
+        torn = self._count > 1 and not self._content.read(self._end - 1, 1)
+        return [unclear_end(self.name)] if torn else []
 
     def line(self, number: int) -> int:
         """Return the line number of item ``number``, counted from 1."""

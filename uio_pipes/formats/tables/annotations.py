@@ -12,6 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.formats.lists.lines import unclear_end
 from uio_pipes.formats.tables.files import TableFile
 from uio_pipes.formats.tables.rows import Row
 
@@ -20,7 +21,8 @@ _STM = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\d*\.?\d+)\s+(\d*\.?\d+)(?:\s+<([^>
 
 def stm_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
     """Yield the lines of an stm: also ``channel``, counted from 0, and the ``label`` that stands in <>."""
-    for number, line in enumerate(file.content.read().decode(encoding).splitlines(), 1):
+    text = file.content.read().decode(encoding)
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith(";;"):
             continue
         found = _STM.fullmatch(line.strip())
@@ -28,11 +30,13 @@ def stm_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
             message = f"line {number} is {line[:80]!r}, not `RECORDING CHANNEL SPEAKER START END <LABEL> words`"
             yield DataError("bad_row", f"{message}: correct it")
             continue
-        recording, channel, speaker, start, end, label, text = found.groups()
+        recording, channel, speaker, start, end, label, words = found.groups()
         yield {
             "recording": recording, "channel": _channel(channel), "speaker": speaker,
-            "start": float(start), "end": float(end), "label": label or "", "text": text or "",
+            "start": float(start), "end": float(end), "label": label or "", "text": words or "",
         }  # fmt: skip
+    if "\n" in text and not text.endswith("\n"):
+        yield unclear_end(file.name)
 
 
 def _channel(name: str) -> int | str:
@@ -117,7 +121,7 @@ def nxt_rows(files: Iterator[TableFile]) -> Iterator[tuple[str, Row | DataError]
         try:
             root = ElementTree.fromstring(content.read())
         except ElementTree.ParseError as error:
-            yield name, DataError("bad_table", f"the file is no sound XML ({error}): fetch it again")
+            yield name, DataError("bad_table", f"the file is not well-formed XML ({error}): fetch it again")
             continue
         if base.endswith(".segments.xml"):
             segments.append((name, root))

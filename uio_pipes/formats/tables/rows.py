@@ -31,6 +31,10 @@ class Rows(Protocol):
     def files(self) -> Sequence[str]:
         """The files that the rows come from."""
 
+    @property
+    def notes(self) -> Sequence[DataError]:
+        """What may be wrong with these files, though nothing failed."""
+
     def __len__(self) -> int: ...
     def row(self, number: int) -> Row:
         """Return a row by its number. Raises: DataError ``bad_row`` or ``bad_text``."""
@@ -52,6 +56,7 @@ class ChainedRows(Parts):
         super().__init__(map(len, parts))
         self._parts = parts
         self.files = [file for part in parts for file in part.files]
+        self.notes = [note for part in parts for note in part.notes]
         self.digest = "+".join(part.digest for part in parts)
 
     def row(self, number: int) -> Row:
@@ -79,7 +84,7 @@ class ConstantRows:
 
     def __init__(self, rows: Rows, constants: Row) -> None:
         self._rows, self._constants = rows, constants
-        self.files, self.place, self.file = rows.files, rows.place, rows.file
+        self.files, self.notes, self.place, self.file = rows.files, rows.notes, rows.place, rows.file
         self.digest = f"{rows.digest} {sorted(constants.items())}"
 
     def __len__(self) -> int:
@@ -134,7 +139,7 @@ class JoinedRows:
         self.rows, self.other = rows, other
         self._by, self._to = by, to
         self._index = RowIndex((value_by(to, row) for row in other.scan()), len(other))
-        self.files = [*rows.files, *other.files]
+        self.files, self.notes = [*rows.files, *other.files], [*rows.notes, *other.notes]
         self.digest = f"{rows.digest}+{other.digest} {by.text} = {to.text}"
 
     def __len__(self) -> int:
@@ -183,7 +188,8 @@ def value_by(expression: Expression, row: Row | DataError) -> str | None:
 
 
 WHOLE = 16 << 20  # bytes: a longer JSON is read piece by piece
-_PIECE = 1 << 20  # bytes, or rows, at a time
+_PIECE = 1 << 20  # rows at a time
+_BUFFER = 1 << 16  # bytes at a time
 NUMBER = "_number"  # after the list's name, the field with the number of an item in it, from 0
 
 
@@ -238,7 +244,7 @@ def rows_of_json(content: BinaryIO, path: Sequence[str]) -> Iterator[Row]:
     if len(head) <= WHOLE:
         value = parse_json(head.removeprefix(b"\xef\xbb\xbf").strip())
         return expanded(map(_object, value if isinstance(value, list) else [_before(value, path)]), path)
-    head += content.read(_PIECE)
+    head += content.read(_BUFFER)
     name, parent = _outermost(head, path)
     items = _streamed(head, content, f"{name}.item" if name else "item")
     if not name:
@@ -265,7 +271,7 @@ def _outermost(head: bytes, path: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Return the name of the outermost list, "" if it is in no object, and the values that come before it."""
     ijson, parent = _library(), dict[str, Any]()
     try:
-        for prefix, event, value in ijson.parse(io.BytesIO(head), use_float=True):
+        for prefix, event, value in ijson.parse(_Rest(head, io.BytesIO()), buf_size=_BUFFER, use_float=True):
             if event == "start_array" and (not prefix or [prefix] == list(path[:1])):
                 return prefix, parent
             if prefix and "." not in prefix and event in ("string", "number", "boolean", "null"):
@@ -281,7 +287,7 @@ def _outermost(head: bytes, path: Sequence[str]) -> tuple[str, dict[str, Any]]:
 def _streamed(head: bytes, content: BinaryIO, prefix: str) -> Iterator[Any]:
     ijson = _library()
     try:
-        yield from ijson.items(_Rest(head, content), prefix, buf_size=_PIECE, use_float=True)
+        yield from ijson.items(_Rest(head, content), prefix, buf_size=_BUFFER, use_float=True)
     except ijson.JSONError as error:
         raise ValueError(f"after its beginning: {error}") from error
 
@@ -297,10 +303,33 @@ def _library() -> ModuleType:
 
 
 class _Rest:
-    """What has been read of a file, and then the rest of it."""
+    """What has been read of a file, and then the rest of it. Raises: ValueError before brackets are nested too deeply:
+    for each of them, ijson keeps the names of all that it is in."""
 
     def __init__(self, head: bytes, content: BinaryIO) -> None:
         self._head, self._content = io.BytesIO(head), content
+        self._depth, self._within, self._kept = 0, 0, b""  # whether a string is open; backslashes at the end
 
     def read(self, size: int) -> bytes:
-        return self._head.read(size) or self._content.read(size)
+        data = self._head.read(size) or self._content.read(size)
+        self._look(data)
+        return data
+
+    def _look(self, data: bytes) -> None:
+        text = (self._kept + data).rstrip(b"\\")
+        self._kept = (self._kept + data)[len(text) :]
+        plain = text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
+        marks = np.frombuffer(plain.translate(None, _NO_MARKS), np.uint8)
+        within = (np.cumsum(marks == _QUOTE, dtype=np.int32) + self._within) & 1
+        depths = np.cumsum(np.where(within, 0, _STEPS[marks]), dtype=np.int32) + self._depth
+        if len(marks):
+            self._depth, self._within = int(depths[-1]), int(within[-1])
+            if depths.max() > DEEPEST:
+                raise ValueError(f"its brackets are nested more than {DEEPEST} deep")
+
+
+DEEPEST = 500  # brackets that are open at a time
+_QUOTE = ord('"')
+_NO_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
+_STEPS = np.zeros(256, np.int8)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1

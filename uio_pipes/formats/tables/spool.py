@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.lists.lines import CHUNK, LONGEST, Content, kept
+from uio_pipes.formats.lists.lines import CHUNK, LONGEST, Content, kept, unclear_end
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.tables.annotations import nxt_beside, nxt_rows, stm_rows, textgrid_rows
 from uio_pipes.formats.tables.files import TableFile, files_in, files_of
@@ -29,7 +29,7 @@ from uio_pipes.io.opening import is_local, open_file, version
 
 logger = logging.getLogger("uio_pipes")
 _ERROR = "\0error"  # the field of a row that stands for an error: its reason and message
-_VERSION = 1  # of what is in the cache
+_VERSION = 2  # of what is in the cache
 _HELD = 8  # tables that a process keeps open, for itself and the processes that it forks
 
 
@@ -67,11 +67,13 @@ _held: OrderedDict[str, Rows] = OrderedDict()
 
 
 class SpooledRows(Parts):
-    """Rows of ``lines``. ``counts``: of each file the name and the number of its rows."""
+    """Rows of ``lines``. ``counts``: of each file the name and the number of its rows. ``unclear``: the files whose
+    ends are unclear."""
 
-    def __init__(self, lines: TextRows, counts: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, lines: TextRows, counts: Sequence[tuple[str, int]], unclear: Sequence[str]) -> None:
         super().__init__(count for _, count in counts)
         self._lines, self.files, self.digest = lines, [name for name, _ in counts], lines.digest
+        self.notes = list(map(unclear_end, unclear))
 
     def row(self, number: int) -> Row:
         found = _read(self._lines.row(number))
@@ -120,9 +122,9 @@ def _is_there(name: str, access: Access) -> bool:
 
 def _in_temporary_file(what: Spooling, access: Access) -> Rows:
     with tempfile.TemporaryFile(buffering=0) as file:
-        counts = _write(what, access, file)
+        found = _write(what, access, file)
         copy = os.fdopen(os.dup(file.fileno()), "rb", buffering=0)
-    return SpooledRows(TextRows([Content(_name(what), WHAT, b"", copy)], TextForm(json=True)), counts)
+    return SpooledRows(TextRows([Content(_name(what), WHAT, b"", copy)], TextForm(json=True)), *found)
 
 
 def _in_cache(what: Spooling, access: Access, key: str) -> Rows | None:
@@ -139,7 +141,7 @@ def _in_cache(what: Spooling, access: Access, key: str) -> Rows | None:
                     found = _write(what, access, file)
                     os.fsync(file.fileno())
                 write_bytes(counts, json.dumps(found).encode())
-        return SpooledRows(TextRows([str(lines)], TextForm(json=True)), json.loads(counts.read_text()))
+        return SpooledRows(TextRows([str(lines)], TextForm(json=True)), *json.loads(counts.read_text()))
     except OSError as error:
         logger.warning("the cache %s cannot be used for tables (%s): going on without it", folder, error)
         return None
@@ -149,10 +151,14 @@ def _name(what: Spooling) -> str:
     return (what.within or what.names)[0]
 
 
-def _write(what: Spooling, access: Access, file: Any) -> list[tuple[str, int]]:
-    """Write the rows, and return how many each file has. Raises: ListError if there are none."""
-    counts, buffer = list[tuple[str, int]](), bytearray()
+def _write(what: Spooling, access: Access, file: Any) -> tuple[list[tuple[str, int]], list[str]]:
+    """Write the rows, and return how many each file has, and which files' ends are unclear. Raises: ListError if there
+    are no rows."""
+    counts, unclear, buffer = list[tuple[str, int]](), list[str](), bytearray()
     for name, row in _rows(what, access):
+        if isinstance(row, DataError) and row.reason == "unclear_end":
+            unclear.append(name)
+            continue
         if not counts or counts[-1][0] != name:
             counts.append((name, 0))
         counts[-1] = (name, counts[-1][1] + 1)
@@ -164,7 +170,7 @@ def _write(what: Spooling, access: Access, file: Any) -> list[tuple[str, int]]:
     if not counts:
         of = f": no row has a list {'.'.join(what.expand)}; correct expand=" if what.expand else ""
         raise ListError(f"there are no rows in {redact(_name(what))}{of}")
-    return counts
+    return counts, unclear
 
 
 def _line(row: Row | DataError) -> bytes:
@@ -173,7 +179,7 @@ def _line(row: Row | DataError) -> bytes:
     try:
         line = json.dumps(row, ensure_ascii=False, default=str).encode() + b"\n"
     except UnicodeEncodeError as error:
-        return _line(DataError("bad_text", f"a text of the row is no Unicode ({error.reason}): correct it"))
+        return _line(DataError("bad_text", f"a text in the row is not valid Unicode ({error.reason}): correct it"))
     if len(line) > LONGEST:
         return _line(
             DataError("bad_row", f"the row has {len(line):,} bytes, more than 4 MiB: name the list in it, expand=")
@@ -240,11 +246,13 @@ def _text(file: TableFile, what: Spooling, access: Access) -> Iterator[Row | Dat
     data = kept(iter(lambda: file.content.read(CHUNK), b""), IN_MEMORY)
     if isinstance(data, bytes) and not data.strip():
         return
-    for row in TextRows([Content(file.name, WHAT, data)], what.text).scan():
+    rows = TextRows([Content(file.name, WHAT, data)], what.text)
+    for row in rows.scan():
         if isinstance(row, DataError):
             yield row
         else:
             yield from expanded([row], what.expand)
+    yield from rows.notes
 
 
 _READERS: dict[str, Read] = {

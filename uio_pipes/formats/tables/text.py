@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -15,7 +16,17 @@ import numpy as np
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.lists.lines import CHUNK, LONGEST, STEP, Content, Version, kept, opened, version_of
+from uio_pipes.formats.lists.lines import (
+    CHUNK,
+    LONGEST,
+    STEP,
+    Content,
+    Version,
+    kept,
+    opened,
+    unclear_end,
+    version_of,
+)
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.tables.cutting import Cutter, RowBounds
 from uio_pipes.formats.tables.rows import Row
@@ -88,6 +99,7 @@ class TextRows(Parts):
         self._parts = [_part(each, form, access) for each in files]
         super().__init__(map(len, self._parts))
         self.files = [part.name for part in self._parts]
+        self.notes = [note for part in self._parts for note in part.notes]
         if not len(self):
             raise ListError(f"there are no rows in {', '.join(map(redact, self.files[:3])) or 'no table'}")
         hashed = blake2b(repr(form).encode(), digest_size=16)
@@ -185,6 +197,8 @@ class _Part:
                 return DataError(
                     "bad_text", f"it is not {form.encoding} ({error.reason} at byte {error.start}): {_OTHER}"
                 )
+            if self._has_nuls and "\0" in text:
+                return DataError("bad_row", f"it holds a NUL character: {text[:80]!r}; correct it, or fetch it again")
             if text.endswith("\r"):
                 text = text[:-1]
             try:
@@ -221,7 +235,7 @@ class _Part:
 
     def _distinct(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Raises: ListError if two columns have one name: which of them is meant, nobody could say."""
-        if twice := next((name for name in names if name and names.count(name) > 1), ""):
+        if twice := next((name for name, often in Counter(names).items() if name and often > 1), ""):
             remedy = "correct it, or name the columns: uio.Table(…, header=(…)) with comment= for this line"
             raise ListError(f"{redact(self.name)}: its header has the column {twice!r} twice; {remedy}")
         return names
@@ -255,20 +269,27 @@ class _Part:
     def _scan(self) -> None:
         """Note the place of the first row of each block, and hash the whole file."""
         offsets, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        self._count, self._end, line = 0, self._skipped, self._first_line
+        self._count, self._end, line, with_nul = 0, self._skipped, self._first_line, 0
         hashed = blake2b(repr(self.columns).encode(), digest_size=16)
         for offset, chunk, found in self._chunks():
             hashed.update(memoryview(chunk)[: found.size])
             if b"\0" in chunk:
-                raise ListError(f"{redact(self.name)} is no text table (a NUL in it): name its encoding, or its format")
+                nuls = np.flatnonzero(np.frombuffer(chunk, np.uint8, found.size) == 0)
+                with_nul += len(np.unique(np.searchsorted(found.starts, nuls, "right")))
             first = slice(-self._count % STEP, None, STEP)
             offsets.append(offset + found.starts[first])
             numbers.append(line + found.numbers[first])
             self._count += len(found.starts)
             self._end = offset + found.size
             line += found.lines
+        if 2 * with_nul > self._count:
+            what = f"{with_nul} of its {self._count} rows have NULs"
+            raise ListError(f"{redact(self.name)} is not a text table ({what}): name its encoding, or its format")
+        self._has_nuls = with_nul > 0
         self._offsets = np.concatenate(offsets)
         self._numbers = np.concatenate(numbers).astype(np.uint32)
+        torn = line > 2 and not self._content.read(self._end - 1, 1)  # the line end that _chunks adds is not there
+        self.notes = [unclear_end(self.name)] if torn and not self.form.json else []
         self.hash = hashed.digest()
 
     def _chunks(self) -> Iterator[tuple[int, bytes, RowBounds]]:

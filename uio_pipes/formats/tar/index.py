@@ -195,7 +195,9 @@ def loads(data: bytes, name: str, url: str = "") -> ShardIndex:
     try:
         return _loads(data, url)
     except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError, AttributeError) as error:
-        raise ListError(f"the index {name} is damaged or no index ({error}): make it anew with uio index") from error
+        raise ListError(
+            f"the index {name} is damaged, or not an index ({error}): make it anew with uio index"
+        ) from error
 
 
 def _loads(data: bytes, url: str) -> ShardIndex:

@@ -186,7 +186,9 @@ class TarMembers:
             self.damaged = ended
             return
         self._zeros, self.damaged = 0, True
-        message = f"{size} bytes of zeros, which no tar has here: never written, or lost; fetch the file again"
+        message = (
+            f"{size} bytes of zeros, which do not belong here in a tar: never written, or lost; fetch the file again"
+        )
         error = self._error("zeros", message, self.start)
         if len(block) == BLOCK and not _is_header(block):
             self._resync("")

@@ -220,7 +220,7 @@ def fields_of(line: bytes, place: str, parse: Callable[[str, str], dict[str, Any
     try:
         return parse(line.decode("utf-8-sig"), place)
     except UnicodeDecodeError as error:
-        return Bad(place, "bad_line", f"{place}: no UTF-8 ({error.reason} at byte {error.start})")
+        return Bad(place, "bad_line", f"{place}: it is not UTF-8 ({error.reason} at byte {error.start})")
     except DataError as error:
         return Bad(error.member or place, error.reason, str(error))
 

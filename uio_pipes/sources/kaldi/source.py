@@ -52,7 +52,7 @@ class KaldiTable(KaldiJoin):
         self._length = files.lengths(segments or files.scp, self.has_features)
         super().__init__(files.scp, files.text, segments, files.speakers)
         self.weights = self._weights()
-        self.digest = files.digest
+        self.digest, self.notes = files.digest, files.notes
         self._arks: dict[str, RandomFile] = {}
 
     def fields(self, number: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import folder_of, inside, is_named, name_of, path_of
+from uio_pipes.formats.lists.lines import unclear_end
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, open_binary
 
@@ -250,7 +251,7 @@ class KaldiFiles:
 
     def __init__(self, scp: str, text: str | None, segments: str | None, utt2spk: str | None, access: Access) -> None:
         self._access = access
-        self._hash = blake2b(digest_size=16)
+        self._hash, self.notes = blake2b(digest_size=16), list[DataError]()
         if is_folder(scp):
             main = self._optional(scp, "wav.scp", 1) or self._optional(scp, "feats.scp", 1)
             if main is None:
@@ -304,6 +305,7 @@ class KaldiFiles:
                 return None
             raise ListError(f"cannot read {path}: {getattr(error, 'message', error)}") from error
         self._hash.update(data)
+        self.notes += [unclear_end(path)] if b"\n" in data and not data.endswith(b"\n") else []
         return data
 
 

@@ -21,7 +21,7 @@ from uio_pipes.base.hashing import Lru
 from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.core.items import alone
 from uio_pipes.formats.archives.archive import is_reachable
-from uio_pipes.formats.archives.directory import LOST, Archives, hash_of, is_template, same_name
+from uio_pipes.formats.archives.directory import Archives, hash_of, is_template, same_name
 from uio_pipes.formats.archives.index import has_index
 from uio_pipes.formats.expressions import TABLE, compiled
 from uio_pipes.formats.naming import FieldNames
@@ -149,13 +149,13 @@ class AudioInArchives:
                     raise ListError(f"{error.url}: {error.message}") from error
                 continue  # each of its rows fails
             found += places.leftover(np.frombuffer(wanted, np.uint64))
-            lost = {
-                archive.url: error
-                for archive in places.archives
-                for error in archive.damage
-                if error.reason in LOST and not self._names.archives.may_lack(error)
-            }
-            damage += lost.values()
+            known = (error for archive in places.archives for error in archive.damage)
+            damage += [
+                error
+                for error in known
+                if error.reason != "unsupported_member"  # each of its rows says so
+                and not self._names.archives.may_lack(error)
+            ]
         return found, damage
 
 
@@ -215,7 +215,7 @@ class ArchiveTable:
     def __init__(self, records: TableRecords, names: NamesInRows) -> None:
         """Raises: ListError if there are no archives."""
         self.records, self.archives, self._names = records, names.archives, names
-        self.digest = records.digest
+        self.digest, self.notes = records.digest, records.notes
         self._index: _Index = _kept.get(
             ("index", *names.key, *map(has_index, names.archives.urls)),
             lambda: _Index(names, len(records)),

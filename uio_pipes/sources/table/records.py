@@ -41,7 +41,7 @@ class RowAudio(Protocol):
 
     @property
     def damage(self) -> list[DataError]:
-        """Failures with each of which many rows are lost. Raises: ListError."""
+        """What is wrong with archives, and told once: rows may be lost with it. Raises: ListError."""
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
         """Return the audio that row ``number`` names, not opened yet, or its bytes. Raises: DataError ``no_audio``."""
@@ -80,7 +80,7 @@ class TableRecords:
     def __init__(
         self, rows: Rows, audio: RowAudio, names: FieldNames | None, keep: FieldNames = (), drop: FieldNames = ()
     ) -> None:
-        self.rows, self.audio = rows, audio
+        self.rows, self.audio, self.notes = rows, audio, rows.notes
         self._names = None if names is None else [(ours, compiled(text)) for ours, text in names]
         self._keep, self._drop = wishes(keep, "not_kept"), wishes(drop, "dropped")
         self.digest = f"{rows.digest}{audio.digest}"
@@ -161,8 +161,8 @@ class TableRecords:
         with_form(fields, wav if isinstance(wav, str) else "")
 
     def _place_as_key(self, number: int) -> str:
-        file, _, line = self.place(number).rpartition(", line ")
-        return f"{name_of(file)}:{line}"
+        file, _, line = self.place(number).rpartition(", ")  # line 7, or row 7
+        return f"{name_of(file)}:{line.rpartition(' ')[2]}"
 
     # At the first rows
 
@@ -224,7 +224,7 @@ def _hint_of_header(table: str, row: Row) -> str:
     first = next(iter(row))
     mark = next((mark for mark in ("|;\t," if len(row) == 1 else "|;\t") if mark in first), "")
     cells = first.split(mark) if mark else [*row]
-    values = any(suffix_of(cell) in AUDIO or place_of(table, cell) != "{}" for cell in cells)
+    values = any(suffix_of(cell) in AUDIO or place_of(table, cell) != "{}" for cell in cells[:_COLUMNS])
     if mark and values:
         what = f"; its columns seem to be separated by {mark!r}, and its first line to be no header"
         return f"{what}: uio.Table(…, separator={mark!r}, header=[…]); uio start {redact(table)} writes it whole"
@@ -233,11 +233,14 @@ def _hint_of_header(table: str, row: Row) -> str:
     return "; its first line seems to be no header: uio.Table(…, header=[…]) names the columns" if values else ""
 
 
+_COLUMNS = 200  # of which advice is given: to look for a file takes several calls of the system
+
+
 def with_files(table: str, row: Row) -> Row:
     """Return a row in which the names of audio files below a folder beside the table, or without their suffix, stand by
     the expressions that lead to them: ``clips/{path}``, ``wavs/{id}.wav``."""
     found = dict[str, Any]()
-    for name, value in row.items():
+    for name, value in islice(row.items(), _COLUMNS):
         where = place_of(table, value) if isinstance(value, str) and value else "{}"
         if where == "{}" or not names_file(value):
             found[name] = value

@@ -96,22 +96,16 @@ class ListTable(KnowsFields, Source):
 
 
 class _TableNode(SourceNode):
-    """Gives the rows; before the first one, audio that no row names is counted, and archives that are lost."""
+    """Gives the rows; before the first one, audio that no row names is counted, and damage to archives told."""
 
-    def next(self) -> Any:
-        self._begin()
-        return super().next()
-
-    def skip(self, n: int) -> None:
-        self._begin()
-        super().skip(n)
-
-    def _begin(self) -> None:
-        if self.position == 0 and not self.lane.ledger.quiet:
+    def begin(self) -> None:
+        super().begin()
+        if not self.lane.ledger.quiet:
             for reason, number in self.table.audio.leftover.items():
                 self.lane.ledger.count(reason, number)
             for error in self.table.audio.damage:
                 self.lane.ledger.fail(error.at(error.url, error.member), ListTable.name)
+                self.lane.ledger.fine(ListTable.name)  # they do not follow each other: no streak of failures
 
 
 TablePaths = AnyPath | Table | Iterable[AnyPath | Table | Mapping[str, Any]]
@@ -275,5 +269,5 @@ def _wishes(name: str, given: object) -> FieldNames:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise PipelineError(f"{_NAME}: {name}: {pattern!r} is no regular expression: {error}") from error
+            raise PipelineError(f"{_NAME}: {name}: {pattern!r} is not a regular expression: {error}") from error
     return pairs
