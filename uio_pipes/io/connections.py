@@ -148,8 +148,8 @@ def discreet(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _watch() -> Any:
-    """Return the TraceConfig that watches redirects and answers. The process shares one, because fsspec compares options, and
-    reuses a file system only if they are equal."""
+    """Return the TraceConfig that watches redirects and answers. The process shares one, because fsspec compares
+    options, and reuses a file system only if they are equal."""
     import aiohttp
 
     watch = aiohttp.TraceConfig()
