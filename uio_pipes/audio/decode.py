@@ -36,6 +36,7 @@ from uio_pipes.audio.containers import (
     sniff,
     stays_as_stored,
     wav_header,
+    with_size,
 )
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
@@ -111,7 +112,7 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
             soundfile.SoundFile(file if isinstance(data, bytes) else file.fileno(), closefd=False) as audio,
         ):
             check_claims(audio.samplerate, audio.channels)
-            known = audio.format not in ("MP3", "MPEG") and audio.frames < _UNKNOWN
+            known = audio.format not in ("MP3", "MPEG") and 0 < audio.frames < _UNKNOWN
             return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
     except (soundfile.SoundFileError, TypeError) as error:
         content = data if isinstance(data, bytes) else Path(data).read_bytes()
@@ -142,7 +143,7 @@ def decode(
     if form in CODED:
         return _by_ffmpeg(data, form, channel, start, end)
     check_length(data[:HEAD], len(data))
-    data = with_length(data) if start is None and end is None else _of_segments(data)
+    data = with_size(with_length(data) if start is None and end is None else _of_segments(data))
     return _by_library(io.BytesIO(data), channel, start, end, _Ogg.of(data, form))
 
 
@@ -187,6 +188,8 @@ def decode_file(
             wav = wav_header(read(0, _LONG_HEAD), size)
         if wav is not None and wav.is_pcm16:
             return _read_pcm16(wav, channel, start, end, read)
+        if form == "wav" and with_size(head) is not head:
+            return decode(read(0, size), channel, start, end)
         if form in CODED:
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
         if form == "flac" and start is None and end is None and (found := _flac(read(0, size), channel)):
@@ -306,8 +309,11 @@ def samples_of(audio: soundfile.SoundFile, first: int, count: int, dtype: str = 
     """Read ``count`` samples from ``first`` on, fewer at the end of the file: (S, C).
 
     Of MP3 what comes before them is decoded, too: frames use bits of earlier ones, which libsndfile does not read after
-    a seek, and soundfile seeks after each ``read``.
+    a seek, and soundfile seeks after each ``read``. Where nothing can be sought (GSM 6.10, G.721, …), this is the first
+    read of a file: all comes from its beginning.
     """
+    if not audio.seekable():
+        return audio.read(first + count, dtype=dtype, always_2d=True)[first:]
     before = min(first, _BEFORE) if audio.format in ("MP3", "MPEG") else 0
     if audio.tell() != first - before:
         audio.seek(first - before)
