@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
 from uio_pipes.audio.containers import HEAD, check_claims, check_finite, check_length, sniff, sniff_codec, with_size
 from uio_pipes.audio.decode import TOLERANCE, samples_of
+from uio_pipes.audio.flac import check_flac, check_single
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import is_named, suffix_of
@@ -109,6 +110,11 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
         if not size:
             raise DataError("empty_audio", "the file has 0 bytes; make it again", url=wav)
         check_length(head, size)
+        if sniff(head) == "flac":
+            with _readable(source) as (read, size):
+                check_flac(read, size)
+                if any(one.start is None and one.end is None for one in utterances):
+                    check_single(read(0, size))
         if with_size(head) is not head:
             data = source = with_size(_read(wav) if data is None else data)
         if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
