@@ -107,14 +107,17 @@ def decode(
         offset, count = _wanted(wav, channel, start, end)
         return _pcm16(wav, channel, data, offset, count)
     form = sniff(data)
+    whole = start is None and end is None
     if form == "flac":
+        if whole:
+            check_single(data)
         check_flac(lambda offset, count: data[offset : offset + count], len(data))
-        if start is None and end is None and (found := _flac(data, channel)):
+        if whole and (found := _flac(data, channel)):
             return found
     if form in CODED:
         return _by_ffmpeg(data, form, channel, start, end)
     check_length(data[:HEAD], len(data))
-    data = with_size(with_length(data) if start is None and end is None else _of_segments(data))
+    data = with_size(with_length(data) if whole else _of_segments(data))
     return _by_library(io.BytesIO(data), channel, start, end, _Ogg.of(data, form))
 
 
@@ -163,10 +166,10 @@ def decode_file(
             return decode(read(0, size), channel, start, end)
         if form in CODED:
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
+        if form == "flac" and start is None and end is None:
+            return decode(read(0, size), channel)
         if form == "flac":
             check_flac(read, size)
-            if start is None and end is None and (found := _flac(read(0, size), channel)):
-                return found
         check_length(head, size)
         ogg = _Ogg(read, size) if form == "ogg" else None
         if form == "mp3" and start is None and end is None:
@@ -285,7 +288,6 @@ def samples_of(audio: soundfile.SoundFile, first: int, count: int, dtype: str = 
 
 
 def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
-    check_single(data)
     if (info := stream_info(data)) is None or not info.samples:
         return None
     check_claims(info.sample_rate)

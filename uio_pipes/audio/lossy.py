@@ -11,7 +11,7 @@ In an Ogg file, every page has a CRC-32 and a number, and the last page of a str
 about 4 kB, or a second of audio. So the pages show these faults:
 
 - the last page or packet is incomplete: the file was cut off. If they are whole, but not marked as the last, it may
-  have been cut off between two pages; but some recorders never mark the end, though RFC 3533 asks them to;
+  have been cut off between two pages; but some recorders of Vorbis never mark the end, though RFC 3533 asks them to;
 - a CRC-32 is wrong, a number is missing, or no page begins where one should: the file was damaged;
 - a stream follows the end of another ("chained"): libsndfile would decode only the first.
 
@@ -177,7 +177,7 @@ def check_ogg_segment(read: ReadAt, size: int, sample_rate: int, samples: int, f
     These are a few pages even of an hour; a search by position finds them. Raises: DataError as ``check_ogg``.
     """
     pages = _Pages(read, size)
-    rate = _OPUS_RATE if b"OpusHead" in bytes(read(0, 512)) else sample_rate
+    rate = _OPUS_RATE if pages.is_opus else sample_rate
     stream, end = _last_position(pages)
     if end is None:
         _walk_pages(pages, 0, None)
@@ -201,7 +201,7 @@ class _Pages:
     """Reads the pages of a file in blocks."""
 
     def __init__(self, read: ReadAt, size: int) -> None:
-        self.size = size
+        self.size, self.is_opus = size, b"OpusHead" in bytes(read(0, 512))
         self._read, self._base, self._block = read, 0, b""
 
     def window(self, at: int, count: int) -> tuple[bytes, int]:
@@ -280,7 +280,8 @@ def _walk_pages(pages: _Pages, at: int, until: int | None) -> bool:
         if until is not None and page.position >= until:
             return True
         at = page.end
-    if until is not None or any(page.goes_on or page.position <= 0 for page in going.values()):
+    is_cut = until is not None or any(page.goes_on or page.position <= 0 for page in going.values())
+    if is_cut or (going and pages.is_opus):  # of which libsndfile reads no end that is not marked
         raise _cut(pages.size)
     return not going
 
