@@ -278,10 +278,10 @@ def samples_of(audio: soundfile.SoundFile, first: int, count: int, dtype: str = 
     a seek, and soundfile seeks after each ``read``. Where nothing can be sought (GSM 6.10, G.721, …), this is the first
     read of a file: all comes from its beginning.
     """
-    if not audio.seekable():
-        return audio.read(first + count, dtype=dtype, always_2d=True)[first:]
     before = min(first, _BEFORE) if audio.format in ("MP3", "MPEG") else 0
-    if audio.tell() != first - before:
+    if not audio.seekable():
+        before = first
+    elif audio.tell() != first - before:
         audio.seek(first - before)
     read: npt.NDArray[Any] = audio.read(before + count, dtype=dtype, always_2d=True)
     return read[before:]
