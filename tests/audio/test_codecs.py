@@ -153,3 +153,14 @@ def test_without_the_extra_the_error_says_what_to_install(suffix: str, monkeypat
 def test_channel_that_is_not_there_is_an_error(suffix: str) -> None:
     with pytest.raises(DataError, match="channel 1 is wanted, the audio has 1"):
         decode(encode(chirp(1600, 16_000), 16_000, suffix), 1)
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000])
+def test_a_packet_of_zeros_in_wma_is_noticed(rate: int) -> None:
+    for seconds in (1, 3):
+        data = encode(chirp(seconds * rate, rate), rate, "wma")
+        assert decode(data, 0)[0].shape[1] > (seconds - 0.1) * rate
+    middle = len(data) // 2
+    with pytest.raises(DataError, match=r"its header says 3\.\d+ s, .* could be decoded") as caught:
+        decode(data[:middle] + bytes(3_200) + data[middle + 3_200 :], 0)
+    assert caught.value.reason == "truncated_audio"

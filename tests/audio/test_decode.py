@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from uio_pipes.audio.decode import decode, decode_file, probe, probe_file
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import AudioInfo
+from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing import cutting
+from uio_pipes.prep.writing.cutting import Audio, cut_recording
 
 SAMPLES, RATE = 24000, 16000
 KINDS = {
@@ -111,6 +114,47 @@ def test_streamed_wav_reaches_to_the_end(size: int) -> None:
     data = wav(b"\1\0" * 1000, size=size)
     assert probe(data[:512], len(data)) == AudioInfo(1000, RATE, 1)
     assert decode(data, 0)[0].tolist() == [[1 / 32768] * 1000]
+
+
+@pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "FLOAT", "ULAW", "GSM610"])
+def test_a_wav_that_says_it_holds_nothing_reaches_to_the_end(subtype: str, tmp_path: Path) -> None:
+    """As of a program that could not seek back."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.sin(np.arange(SAMPLES) / 9) / 2, RATE, format="WAV", subtype=subtype)
+    sound = buffer.getvalue()
+    data = sound.replace(sound[(at := sound.index(b"data")) : at + 8], b"data" + bytes(4))
+    expected = decode(sound, 0)[0]
+    path = tmp_path / "a.wav"
+    path.write_bytes(data)
+    for got in (decode(data, 0)[0], decode_file(path, 0)[0]):
+        assert torch.equal(got, expected)
+    assert torch.equal(decode_file(path, 0, 0.5, 1.0)[0], expected[:, RATE // 2 : RATE])
+    planned = probe(data[:4096], len(data)) or probe_file(path)
+    assert planned is None or planned.samples == SAMPLES
+    (cut,) = cut_recording(str(path), [Utterance("a", str(path), "")], None, "flac")
+    assert isinstance(cut, Audio)
+    assert decode(cut.data, 0)[0].shape == expected.shape
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype"), [("WAV", "GSM610"), ("WAV", "G721_32"), ("WAV", "NMS_ADPCM_24"), ("AU", "G723_24")]
+)
+def test_what_cannot_be_sought_is_read_in_order(
+    form: str, subtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.sin(np.arange(SAMPLES) / 9) / 2, RATE, format=form, subtype=subtype)
+    data, path = buffer.getvalue(), tmp_path / "a"
+    path.write_bytes(data)
+    expected = by_soundfile(data)
+    assert expected.shape[1] >= SAMPLES
+    for function, source in ((decode, data), (decode_file, path)):
+        assert torch.equal(function(source, 0)[0], expected)  # type: ignore[operator]
+        assert torch.equal(function(source, 0, 0.25, 1.0)[0], expected[:, 4_000:16_000])  # type: ignore[operator]
+    monkeypatch.setattr(cutting, "BLOCK", 1_000)
+    (cut,) = cut_recording(str(path), [Utterance("a", str(path), "", 0.25, 1.0)], None, "flac")
+    assert isinstance(cut, Audio)
+    assert torch.allclose(decode(cut.data, 0)[0], expected[:, 4_000:16_000], rtol=0, atol=1e-4)
 
 
 def test_chunks_before_the_data_with_odd_sizes() -> None:

@@ -1,6 +1,7 @@
 """Whole FLAC files by dr_flac: the very samples of libsndfile, which also speaks for damaged ones."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ import torch
 from uio_pipes.audio import containers
 from uio_pipes.audio import decode as decoding
 from uio_pipes.audio.decode import decode, decode_file, decode_flac
+from uio_pipes.audio.flac import check_flac
 from uio_pipes.base.errors import DataError
+from uio_pipes.prep.audio_checks import check_whole
+from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.prep.writing.cutting import Failure, cut_recording
 
 pytest.importorskip("miniaudio")
 
@@ -22,6 +27,15 @@ def _file(subtype: str, channels: int, samples: int = 20_000, rate: int = 16_000
     noise = np.random.default_rng(channels).standard_normal((samples, channels)) * 0.2
     soundfile.write(file, noise, rate, format="FLAC", subtype=subtype)
     return file.getvalue()
+
+
+def _outcome(decoded: Callable[[], tuple[torch.Tensor, int]]) -> object:
+    """What is decoded, or the reason of the error."""
+    try:
+        found, rate = decoded()
+    except DataError as error:
+        return error.reason
+    return rate, found.numpy().tobytes()
 
 
 def _by_libsndfile(data: bytes, channel: int | None, monkeypatch: pytest.MonkeyPatch) -> tuple[torch.Tensor, int]:
@@ -87,14 +101,48 @@ def test_a_damaged_file_gives_what_libsndfile_gives(seed: int, monkeypatch: pyte
     for at in rng.integers(42, len(data), 3):
         data[at] ^= int(rng.integers(1, 256))
 
-    def outcome(by_libsndfile: bool) -> object:
-        try:
-            found, _ = _by_libsndfile(bytes(data), 0, monkeypatch) if by_libsndfile else decode(bytes(data), 0)
-        except DataError as error:
-            return error.reason
-        return found.numpy().tobytes()
+    assert _outcome(lambda: decode(bytes(data), 0)) == _outcome(lambda: _by_libsndfile(bytes(data), 0, monkeypatch))
 
-    assert outcome(False) == outcome(True)
+
+@pytest.mark.parametrize("bit", range(64))
+def test_no_flipped_bit_of_rate_channels_bits_or_length_is_silent(bit: int, tmp_path: Path) -> None:
+    data = bytearray(_file("PCM_16", 2, 30_000))
+    data[18 + bit // 8] ^= 128 >> bit % 8
+    path = tmp_path / "a.flac"
+    path.write_bytes(data)
+    for decoded in (
+        lambda: decode(bytes(data), 0),
+        lambda: decode(bytes(data), 0, 0.5, 1.0),
+        lambda: decode_file(path, 0),
+        lambda: decode_file(path, 0, 0.5, 1.0),
+    ):
+        assert _outcome(decoded) in ("bad_audio", "truncated_audio")
+    (packed,) = cut_recording(str(path), [Utterance("a", str(path), "", 0.5, 1.0)], None, "wav")
+    assert isinstance(packed, Failure)
+
+
+@pytest.mark.parametrize("samples", [1, 4_096, 20_000, 200_000])
+@pytest.mark.parametrize("subtype", ["PCM_S8", "PCM_16", "PCM_24"])
+@pytest.mark.parametrize("rate", [8_000, 11_025, 12_345, 96_000])
+def test_sound_files_agree_with_their_headers(samples: int, subtype: str, rate: int) -> None:
+    data = _file(subtype, 2, samples, rate)
+    check_flac(lambda offset, count: data[offset : offset + count], len(data))
+    assert list(check_whole(data)) == []
+    other = bytearray(data)
+    other[30] ^= 1
+    assert [found.reason for found in check_whole(bytes(other))] == ["bad_audio"], "its MD5"
+
+
+@pytest.mark.parametrize("samples", [20_000, 19_999, 90_000])
+def test_a_file_behind_another_is_not_dropped_in_silence(samples: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.flac"
+    path.write_bytes(_file("PCM_16", 1) + _file("PCM_16", 1, samples))
+    for decoded in (lambda: decode(path.read_bytes(), 0), lambda: decode_file(path, 0)):
+        with pytest.raises(DataError, match="several recordings joined, split it") as caught:
+            decoded()
+        assert caught.value.reason == "bad_audio"
+    (packed,) = cut_recording(str(path), [Utterance("a", str(path), "")], None, "as-is")
+    assert isinstance(packed, Failure)
 
 
 def test_a_channel_that_is_not_there_is_an_error() -> None:

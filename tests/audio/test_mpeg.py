@@ -106,6 +106,18 @@ def counted_cleanly(data: bytes) -> bool:
     return True
 
 
+def test_a_cut_between_two_frames_is_truncated_where_a_header_tells() -> None:
+    whole = mp3(16_000, "VARIABLE")
+    header, bare = whole[: first_frame(whole)], whole[first_frame(whole) :]
+    ends = [at for at in range(100, len(bare)) if counted_cleanly(bare[:at])]
+    for end in (ends[-1], ends[40]):
+        assert reason(header + bare[:end]) == "truncated_audio"
+    vbri = bytearray(len(header))
+    vbri[:4], vbri[36:40], vbri[50:54] = header[:4], b"VBRI", (len(ends) + 2).to_bytes(4, "big")
+    assert torch.equal(decode(bytes(vbri) + bare, 0)[0], decode(bare, 0)[0])
+    assert reason(bytes(vbri) + bare[: ends[40]]) == "truncated_audio"
+
+
 def test_a_hole_between_frames_is_bad_audio() -> None:
     data = mp3(16_000, header=False)
     half = len(data) // 2

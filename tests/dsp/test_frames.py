@@ -195,6 +195,7 @@ BUILDS = [
     ("gcc", "-O2 -mno-avx", ""),
     ("gcc", "-O3 -march=native", ""),
     ("gcc", "-O2 -DSPLIT", ""),
+    ("gcc", "-O1 -fsanitize=undefined -fno-sanitize-recover", ""),
     ("aarch64-linux-gnu-gcc", "-O3 -static", "qemu-aarch64"),
     ("aarch64-linux-gnu-gcc", "-O0 -static", "qemu-aarch64"),
     ("aarch64-linux-gnu-gcc", "-O2 -DSPLIT -static", "qemu-aarch64"),

@@ -19,6 +19,11 @@ static void *array(FILE *file) {
     return part(file, *size);
 }
 
+static void *anywhere(FILE *file, int64_t count) { /* floats at an odd address, as in a file that is read at an offset */
+    char *data = malloc(4 * count + 1);
+    return fread(data + 1, 4, count, file) == (size_t)count ? data + 1 : (exit(3), NULL);
+}
+
 int main(int argc, char **argv) {
     FILE *in = fopen(argv[1], "rb"), *out = fopen(argv[2], "wb");
     Plan plan;
@@ -28,7 +33,7 @@ int main(int argc, char **argv) {
     plan.weights = array(in), plan.cosines = array(in), plan.radices = array(in), plan.places = array(in);
     memcpy(&plan.width, part(in, sizeof plan - offsetof(Plan, width)), sizeof plan - offsetof(Plan, width));
     int64_t samples = *(int64_t *)part(in, 8);
-    job.floats = part(in, 4 * samples), job.noise[0] = part(in, 4 * samples), job.noise[1] = part(in, 4 * samples);
+    job.floats = anywhere(in, samples), job.noise[0] = anywhere(in, samples), job.noise[1] = anywhere(in, samples);
     job.dither = *(float *)part(in, 4);
     job.frames = *(int64_t *)part(in, 8);
     job.out = malloc(4 * job.frames * plan.outputs);

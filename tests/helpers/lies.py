@@ -176,6 +176,27 @@ def _stalls(handler: Any, file: Served, first: int, last: int | None) -> bool:
     return True
 
 
+def _part_of_zipped(handler: Any, file: Served, first: int, last: int | None) -> bool:
+    """As the standard has it: the range is one of the compressed file."""
+    data = gzip.compress(file.data, 1)
+    body = data[first : None if last is None else last + 1]
+    if not body:
+        return wire(handler, head("416 Range Not Satisfiable", f"Content-Range: bytes */{len(data)}"))
+    label = f"Content-Range: bytes {first}-{first + len(body) - 1}/{len(data)}"
+    return wire(handler, head("206 Partial", f"Content-Length: {len(body)}", label, "Content-Encoding: gzip"), body)
+
+
+def _without_length(*headers: str, ranged: bool = True) -> Lie:
+    """The bytes that are asked for, whose end is the connection's."""
+
+    def lie(handler: Any, file: Served, first: int, last: int | None) -> bool:
+        body = part(file, first, last) if ranged else file.data
+        own = (place(file, first, len(body)),) if ranged else ()
+        return wire(handler, head("206 Partial Content" if ranged else "200 OK", *own, *headers), body)
+
+    return lie
+
+
 def _zipped(handler: Any, file: Served, first: int, last: int | None) -> bool:
     body = gzip.compress(file.data, 1)
     return wire(handler, head("200 OK", f"Content-Length: {len(body)}", "Content-Encoding: gzip"), body)
@@ -219,6 +240,12 @@ LIES: dict[str, Lie] = {
     "sends chunks whose sizes are none": _chunked(lambda body: b"zz\r\n" + body),
     "sends a chunk of negative size": _chunked(lambda body: b"-5\r\n" + body),
     "compresses it unasked": _zipped,
+    "compresses each part unasked": _instead(gzip.compress, "Content-Encoding: gzip"),
+    "sends parts of it compressed": _part_of_zipped,
+    "says no length": _without_length(),
+    "says a negative length": _without_length("Content-Length: -1"),
+    "answers 200 without a length": _without_length(ranged=False),
+    "answers 200 and a negative length": _without_length("Content-Length: -5", ranged=False),
     "sends a page instead, with status 200": _answers("200 OK", "Content-Type: text/html", body=PAGE),
     "answers 204": _raw(head("204 No Content")),
     "answers 304": _raw(head("304 Not Modified")),

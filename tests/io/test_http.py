@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from corpus import shards
 from fault_server import FaultServer, Lie, Served, serving
-from lies import LIES, first_times, head, wire
+from lies import LIES, first_times, head, part, sound, wire
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError
@@ -22,11 +22,13 @@ SECRET = "s3cr3t-Word"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "ATTEMPTS", 3)
+    monkeypatch.setattr(retry, "FIRST", 0.01)
     monkeypatch.setattr(retry, "TOTAL", 2.0)
     monkeypatch.setattr(connections, "STALL", 0.3)
 
 
-OTHER_FILE = {"compresses it unasked", "sends a page instead, with status 200"}  # as far as bytes can tell
+OTHER_FILE = {"sends a page instead, with status 200"}  # as far as bytes can tell
+COMPRESSED = ["compresses it unasked", "compresses each part unasked", "sends parts of it compressed"]
 ENDLESS = {  # and what is said of it
     "drips headers": "before the body",
     "drips a status line without an end": "before the body",
@@ -49,6 +51,23 @@ def test_every_lie_ends_as_data_or_as_an_error_of_data(server: FaultServer, lie:
     assert got == DATA[5:15_005]
     assert said is None or said.reason in ("unreadable_file", "unopenable", "missing_file", "changed_file")
     assert said is None or said.url == url
+
+
+@pytest.mark.parametrize("lie", COMPRESSED)
+@pytest.mark.parametrize("options", [{}, {"block_size": 1000}], ids=["our own", "fsspec's"])
+def test_compressed_bytes_are_not_taken_for_the_file_s(server: FaultServer, lie: str, options: dict[str, int]) -> None:
+    url = server.add("a.tar", DATA, lie=LIES[lie])
+    with pytest.raises(DataError, match=r"compressed, .*\(Content-Encoding: 'gzip'\): switch that off") as caught:
+        RemoteFile(url, Access(options)).read_upto(5, 15_000)
+    assert (caught.value.reason, caught.value.url) == ("unreadable_file", url)
+    assert server.headers["Accept-Encoding"] == "identity"
+
+
+def test_a_file_that_is_compressed_itself_may_be_said_to_be(server: FaultServer) -> None:
+    def labelled(handler: object, file: Served, first: int, last: int | None) -> bool:
+        return wire(handler, sound(file, first, last, "Content-Encoding: x-gzip"), part(file, first, last))
+
+    assert RemoteFile(server.add("a.tar.gz", DATA, lie=labelled)).read(5, 15_000) == DATA[5:15_005]
 
 
 PASSING = [

@@ -2,7 +2,8 @@
 
 Their headers do not hold the number of samples, so only decoding shows the length. A file that was cut off is noticed
 by this: m4a, a box that reaches beyond the end of the file, or packets that the index names and that are missing;
-aac, an incomplete last frame (a cut between two frames leaves a sound file); wma, fewer bytes than the header says.
+aac, an incomplete last frame (a cut between two frames leaves a sound file); wma, fewer bytes than the header says, or
+less audio, as where FFmpeg passes over packets that are damaged.
 Formats: ISO/IEC 14496-12 (MP4), ISO/IEC 14496-3 (ADTS) and Microsoft's ASF specification.
 """
 
@@ -111,6 +112,11 @@ def _decode(
     total = first + frames.samples
     if whole and "m4a" in container.format.name:  # its last packet is padded, but holds its true duration
         total = min(total, round(until * rate))
+    if whole and container.format.name == "asf" and len(container.streams) == 1 and stream.duration:
+        told = float(stream.duration * stream.time_base)
+        if total < told * rate - 1.5 * (512 if rate <= 16_000 else 1_024 if rate <= 22_050 else 2_048):
+            # decoders may keep the last frame, of so many samples, to themselves
+            raise _cut(f"its header says {told:.3f} s, {total / rate:.3f} s could be decoded")
     samples = frames.joined()[:, : total - first]
     check_finite(samples)  # a damaged packet may decode to anything
     return Decoded(samples, first, total, rate)

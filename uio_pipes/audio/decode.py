@@ -13,10 +13,8 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from struct import Struct
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,7 +34,9 @@ from uio_pipes.audio.containers import (
     sniff,
     stays_as_stored,
     wav_header,
+    with_size,
 )
+from uio_pipes.audio.flac import check_flac, check_single, decode_flac, flac_info, stream_info
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import AudioInfo, open_data, regular
@@ -48,39 +48,9 @@ if TYPE_CHECKING:
 MOST_HELD = 1 << 27  # bytes of recordings held by a process: four hours of Opus, or one of MP3
 _held: OrderedDict[Hashable, bytes] = OrderedDict()
 _lock = threading.Lock()
-_MOST = 1 << 26  # samples in all channels; longer files are left to libsndfile, which can seek
-
-
-def decode_flac(data: bytes, samples: int, channels: int, stored: bool = False) -> npt.NDArray[Any] | None:
-    """Decode ``data`` to (samples, channels), the numbers in its header: float32, or ``stored`` 16-bit samples.
-
-    None without miniaudio, and if anything else comes out: then libsndfile decodes it, or says what is wrong.
-    (dr_flac leaves out frames whose CRC is wrong, so a damaged file comes out shorter.)
-    """
-    library = _library()
-    if library is None or not 0 < samples * channels <= _MOST:
-        return None
-    try:
-        decoded = library.flac_read_s16(data) if stored else library.flac_read_f32(data)
-    except library.DecodeError:
-        return None
-    if decoded.nchannels != channels or decoded.num_frames != samples:
-        return None
-    return np.frombuffer(decoded.samples, np.int16 if stored else np.float32).reshape(samples, channels)
-
-
-@cache
-def _library() -> ModuleType | None:
-    try:
-        import miniaudio
-    except ImportError:
-        return None
-    found: ModuleType = miniaudio
-    return found
 
 
 _LONG_HEAD = 1 << 20  # bytes read if the header is long: pictures, cues
-_U64_BIG = Struct(">Q").unpack_from
 _UNKNOWN = 2**63 - 1  # libsndfile's number of frames for a file whose length is unknown
 _MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at 48 kHz
 _BEFORE = 16 * 1152  # samples of MP3: 16 frames or more
@@ -94,7 +64,7 @@ def probe(head: bytes, size: int) -> AudioInfo | None:
     """
     if (wav := wav_header(head, size)) is not None:
         return tuple.__new__(AudioInfo, (wav.size // wav.align, wav.sample_rate, wav.channels))
-    return _flac_info(head) if sniff(head) == "flac" else None
+    return flac_info(head) if sniff(head) == "flac" else None
 
 
 def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
@@ -111,7 +81,7 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
             soundfile.SoundFile(file if isinstance(data, bytes) else file.fileno(), closefd=False) as audio,
         ):
             check_claims(audio.samplerate, audio.channels)
-            known = audio.format not in ("MP3", "MPEG") and audio.frames < _UNKNOWN
+            known = audio.format not in ("MP3", "MPEG") and 0 < audio.frames < _UNKNOWN
             return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
     except (soundfile.SoundFileError, TypeError) as error:
         content = data if isinstance(data, bytes) else Path(data).read_bytes()
@@ -137,12 +107,17 @@ def decode(
         offset, count = _wanted(wav, channel, start, end)
         return _pcm16(wav, channel, data, offset, count)
     form = sniff(data)
-    if start is None and end is None and form == "flac" and (found := _flac(data, channel)):
-        return found
+    whole = start is None and end is None
+    if form == "flac":
+        if whole:
+            check_single(data)
+        check_flac(lambda offset, count: data[offset : offset + count], len(data))
+        if whole and (found := _flac(data, channel)):
+            return found
     if form in CODED:
         return _by_ffmpeg(data, form, channel, start, end)
     check_length(data[:HEAD], len(data))
-    data = with_length(data) if start is None and end is None else _of_segments(data)
+    data = with_size(with_length(data) if whole else _of_segments(data))
     return _by_library(io.BytesIO(data), channel, start, end, _Ogg.of(data, form))
 
 
@@ -187,10 +162,14 @@ def decode_file(
             wav = wav_header(read(0, _LONG_HEAD), size)
         if wav is not None and wav.is_pcm16:
             return _read_pcm16(wav, channel, start, end, read)
+        if form == "wav" and with_size(head) is not head:
+            return decode(read(0, size), channel, start, end)
         if form in CODED:
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
-        if form == "flac" and start is None and end is None and (found := _flac(read(0, size), channel)):
-            return found
+        if form == "flac" and start is None and end is None:
+            return decode(read(0, size), channel)
+        if form == "flac":
+            check_flac(read, size)
         check_length(head, size)
         ogg = _Ogg(read, size) if form == "ogg" else None
         if form == "mp3" and start is None and end is None:
@@ -200,16 +179,6 @@ def decode_file(
             return _by_library(io.BytesIO(_of_segments(data)), channel, start, end)
         file.seek(0)
         return _by_library(file.fileno(), channel, start, end, ogg)
-
-
-def _flac_info(head: bytes) -> AudioInfo | None:
-    """Read STREAMINFO: 20 bits of sample rate, 3 of channels - 1, 5 of bits - 1, 36 of samples (0: unknown)."""
-    if len(head) < 26 or head[4] & 0x7F:
-        return None
-    (word,) = _U64_BIG(head, 18)
-    samples, sample_rate = word & 0xFFFFFFFFF, word >> 44
-    check_claims(sample_rate)
-    return AudioInfo(samples, sample_rate, (word >> 41 & 7) + 1) if samples else None
 
 
 def _wanted(wav: Wav, channel: int | None, start: float | None, end: float | None) -> tuple[int, int]:
@@ -306,21 +275,24 @@ def samples_of(audio: soundfile.SoundFile, first: int, count: int, dtype: str = 
     """Read ``count`` samples from ``first`` on, fewer at the end of the file: (S, C).
 
     Of MP3 what comes before them is decoded, too: frames use bits of earlier ones, which libsndfile does not read after
-    a seek, and soundfile seeks after each ``read``.
+    a seek, and soundfile seeks after each ``read``. Where nothing can be sought (GSM 6.10, G.721, …), this is the first
+    read of a file: all comes from its beginning.
     """
     before = min(first, _BEFORE) if audio.format in ("MP3", "MPEG") else 0
-    if audio.tell() != first - before:
+    if not audio.seekable():
+        before = first
+    elif audio.tell() != first - before:
         audio.seek(first - before)
     read: npt.NDArray[Any] = audio.read(before + count, dtype=dtype, always_2d=True)
     return read[before:]
 
 
 def _flac(data: bytes, channel: int | None) -> tuple[torch.Tensor, int] | None:
-    if (info := _flac_info(data)) is None:
+    if (info := stream_info(data)) is None or not info.samples:
         return None
+    check_claims(info.sample_rate)
     check_longest(info.samples, info.sample_rate)
-    one = channel is not None or info.channels == 1
-    stored = one and stays_as_stored() and (_U64_BIG(data, 18)[0] >> 36 & 31) < 16  # bits of a sample, less one
+    stored = (channel is not None or info.channels == 1) and stays_as_stored() and info.bits <= 16
     if (samples := decode_flac(data, info.samples, info.channels, stored)) is None:
         return None
     check_channel(channel, info.channels)

@@ -10,8 +10,8 @@ Format: ISO/IEC 11172-3 and 13818-3, layer III; the Xing header as LAME, FFmpeg 
 In an Ogg file, every page has a CRC-32 and a number, and the last page of a stream is marked as the last. A page holds
 about 4 kB, or a second of audio. So the pages show these faults:
 
-- the last page is incomplete or not marked as the last: the file was cut off (RFC 3533 asks every writer to mark the
-  end; libsndfile, FFmpeg, opusenc, oggenc and GStreamer do);
+- the last page or packet is incomplete: the file was cut off. If they are whole, but not marked as the last, it may
+  have been cut off between two pages; but some recorders of Vorbis never mark the end, though RFC 3533 asks them to;
 - a CRC-32 is wrong, a number is missing, or no page begins where one should: the file was damaged;
 - a stream follows the end of another ("chained"): libsndfile would decode only the first.
 
@@ -60,9 +60,13 @@ def with_length(data: bytes) -> bytes:
             )
         if told:
             return data
-    empty = data[at : at + 4] in (b"Xing", b"Info") or data[begin + 36 : begin + 40] == b"VBRI"
+    has_vbri = data[begin + 36 : begin + 40] == b"VBRI"
+    empty = has_vbri or data[at : at + 4] in (b"Xing", b"Info")
     frames, end = _walk_frames(data, start := begin + first if empty else begin, kind)
     _check_end(data, end, kind)
+    if has_vbri and frames + 1 < (told := int.from_bytes(data[begin + 50 : begin + 54], "big")):
+        message = f"the MP3 file was cut off: its header says {told} frames, it holds {frames}; copy it again"
+        raise DataError("truncated_audio", message)
     return kind.header(data[begin : begin + 4], frames) + data[start:]
 
 
@@ -160,12 +164,11 @@ _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 ReadAt = Callable[[int, int], bytes | memoryview]
 
 
-def check_ogg(read: ReadAt, size: int) -> None:
-    """Check a whole file of ``size`` bytes, of which ``read(offset, count)`` returns any.
-
-    Raises: DataError ``truncated_audio`` or ``bad_audio``.
+def check_ogg(read: ReadAt, size: int) -> bool:
+    """Check a whole file of ``size`` bytes, of which ``read(offset, count)`` returns any; return whether its end is
+    marked as such. Raises: DataError ``truncated_audio`` or ``bad_audio``.
     """
-    _walk_pages(_Pages(read, size), 0, None)
+    return _walk_pages(_Pages(read, size), 0, None)
 
 
 def check_ogg_segment(read: ReadAt, size: int, sample_rate: int, samples: int, first: int, last: int) -> None:
@@ -174,7 +177,7 @@ def check_ogg_segment(read: ReadAt, size: int, sample_rate: int, samples: int, f
     These are a few pages even of an hour; a search by position finds them. Raises: DataError as ``check_ogg``.
     """
     pages = _Pages(read, size)
-    rate = _OPUS_RATE if b"OpusHead" in bytes(read(0, 512)) else sample_rate
+    rate = _OPUS_RATE if pages.is_opus else sample_rate
     stream, end = _last_position(pages)
     if end is None:
         _walk_pages(pages, 0, None)
@@ -191,13 +194,14 @@ class _Page(NamedTuple):
     position: int  # of the last sample completed on this page; -1 if there is none
     stream: int
     number: int
+    goes_on: bool  # its last packet does, on the next page
 
 
 class _Pages:
     """Reads the pages of a file in blocks."""
 
     def __init__(self, read: ReadAt, size: int) -> None:
-        self.size = size
+        self.size, self.is_opus = size, b"OpusHead" in bytes(read(0, 512))
         self._read, self._base, self._block = read, 0, b""
 
     def window(self, at: int, count: int) -> tuple[bytes, int]:
@@ -223,7 +227,7 @@ class _Pages:
         end = i + length
         if _checksum(block[i : i + 22] + b"\0\0\0\0" + block[i + 26 : end]) != checksum:
             raise _damaged(f"the CRC-32 of the page at byte {at} is wrong")
-        return _Page(at, at + length, flags, position, stream, number)
+        return _Page(at, at + length, flags, position, stream, number, table.endswith(b"\xff"))
 
     def sound(self, at: int) -> _Page | None:
         """Return the page at ``at`` if there is a sound one."""
@@ -248,15 +252,15 @@ class _Pages:
         return None
 
 
-def _walk_pages(pages: _Pages, at: int, until: int | None) -> None:
-    """Check page by page up to the position ``until``, or to the end of all streams."""
+def _walk_pages(pages: _Pages, at: int, until: int | None) -> bool:
+    """Check page by page up to the position ``until``, or to the end of all streams; return whether it is marked."""
     numbers: dict[int, int] = {}
-    going, begun = set[int](), False
+    going, begun = dict[int, _Page](), False  # the last page of each stream that has not ended
     while at < pages.size:
         page = pages.page(at)
         if page is None:
             if not going and pages.after(at, pages.size) is None:
-                return  # something else follows the end
+                return True  # something else follows the end
             raise _damaged(f"no page begins at byte {at}, where one should")
         if page.flags & _BEGIN and begun:
             raise DataError(
@@ -269,12 +273,17 @@ def _walk_pages(pages: _Pages, at: int, until: int | None) -> None:
         if page.number != expected:
             raise _damaged(f"page {expected} is missing before byte {at}")
         numbers[page.stream] = (page.number + 1) & 0xFFFFFFFF
-        (going.discard if page.flags & _END else going.add)(page.stream)
+        if page.flags & _END:
+            going.pop(page.stream, None)
+        else:
+            going[page.stream] = page
         if until is not None and page.position >= until:
-            return
+            return True
         at = page.end
-    if going or until is not None:
+    is_cut = until is not None or any(page.goes_on or page.position <= 0 for page in going.values())
+    if is_cut or (going and pages.is_opus):  # of which libsndfile reads no end that is not marked
         raise _cut(pages.size)
+    return not going
 
 
 def _last_position(pages: _Pages) -> tuple[int, int | None]:

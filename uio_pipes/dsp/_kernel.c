@@ -43,10 +43,13 @@ typedef struct {
     float floor;            /* of a band, before the logarithm */
 } Plan;
 
+typedef float any_float __attribute__((aligned(1))); /* at any address, as samples in a file's bytes are */
+typedef int16_t any_int16 __attribute__((aligned(1)));
+
 typedef struct {
-    const float *floats;    /* samples in [-1, 1], or NULL */
-    const int16_t *ints;    /* samples of 16 bits, of which 1 / 32768 is meant */
-    const float *noise[2];  /* to be added, times dither; or NULL, or one of them */
+    const any_float *floats;   /* samples in [-1, 1], or NULL */
+    const any_int16 *ints;     /* samples of 16 bits, of which 1 / 32768 is meant */
+    const any_float *noise[2]; /* to be added, times dither; or NULL, or one of them */
     float dither;
     int64_t frames;
     float *out;             /* (frames, outputs) */
@@ -132,9 +135,9 @@ static PyObject *features(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "samples, noise and frames do not fit each other");
         return NULL;
     }
-    if (whole) j.ints = (const int16_t *)samples;
-    else j.floats = (const float *)samples;
-    for (int i = 0; i < 2; i++) j.noise[i] = (const float *)noise[i];
+    if (whole) j.ints = (const any_int16 *)samples;
+    else j.floats = (const any_float *)samples;
+    for (int i = 0; i < 2; i++) j.noise[i] = (const any_float *)noise[i];
     Py_BEGIN_ALLOW_THREADS
     done = run(&p, &j, lanes);
     Py_END_ALLOW_THREADS
@@ -144,7 +147,7 @@ static PyObject *features(PyObject *self, PyObject *args) {
 
 /* Whole numbers of 16 bits as floats into a row of a batch, and padding behind them: past the cache where that can be,
  * since nobody reads the row before the batch is whole. */
-static void put(const int16_t *in, float *out, int64_t count, int64_t room, float padding) {
+static void put(const any_int16 *in, float *out, int64_t count, int64_t room, float padding) {
     int64_t i = 0;
 #if defined(__SSE2__)
     const __m128 scale = _mm_set1_ps(1.0f / 32768), rest = _mm_set1_ps(padding);
@@ -175,7 +178,7 @@ static PyObject *put_row(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "the row is shorter than the samples");
         return NULL;
     }
-    put((const int16_t *)in, (float *)out, in_size / 2, out_size / 4, padding);
+    put((const any_int16 *)in, (float *)out, in_size / 2, out_size / 4, padding);
     Py_RETURN_NONE;
 }
 

@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 import fsspec
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.retry import check_coding
 
 
 @dataclass(frozen=True)
@@ -133,25 +134,33 @@ _OWN = frozenset(["accept", "accept-encoding", "if-range", "range"])
 
 
 def discreet(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Extend the options of the file system of ``url`` so that redirects to another origin lose the user's headers."""
+    """Extend the options of the file system of ``url``: redirects to another origin lose the user's headers, and no
+    compression is asked for."""
     protocol = url.partition("://")[0]
     if protocol not in ("http", "https") or "get_client" in options:
         return dict(options)
     known = fsspec.config.conf.get(protocol, {}).get("client_kwargs", {})
     client = {**known, **(options.get("client_kwargs") or {})}
+    client["headers"] = {"Accept-Encoding": "identity", **(client.get("headers") or {})}
     client["trace_configs"] = [*client.get("trace_configs", ()), _watch()]
     return {**options, "client_kwargs": client}
 
 
 @functools.cache
 def _watch() -> Any:
-    """Return the TraceConfig that watches redirects. The process shares one, because fsspec compares options, and
-    reuses a file system only if they are equal."""
+    """Return the TraceConfig that watches redirects and answers. The process shares one, because fsspec compares
+    options, and reuses a file system only if they are equal."""
     import aiohttp
 
     watch = aiohttp.TraceConfig()
     watch.on_request_redirect.append(_on_redirect)
+    watch.on_request_end.append(_on_answer)
     return watch
+
+
+async def _on_answer(session: Any, _: object, end: Any) -> None:
+    if end.method == "GET":
+        check_coding(end.response.headers.get("Content-Encoding"), str(end.url))
 
 
 async def _on_redirect(session: Any, _: object, redirect: Any) -> None:
@@ -239,7 +248,7 @@ class Answer(http.client.HTTPResponse):
         """Read what has arrived, without a copy. (``readinto`` would wait for more, and lose all of it at a fault.)"""
         if self.length is None:
             data = self.read1(min(PIECE, len(view)))
-            if (self.chunk_left or 0) < 0:
+            if self.chunked and (self.chunk_left or 0) < 0:
                 raise http.client.HTTPException("a chunk of negative size")
             view[: len(data)] = data
             return len(data)

@@ -13,7 +13,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import printable
 from uio_pipes.io.connections import PIECE, Address, Answer, TunnelRefused, address, basic, connect, follow, keep
 from uio_pipes.io.local import os_failure
-from uio_pipes.io.retry import Fault, Identity, check_same, is_absent, retry_after
+from uio_pipes.io.retry import Fault, Identity, check_coding, check_same, is_absent, retry_after
 
 REDIRECTS = 5
 _OWN = {"Accept-Encoding": "identity", "User-Agent": "uio_pipes"}
@@ -154,6 +154,8 @@ class _Response:
         """Return the first byte, the last one + 1, and the size of the file. Raises: Fault, DataError."""
         place = self._answer.headers.get("Content-Range", "").strip()
         length = _number("" if self._answer.chunked else self._answer.headers.get("Content-Length", ""))
+        if self._answer.status in (200, 206):
+            check_coding(self._answer.headers.get("Content-Encoding"), self._file.url)
         if self._answer.status == 200:
             return 0, length, length
         if self._answer.status == 416:

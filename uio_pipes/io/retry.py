@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import email.utils
 import logging
+import mimetypes
 import random
 import socket
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from uio_pipes.base.errors import DataError
 
@@ -143,6 +145,18 @@ class Identity(NamedTuple):
         if self.tag and not self.tag.startswith("time:"):
             return f"etag:{self.tag}"
         return "" if self.size is None else f"size:{self.size}"
+
+
+def check_coding(coding: str | None, url: str) -> None:
+    """Raise Fault if ``Content-Encoding`` says that other bytes came than the file's, or parts of them: a proxy may
+    compress what nobody asked it to. Of ``a.tar.gz``, many servers say gzip and send the file as it is."""
+    name = (coding or "").strip().lower().removeprefix("x-")
+    if name in ("", "identity", "aws-chunked") or name == mimetypes.guess_type(urlsplit(url).path)[1]:
+        return
+    raise Fault(
+        f"the server sends the file compressed, though it was asked not to (Content-Encoding: {name[:40]!r}): switch "
+        "that off for such files"
+    )
 
 
 def check_same(known: Identity | None, now: Identity) -> None:

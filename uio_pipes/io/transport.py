@@ -14,7 +14,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.connections import discreet
 from uio_pipes.io.http import HttpObject
 from uio_pipes.io.local import os_failure
-from uio_pipes.io.retry import Fault, Identity, check_same, is_absent
+from uio_pipes.io.retry import Fault, Identity, check_coding, check_same, is_absent
 from uio_pipes.io.s3fs_private import file_info, get_object, needs_s3fs, range_reader
 
 PIECE = 1 << 18
@@ -131,8 +131,9 @@ class FsObject:
         return self._opened[1:]
 
     def _fault(self, error: Exception, got: int = 0) -> Exception:
-        if isinstance(error, Fault):
-            return error
+        for known in (error, error.__cause__):
+            if isinstance(known, Fault):
+                return known
         found = failure(error, self.url, self._access)
         if found.reason != "unreadable_file" or isinstance(error, PermissionError) or _is_final(error):
             return found
@@ -212,6 +213,7 @@ class S3Object(FsObject):
             first, total = _place(answer.get("ContentRange", ""))
             if first != offset:
                 raise Fault(f"the server sent bytes from {first} on instead of {offset}")
+            check_coding(answer.get("ContentEncoding"), self.url)
             identity = Identity(total, answer["ETag"])
             check_same(known, identity)
             while data := (await body.read(PIECE))[: len(view) - reached[0]]:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.containers import belies
 from uio_pipes.audio.decode import decode, sample_range
-from uio_pipes.audio.length import Plan, StoredFeatures, audio_info, npy_shape, planned_by_duration, segment_samples
+from uio_pipes.audio.length import Plan, StoredFeatures, audio_info, npy_shape, segment_samples
 from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import suffix_of
@@ -39,6 +38,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.prep.audio_checks import check_duration, check_rate, check_suffix, check_whole
 from uio_pipes.prep.common import Noting, PackedKeys
 from uio_pipes.prep.scan import Looked, Scanning
 from uio_pipes.run.lane_runner import items_of
@@ -105,27 +105,18 @@ def _looked_at(looked: Looked, wanted: WantedChecks) -> Iterator[DataError]:
     """Yield the findings of one utterance beyond its header."""
     audio = looked.audio
     if audio is not None and audio[0].rpartition(".")[2] in AUDIO_SUFFIXES:  # `fields` may name any other suffix
-        yield from _check_suffix(*audio)
+        yield from check_suffix(*audio)
     if audio is not None and looked.info is not None and looked.features is None:
-        yield from _check_rate(looked.info.sample_rate, wanted.rate)
+        yield from check_rate(looked.info.sample_rate, wanted.rate)
     if wanted.decode and looked.error is None:
         try:
             if audio is not None:
                 decode(audio[1], None)
+                yield from check_whole(audio[1])
             if looked.features is not None:
                 yield from _check_npy(looked.features)
         except DataError as error:
             yield error
-
-
-def _check_suffix(suffix: str, data: bytes) -> Iterator[DataError]:
-    if (form := belies(suffix, data[:16])) is not None and suffix:
-        yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
-
-
-def _check_rate(rate: int, wanted: int | None) -> Iterator[DataError]:
-    if wanted is not None and rate != wanted:
-        yield DataError("wrong_rate", f"{rate} Hz instead of {wanted}: resample it, or leave --rate out")
 
 
 def _check_npy(features: bytes) -> Iterator[DataError]:
@@ -305,7 +296,7 @@ def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: WantedCheck
     if "feat" not in fields:
         if (rate := fields.get("sample_rate")) is None:
             raise DataError("missing_sample_rate", "samples need their rate in Hz: give a column sample_rate")
-        yield from _check_rate(int(rate), wanted.rate)
+        yield from check_rate(int(rate), wanted.rate)
     if wanted.decode:
         reason, what = ("bad_features", "features") if "feat" in fields else ("nan_audio", "samples")
         yield from _check_finite(values, reason, what)
@@ -335,13 +326,15 @@ def _recorded(wav: Recorded, fields: dict[str, Any], wanted: WantedChecks, read:
         elif found is not None:
             fits(found.samples, told.samples, told.sample_rate)
     yield from _samples(wav, fields, wanted)
+    for each in data if wanted.decode else ():
+        yield from check_whole(each)
 
 
 def _samples(wav: Pcm | Recorded, fields: dict[str, Any], wanted: WantedChecks) -> Iterator[DataError]:
     start, end = fields.get("start"), fields.get("end")
     if not (start is None and end is None):
         sample_range(wav.info.samples, wav.info.sample_rate, start, end)
-    yield from _check_rate(wav.info.sample_rate, wanted.rate)
+    yield from check_rate(wav.info.sample_rate, wanted.rate)
     if wanted.decode:
         wav.decode(None, start, end)
 
@@ -375,26 +368,15 @@ def verify_recording(fields: dict[str, Any], data: bytes, wanted: WantedChecks) 
     start, end = fields.get("start"), fields.get("end")
     info = audio_info(data, fields)
     name = fields["wav"] if isinstance(fields["wav"], str) else ""
-    yield from _check_suffix(suffix_of(name), data)
+    yield from check_suffix(suffix_of(name), data)
     if info is not None:
         stated = fields.get("sample_rate", wanted.rate)
         if end is not None:
             sample_range(info.samples, info.sample_rate, start, end)
-        yield from _check_rate(info.sample_rate, stated if isinstance(stated, int) else wanted.rate)
-        yield from _check_duration(fields, Plan(segment_samples(info, start, end), info.sample_rate))
+        yield from check_rate(info.sample_rate, stated if isinstance(stated, int) else wanted.rate)
+        yield from check_duration(fields, Plan(segment_samples(info, start, end), info.sample_rate))
     if wanted.decode:
         waveform, rate = decode(data, None, start, end)
         if info is None:
-            yield from _check_duration(fields, Plan(waveform.shape[-1], rate))
-
-
-def _check_duration(fields: dict[str, Any], actual: Plan) -> Iterator[DataError]:
-    """Compare ``duration``, by which batches are planned, with the length of the audio, as training does.
-
-    Raises: DataError ``bad_duration``.
-    """
-    told = planned_by_duration(fields)
-    if told is not None and actual.samples * told.sample_rate > told.samples * actual.sample_rate:
-        seconds = actual.samples / actual.sample_rate
-        message = f"the audio has {seconds:.3f} s, `duration` says {fields['duration']}: correct it, or leave it out"
-        yield DataError("length_mismatch", message)
+            yield from check_duration(fields, Plan(waveform.shape[-1], rate))
+        yield from check_whole(data, end)

@@ -20,8 +20,9 @@ import soundfile
 from numpy.typing import NDArray
 
 from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
-from uio_pipes.audio.containers import HEAD, check_claims, check_finite, check_length, sniff, sniff_codec
+from uio_pipes.audio.containers import HEAD, check_claims, check_finite, check_length, sniff, sniff_codec, with_size
 from uio_pipes.audio.decode import TOLERANCE, samples_of
+from uio_pipes.audio.flac import check_flac, check_single
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import is_named, suffix_of
@@ -109,6 +110,13 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
         if not size:
             raise DataError("empty_audio", "the file has 0 bytes; make it again", url=wav)
         check_length(head, size)
+        if sniff(head) == "flac":
+            with _readable(source) as (read, size):
+                check_flac(read, size)
+                if any(one.start is None and one.end is None for one in utterances):
+                    check_single(read(0, size))
+        if with_size(head) is not head:
+            data = source = with_size(_read(wav) if data is None else data)
         if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
             return [kept] * len(utterances)
         return _decoded(source, wav, utterances, sample_rate, "flac" if form == "flac" else "wav")
@@ -281,9 +289,9 @@ def _decode(audio: soundfile.SoundFile, first: int, wanted: int) -> NDArray[np.i
     """Decode ``wanted`` samples of the first channel from ``first`` on, fewer if decoding ends early."""
     exact = audio.subtype == "PCM_16"
     samples = np.empty(wanted, np.int16)
-    done = 0
+    done, most = 0, BLOCK if audio.seekable() else wanted
     while done < wanted:
-        block = samples_of(audio, first + done, min(BLOCK, wanted - done), "int16" if exact else "float32")[:, 0]
+        block = samples_of(audio, first + done, min(most, wanted - done), "int16" if exact else "float32")[:, 0]
         if not len(block):
             break
         if audio.subtype in ("FLOAT", "DOUBLE"):
