@@ -132,12 +132,12 @@ logging.getLogger("uio_pipes").addFilter(_Redacted("redact"))
 
 
 # Control characters, line ends, marks that change the writing direction, and lone surrogates.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
     """Return ``text`` without credentials, its control characters escaped as in Python: ``\\x1b``."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), redact(text))
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), redact(text))
 
 
 def counted(number: int, noun: str) -> str:

@@ -247,7 +247,9 @@ def read_record(entry: Entry) -> bytearray | None:
             count = os.preadv(number, [data], entry.offset) if data else 0
         else:
             file = _remote(entry.path)
-            data = bytearray(file.read_upto(entry.offset, entry.size) if entry.offset + entry.size <= file.size else b"")
+            data = bytearray(
+                file.read_upto(entry.offset, entry.size) if entry.offset + entry.size <= file.size else b""
+            )
             count = len(data)
     except (OSError, DataError):
         return None

@@ -325,7 +325,7 @@ def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
             "Pass what loader.state_dict(), gather_state or merge_states returned"
         )
     try:
-        value = parse_json(state[key])
+        value = parse_json(state[key], halves=True)
     except ValueError as error:
         raise StateError(f"{key} is damaged ({error}); use an older checkpoint") from error
     if not isinstance(value, dict):

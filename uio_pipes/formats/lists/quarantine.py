@@ -97,7 +97,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, QuarantineEntry]]:
     """Yield line numbers and entries; other lines are passed over."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
-            entry = parse_json(line) if line.strip() else None
+            entry = parse_json(line, halves=True) if line.strip() else None
         except ValueError:
             continue
         if isinstance(entry, dict) and _fits(entry):
