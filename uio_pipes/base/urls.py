@@ -59,6 +59,8 @@ def folder_of(url: str) -> str:
 
 HIDDEN = "***"
 _USER = re.compile(r"""(?<=://)(?:[^/\s?#]+|[^/\s?#:@\[]+:(?!\d*(?:[/?#]|$))[^\s'"<>]*)@""")
+_USER_OF_PATH = re.compile(r"""(?<=\w\w:/)[^/\s?#:@\[]+:[^/\s'"<>]*@""")  # pathlib makes one slash of two
+_USER_OF_BUCKET = re.compile(r"""((?:bucket|host)(?:\ ?name)?\ ["'])[^\s'"/:@]+:[^\s'"]*@""", re.IGNORECASE)  # botocore
 _USER_OF_STATES = re.compile(r"(?<=://)[^/\s?#]+@")  # the fingerprints of lists in states are made with it
 _SIGNING = r"""(?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signature, and what changes with it
       | [\w.-]* (?:signature|token|secret|passw|credential|accesskeyid|accessid|api[_-]?key) [\w.-]*
@@ -88,11 +90,13 @@ def redact(text: str) -> str:
         text = _SECRET.sub(rf"\1{HIDDEN}", text)
     if " " in text:
         text = _OF_COMMANDS.sub(rf"\1{HIDDEN}", text)
-    if "://" not in text:
+    if "@" in text:
+        text = _USER_OF_BUCKET.sub(rf"\1{HIDDEN}@", text)
+    if ":/" not in text:
         return text
     if "@" in text:
-        text = _USER.sub(f"{HIDDEN}@", text)
-    before, sign, rest = text.partition("://")
+        text = _USER_OF_PATH.sub(f"{HIDDEN}@", _USER.sub(f"{HIDDEN}@", text))
+    before, sign, rest = text.partition(":/")
     return before + sign + _QUERY.sub(_hidden, rest)
 
 

@@ -250,7 +250,7 @@ def run(app: Callable[..., Any]) -> int:
         return _wrong_use(error)
     except Exception as error:
         if os.environ.get("UIO_DEBUG"):
-            traceback.print_exc()
+            _say(redact(traceback.format_exc()))
         _say(f"error: {one_line(error)}")
         return 2
 
