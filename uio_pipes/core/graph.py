@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
-from uio_pipes.base.urls import counted, redact
+from uio_pipes.base.urls import counted
 from uio_pipes.core.capabilities import (
     ChecksNext,
     Connects,
@@ -229,7 +229,7 @@ class Graph:
     def __str__(self) -> str:
         lines = self._lines()
         width = min(75, max(len(text) for text, _ in lines))
-        return redact("\n".join(f"{text:{width}}  {note}".rstrip() for text, note in lines))
+        return "\n".join(f"{text:{width}}  {note}".rstrip() for text, note in lines)
 
     def _lines(self) -> list[tuple[str, str]]:
         """Return the lines of the drawn graph: the text of each stage, and its note."""

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.urls import is_named, redact
+from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.json_lines import parse
 from uio_pipes.prep.reading.data_list import exists, read_lines, read_table
 from uio_pipes.sources.kaldi.tables import KaldiJoin, KaldiLines, is_folder
@@ -58,16 +58,11 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """An utterance that cannot be read: its key, or else its place; the ``reason`` under which it is counted. What it
-    tells is written to files."""
+    """An utterance that cannot be read: its key, or else its place; the ``reason`` under which it is counted."""
 
     key: str
     reason: str
     detail: str
-
-    def __post_init__(self) -> None:
-        for name in ("key", "detail"):
-            object.__setattr__(self, name, redact(getattr(self, name)))
 
 
 class UtteranceList(Protocol):

@@ -233,7 +233,9 @@ class CachedLink:
 
     def found(self, sample: Sample) -> bool:
         """Return whether there is a record."""
-        return any(True for _ in self._entries(sample, self._key(sample)))
+        with suppress(DataError):  # of a remote file that is gone: it fails when it is read
+            return any(True for _ in self._entries(sample, self._key(sample)))
+        return False
 
     def apply(self, sample: Sample) -> None:
         key = self._key(sample)
