@@ -24,8 +24,8 @@ SCRIPT = 'pipeline = uio.from_raw_list(environ["DATA"]).decode_audio().fbank().b
 ALSO = {"paths", "noises", "impulse_responses", "indexes", "data_list", "pipelines"}
 # What else these functions want
 GIVEN: dict[str, Any] = {
-    "by": "codec", "fields": ["codes"], "table": "a.tsv", "scp": "wav.scp", "manifest": "a.json", "corpus": "librispeech",
-    "snr": (5, 10), "data_type": "shard", "tokenizer": len, "conf": {}, "partition": True, "epoch": 0,
+    "by": "codec", "fields": ["codes"], "table": "a.tsv", "scp": "wav.scp", "manifest": "a.json", "snr": (5, 10),
+    "corpus": "librispeech", "data_type": "shard", "tokenizer": len, "conf": {}, "partition": True, "epoch": 0,
 }  # fmt: skip
 
 

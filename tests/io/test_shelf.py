@@ -192,7 +192,7 @@ def test_only_plain_files_are_read(tmp_path: Path, kind: str, suffix: str) -> No
     _opened.cache_clear()
     one = opened(tmp_path)
     assert found(one, 1) is None
-    with pytest.raises(OSError, match="not a plain file|Is a directory"):
+    with pytest.raises(OSError, match=r"not a plain file|Is a directory"):
         Folder(path.parent).read([path.name])
     add(one, 2)
     assert found(opened(tmp_path), 2) == content(2)

@@ -199,7 +199,7 @@ def meant(url: str) -> str:
 
 
 def _sizes(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, int]]:
-    """Yield names and sizes of the files in a folder and below it. ``seen``: folders, to which a link may lead again."""
+    """Yield names and sizes of the files in a folder and below it. ``seen``: folders, as a link may lead back."""
     status = folder.stat()
     if (status.st_dev, status.st_ino) in seen:
         return

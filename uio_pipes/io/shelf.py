@@ -2,8 +2,9 @@
 
 Each process appends the bytes of records to a file of its own, ``HOST-PID-RANDOM.data``, and then a row of 64 bytes for
 each to the ``.index`` beside it: where the record is, its CRC32, and a planned length. A row that is not complete or
-whose own sum is wrong is no row, so whatever a kill leaves is not found. Nothing that a row tells of is ever changed: many
-read while others write. What Ctrl-C or a full disk cut off has no row, and the next record is written over it. Object stores cannot append, so there both files are uploaded when they are complete, the index last.
+whose own sum is wrong is no row, so whatever a kill leaves is not found. The next record is written over what Ctrl-C or
+a full disk has cut off; nothing that a row tells of is ever changed: many read while others write. Object stores cannot
+append, so there both files are uploaded when they are complete, the index last.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import redact
 from uio_pipes.io.compression import fast_zlib
-from uio_pipes.io.folders import Folder
 from uio_pipes.io.files import plain
+from uio_pipes.io.folders import Folder
 from uio_pipes.io.opening import is_local, open_file
 
 logger = logging.getLogger("uio_pipes")

@@ -30,8 +30,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.urls import redact
 from uio_pipes.base.processes import end_with_parent, uninterrupted
+from uio_pipes.base.urls import redact
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.schedule import show
 from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec, prepared_lanes
