@@ -1,6 +1,7 @@
 """JSON that would stop a run, or take it down, is an ordinary ValueError."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,20 @@ def test_sound_json_is_what_it_was(text: str) -> None:
         ("{} x", "Extra data"),
         ("\ufeff{}", "BOM|Expecting"),
         (b'{"a": "\xff\xfe"}', "decode"),
+        ('{"a": ["\\ud800"]}', "half of a surrogate pair"),
+        ('{"\\uDFFF": 1}', "half of a surrogate pair"),
+        (b'"\xed\xa0\x80"', "decode"),
     ],
 )
 def test_what_cannot_be_used_is_a_value_error(text: str | bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_json(text)
+
+
+def test_names_of_files_may_have_halves_of_pairs() -> None:
+    name = os.fsdecode(b"a\xff.wav")
+    assert parse_json(json.dumps(name), halves=True) == name
+    assert parse_json('"\\ud83d\\ude00"') == "😀"
 
 
 @pytest.mark.parametrize(("bad", "message"), [(DEEP, "nested too deeply"), (LONG, "10,000 digits")])

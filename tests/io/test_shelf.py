@@ -2,17 +2,20 @@
 
 import os
 import signal
+import sys
+import tracemalloc
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.folders import Folder
-from uio_pipes.io.shelf import Shelf, _shelves, read_record, shelf
+from uio_pipes.io.shelf import Shelf, _opened, _shelves, _sums, read_record, rows_of, shelf
 
 
 @pytest.fixture(autouse=True)
@@ -102,12 +105,106 @@ def test_a_file_that_is_cut_off_or_gone_has_no_records(tmp_path: Path) -> None:
     os.truncate(data, data.stat().st_size - 1)
     one = opened(tmp_path)
     assert found(one, 8) == content(8)
-    assert found(one, 9) is None
+    with pytest.raises(DataError, match="its file ends before"):
+        found(one, 9)
     data.unlink()
-    from uio_pipes.io.shelf import _opened
-
     _opened.cache_clear()
     assert found(one, 8) is None
+
+
+@pytest.mark.parametrize("size", [1 << 34, 1 << 40, (1 << 64) - 1])
+def test_a_row_that_claims_a_size_takes_no_memory(tmp_path: Path, size: int) -> None:
+    add(opened(tmp_path), 7)
+    (index,) = tmp_path.rglob("*.index")
+    row = np.frombuffer(index.read_bytes(), np.uint64).copy()
+    row[3] = size
+    row[-1] = _sums(row[None])[0]
+    index.write_bytes(row.tobytes())
+    tracemalloc.start()
+    with pytest.raises(DataError, match="its file ends before"):
+        found(opened(tmp_path), 7)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_ctrl_c_anywhere_leaves_a_sound_file(tmp_path: Path) -> None:
+    one, number, whole, shelf_file = opened(tmp_path), 0, list[int](), shelf.__code__.co_filename
+    one._lock = nullcontext()  # type: ignore[assignment]  # tracing interrupts where Python does not: before a release
+    for at in range(1_000):  # lines of shelf.py, one after the other, until all have been run
+        lines = iter(range(at))
+
+        def step(frame: Any, event: str, _: Any, lines: Iterator[int] = lines) -> Any:
+            if frame.f_code.co_filename == shelf_file:
+                if event == "line" and next(lines, None) is None:
+                    raise KeyboardInterrupt
+                return step
+            return None
+
+        number += 1
+        sys.settrace(step)
+        try:
+            add(one, number)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        add(one, number := number + 1)
+        whole.append(number)
+    assert len(whole) > 20
+    check_sound(tmp_path, whole)
+
+
+@pytest.mark.parametrize("cut_off_by", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("kind", ["data", "index"])
+def test_a_write_that_is_cut_off_leaves_a_sound_file(tmp_path: Path, cut_off_by: Any, kind: str) -> None:
+    """By Ctrl-C, or by a full disk, after which there may be room at the next epoch."""
+    one, write = opened(tmp_path), os.pwrite
+    add(one, 1)
+    with mock.patch("os.pwrite") as cut_off, suppress(KeyboardInterrupt):
+
+        def half(number: int, data: bytes, offset: int) -> int:
+            if os.readlink(f"/proc/self/fd/{number}").endswith(kind):
+                write(number, data[: len(data) // 2], offset)
+                raise cut_off_by
+            return write(number, data, offset)
+
+        cut_off.side_effect = half
+        add(one, 2)
+    one.refresh()
+    add(one, 3)
+    check_sound(tmp_path, [1, 3])
+
+
+def check_sound(folder: Path, numbers: list[int]) -> None:
+    one = opened(folder)
+    assert [number for number in numbers if found(one, number) != content(number)] == []
+    assert all(len(rows_of(path.read_bytes())) * 64 == path.stat().st_size for path in folder.rglob("*.index"))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
+@pytest.mark.parametrize("suffix", ["data", "index"])
+def test_only_plain_files_are_read(tmp_path: Path, kind: str, suffix: str) -> None:
+    add(opened(tmp_path), 1)
+    (path,) = tmp_path.rglob(f"*.{suffix}")
+    path.unlink()
+    {"fifo": os.mkfifo, "folder": os.mkdir, "device": lambda one: os.symlink("/dev/zero", one)}[kind](path)
+    _opened.cache_clear()
+    one = opened(tmp_path)
+    assert found(one, 1) is None
+    with pytest.raises(OSError, match=r"not a plain file|Is a directory"):
+        Folder(path.parent).read([path.name])
+    add(one, 2)
+    assert found(opened(tmp_path), 2) == content(2)
+
+
+def test_links_that_lead_back_are_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x").write_bytes(b"123")
+    (tmp_path / "cache" / "back").symlink_to(".")
+    (tmp_path / "cache" / "other").symlink_to("../elsewhere")
+    assert Folder(tmp_path / "cache").sizes() == {"other/x": 3}
 
 
 def test_what_comes_after_files_were_removed_is_kept(tmp_path: Path) -> None:

@@ -232,12 +232,13 @@ def test_fields_of_a_json_member(tmp_path: Path, reader: str) -> None:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_what_a_json_member_lacks_is_absent_and_damage_is_counted(tmp_path: Path, reader: str) -> None:
-    objects = [b'{"who": "a"}', b'{"who": null}', b"{}", b"[1]", b"{broken", b"\xff", b'{"who": "b", "start": -1}']
+    bad = [b"[1]", b"{broken", b"\xff", b'{"who": "\\ud800"}', b'{"who": "b", "start": -1}']
+    objects = [b'{"who": "a"}', b'{"who": null}', b"{}", *bad]
     path = with_json(tmp_path, objects)
     index_lists([str(path)])
     loader = uio.Loader(READERS[reader](path, {"speaker": "json:who", "start": "json:start"}))
     assert [s.get("speaker") for s in loader] == ["a", None, None]
-    assert loader.stats().skipped == {"bad_text": 3, "bad_segment": 1}
+    assert loader.stats().skipped == {"bad_text": 4, "bad_segment": 1}
 
 
 def test_a_named_transcript_in_json_that_is_no_text_is_missing_or_absent(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 from contract import Case, check_cuts, digest, in_fresh_process, record
 from corpus import Corpus, raw_list, shards
@@ -18,7 +20,8 @@ import uio_pipes as uio
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import Op
-from uio_pipes.io.shelf import _shelves
+from uio_pipes.formats.stored_fields import dumps
+from uio_pipes.io.shelf import Shelf, _shelves, entry_of, rows_of
 from uio_pipes.pipeline import functional
 from uio_pipes.stages.utterances.map import Map
 
@@ -230,9 +233,46 @@ def test_a_full_disk_stops_writing_and_nothing_else(corpus: Corpus, tmp_path: Pa
         first = batches(graph, epochs=2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caplog.text.count("cannot be written") == 1
-    _shelves.clear()
+    assert caplog.text.count("cannot be written") == 2, "once in each epoch"
+    assert records(tmp_path / "cache") < 15
     assert batches(graph, epochs=2) == first == batches(features(corpus).batch(4).pad(), epochs=2)
+    assert records(tmp_path / "cache") == 15, "there is room again, without a new process"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"": ["feat"], "wav": "/etc/passwd"},
+        {"": [], "wav": ["/etc/passwd"]},
+        {"feat": torch.ones(3, 8)},
+        {"": 3},
+        b"{" * 100,
+    ],
+)
+def test_a_forged_record_is_computed_again(corpus: Corpus, tmp_path: Path, forged: Any) -> None:
+    """Its sums are right, but no cache would have made it."""
+    graph, folder = features(corpus).cache(tmp_path / "cache").batch(4).pad(), tmp_path / "cache"
+    cold = batches(graph)
+    (mark,) = folder.iterdir()
+    row = rows_of(files(folder, "index")[0].read_bytes())[0].tolist()
+    shutil.rmtree(mark)
+    data = forged if isinstance(forged, bytes) else dumps(forged)
+    Shelf(str(folder), mark.name, 1 << 30, "", True).add((row[0], row[1]), data, entry_of(row, "").lengths)
+    _shelves.clear()
+    loader = uio.Loader(graph, seed=3)
+    assert [digest(batch) for batch in loader] == cold
+    assert (loader.stats().skipped, loader.stats().failures) == ({"damaged_cache": 1}, 0)
+
+
+def test_a_path_is_not_kept(corpus: Corpus, tmp_path: Path, caplog: Any) -> None:
+    """The file may be another one later."""
+    path = str(tmp_path / "a.wav")
+    soundfile.write(path, np.zeros(8_000), 16_000)
+    graph = uio.from_shard_list(corpus.list).map(lambda sample: sample.replaced({**sample.fields, "wav": path}))
+    kept = graph.cache(tmp_path / "cache").decode_audio().batch(4).pad()
+    assert batches(kept) == batches(graph.decode_audio().batch(4).pad())
+    assert not records(tmp_path / "cache")
+    assert "a path (wav) cannot be kept" in caplog.text
 
 
 def test_nothing_is_added_above_the_size(corpus: Corpus, tmp_path: Path, caplog: Any) -> None:

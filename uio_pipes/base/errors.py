@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
@@ -33,11 +34,26 @@ def _told(text: str) -> str:
     return text if gone <= 0 else f"{text[: SCREEN - 500]} … ({gone:,} characters) … {text[-500:]}"
 
 
+def _hide(error: BaseException | None) -> None:
+    """Remove credentials from the texts of an error and of those that led to it, which a traceback shows, too."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.args = tuple(redact(arg) if isinstance(arg, str) else arg for arg in error.args)
+        own = ("filename", "filename2", "strerror") if isinstance(error, OSError) else ()
+        for name in (*own, *vars(error)):
+            if isinstance(text := getattr(error, name, None), str) and (shown := redact(text)) != text:
+                setattr(error, name, shown)
+        error = error.__cause__ or error.__context__
+
+
 class UioError(Exception):
-    """Base class of everything that this package raises on purpose. Credentials in URLs are removed from its texts."""
+    """Base class of everything that this package raises on purpose. Credentials in URLs are removed from its texts, and
+    from those of the error that is being handled, as its traceback shows both."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(_told(arg) if isinstance(arg, str) else arg for arg in args))
+        _hide(sys.exc_info()[1])
 
 
 class PipelineError(UioError, ValueError):

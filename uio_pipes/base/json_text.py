@@ -13,19 +13,29 @@ from uio_pipes.base.errors import PipelineError, StateError, UioError
 DIGITS = 300  # of a whole number: more is no float any more
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises: ValueError, also for brackets that are nested too deeply, and for endless numbers."""
+def parse_json(text: str | bytes, *, halves: bool = False) -> Any:
+    """Parse JSON. Raises: ValueError, also for brackets that are nested too deeply, for endless numbers, and for halves
+    of surrogate pairs, which no file can hold, unless ``halves``: names of files that are not UTF-8 have them."""
     if isinstance(text, bytes):
-        text = text.decode(json.detect_encoding(text), "surrogatepass")
+        text = text.decode(json.detect_encoding(text), "surrogatepass" if halves else "strict")
     try:
-        decoder = _careful if _LONG.search(text[:: DIGITS // 2]) else _plain  # a function for each number is dear
-        if text[:1] in ("{", "["):
-            value, end = decoder.raw_decode(text)
-            if end == len(text):
-                return value
-        return decoder.decode(text)
+        value = _decoded(text)
+        if not halves and ("\\ud" in text or "\\uD" in text):
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("its brackets are nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair (as \\ud800) is not a character") from None
+    return value
+
+
+def _decoded(text: str) -> Any:
+    decoder = _careful if _LONG.search(text[:: DIGITS // 2]) else _plain  # a function for each number is dear
+    if text[:1] in ("{", "["):
+        value, end = decoder.raw_decode(text)
+        if end == len(text):
+            return value
+    return decoder.decode(text)
 
 
 def _whole(digits: str) -> int:

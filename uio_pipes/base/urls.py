@@ -59,6 +59,8 @@ def folder_of(url: str) -> str:
 
 HIDDEN = "***"
 _USER = re.compile(r"""(?<=://)(?:[^/\s?#]+|[^/\s?#:@\[]+:(?!\d*(?:[/?#]|$))[^\s'"<>]*)@""")
+_USER_OF_PATH = re.compile(r"""(?<=\w\w:/)[^/\s?#:@\[]+:[^/\s'"<>]*@""")  # pathlib makes one slash of two
+_USER_OF_BUCKET = re.compile(r"""((?:bucket|host)(?:\ ?name)?\ ["'])[^\s'"/:@]+:[^\s'"]*@""", re.IGNORECASE)  # botocore
 _USER_OF_STATES = re.compile(r"(?<=://)[^/\s?#]+@")  # the fingerprints of lists in states are made with it
 _SIGNING = r"""(?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signature, and what changes with it
       | [\w.-]* (?:signature|token|secret|passw|credential|accesskeyid|accessid|api[_-]?key) [\w.-]*
@@ -88,11 +90,13 @@ def redact(text: str) -> str:
         text = _SECRET.sub(rf"\1{HIDDEN}", text)
     if " " in text:
         text = _OF_COMMANDS.sub(rf"\1{HIDDEN}", text)
-    if "://" not in text:
+    if "@" in text:
+        text = _USER_OF_BUCKET.sub(rf"\1{HIDDEN}@", text)
+    if ":/" not in text:
         return text
     if "@" in text:
-        text = _USER.sub(f"{HIDDEN}@", text)
-    before, sign, rest = text.partition("://")
+        text = _USER_OF_PATH.sub(f"{HIDDEN}@", _USER.sub(f"{HIDDEN}@", text))
+    before, sign, rest = text.partition(":/")
     return before + sign + _QUERY.sub(_hidden, rest)
 
 
@@ -132,12 +136,12 @@ logging.getLogger("uio_pipes").addFilter(_Redacted("redact"))
 
 
 # Control characters, line ends, marks that change the writing direction, and lone surrogates.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
     """Return ``text`` without credentials, its control characters escaped as in Python: ``\\x1b``."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), redact(text))
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), redact(text))
 
 
 def counted(number: int, noun: str) -> str:

@@ -23,7 +23,7 @@ import typer
 from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError, UioError
 from uio_pipes.base.json_text import check_yaml
-from uio_pipes.base.urls import printable, redact
+from uio_pipes.base.urls import CONTROL, printable, redact
 from uio_pipes.io.retry import hasty
 from uio_pipes.reports.page import Alarm, PageTable, counts
 
@@ -135,7 +135,7 @@ def check_suffix(path: str | None, *suffixes: str) -> None:
 def print_json(report: Any) -> None:
     """Print JSON on stdout; characters that a terminal would obey, or that cannot be encoded, are escaped."""
     text = redact(json.dumps(_finite(report), ensure_ascii=False, default=str))
-    typer.echo(re.sub("[\x7f-\x9f\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
+    typer.echo(CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def _finite(report: Any) -> Any:
@@ -250,7 +250,7 @@ def run(app: Callable[..., Any]) -> int:
         return _wrong_use(error)
     except Exception as error:
         if os.environ.get("UIO_DEBUG"):
-            traceback.print_exc()
+            _say(redact(traceback.format_exc()))
         _say(f"error: {one_line(error)}")
         return 2
 

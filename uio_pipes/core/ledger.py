@@ -81,6 +81,8 @@ class Failures:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise PipelineError(f"{name} must be a whole number, not {value!r}; 0 stops at the first failure")
+        if "://" in str(self.quarantine):
+            raise PipelineError(f"quarantine must be a file of this machine, not {self.quarantine!r}: name a path")
 
     @classmethod
     def of(cls, given: object) -> Failures:

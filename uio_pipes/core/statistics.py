@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from uio_pipes.base.errors import NOTES
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import counted
-from uio_pipes.io.files import write_bytes
+from uio_pipes.io.files import plain, write_bytes
 
 LEAVE_OUT_LESS = (
     "To leave out less, make the ranks' shares more equal, by more (smaller) shards and more lanes than there are "
@@ -240,7 +240,7 @@ def append(folder: Path, record: RunRecord) -> None:
 
 def read(path: Path, last: int = MOST * 2) -> list[RunRecord]:
     """Read the records in the ``last`` bytes of a file. Damaged lines are passed over. Raises: OSError."""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=plain) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - last))
         return [record for line in file.read().splitlines() for record in _parsed(line)]
 

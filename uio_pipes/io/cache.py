@@ -21,6 +21,7 @@ from pathlib import Path
 
 from uio_pipes.base.urls import redact, unsigned
 from uio_pipes.io.compression import fast_zlib
+from uio_pipes.io.files import plain
 from uio_pipes.io.retry import Identity
 
 logger = logging.getLogger("uio_pipes")
@@ -203,7 +204,7 @@ def _name(url: str, identity: Identity) -> str:
 
 
 def _is_sound(path: Path, size: int, crc: int) -> bool:
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=plain) as file:
         status = os.fstat(file.fileno())
         if status.st_size != size:
             return False
@@ -224,7 +225,7 @@ def _sum(descriptor: int) -> int:
 
 def _is_locked(part: Path) -> bool:
     """Return whether a process is filling this part; remove it if its process is gone."""
-    descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = plain(str(part), os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         part.unlink()

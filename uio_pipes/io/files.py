@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -52,6 +53,22 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
+def plain(path: str, flags: int) -> int:
+    """Open a file for ``open(path, opener=plain)``. Raises: OSError also for what is none, as a named pipe, which would
+    be waited for, or a device, which has no end."""
+    number = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "not a plain file", path)
+    return number
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a plain file. Raises: OSError."""
+    with open(path, "rb", opener=plain) as file:
+        return file.read()
+
+
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a text file without line ends and blank lines."""
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -73,6 +90,6 @@ def kept_path(names: Sequence[str], cache: str | None, suffix: str) -> Path:
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file ``path``, which other processes wait for. Its folder is made. Raises: OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "wb") as lock:
+    with open(path, "wb", opener=plain) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

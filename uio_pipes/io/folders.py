@@ -15,7 +15,7 @@ import fsspec
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import folder_of
-from uio_pipes.io.files import atomic_path, naming
+from uio_pipes.io.files import atomic_path, naming, read_bytes
 from uio_pipes.io.opening import is_local
 
 _USUAL = ("http", "https", "s3", "oss", "gs")
@@ -41,7 +41,7 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """Return the sizes in bytes of all files below it, by their relative names."""
         if self.path is not None:
-            return dict(_sizes(self.path, "")) if self.path.is_dir() else {}
+            return dict(_sizes(self.path, "", set())) if self.path.is_dir() else {}
         with self._reached():
             self._fs.invalidate_cache()
             try:
@@ -53,7 +53,7 @@ class Folder:
     def read(self, names: list[str]) -> list[bytes]:
         """Return the contents of files. Raises: FileNotFoundError for one that is missing."""
         if self.path is not None:
-            return [(self.path / name).read_bytes() for name in names]
+            return [read_bytes(self.path / name) for name in names]
         with self._reached():
             paths = [f"{self._root}/{name}" for name in names]
             found: dict[str, bytes] = self._fs.cat(paths) if paths else {}  # a dict, as a list is given
@@ -198,13 +198,18 @@ def meant(url: str) -> str:
     return f"; is {found[0]}:// meant?" if found else f"; usual are {', '.join(f'{one}://' for one in _USUAL)}"
 
 
-def _sizes(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
+def _sizes(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, int]]:
+    """Yield names and sizes of the files in a folder and below it. ``seen``: folders, as a link may lead back."""
+    status = folder.stat()
+    if (status.st_dev, status.st_ino) in seen:
+        return
+    seen.add((status.st_dev, status.st_ino))
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):  # another job may be writing it, and move it any time
                 continue
             if entry.is_dir():
-                yield from _sizes(Path(entry.path), f"{prefix}{entry.name}/")
-            else:
+                yield from _sizes(Path(entry.path), f"{prefix}{entry.name}/", seen)
+            elif entry.is_file():
                 with contextlib.suppress(FileNotFoundError):  # another process has removed it just now
                     yield prefix + entry.name, entry.stat().st_size

@@ -2,8 +2,9 @@
 
 Each process appends the bytes of records to a file of its own, ``HOST-PID-RANDOM.data``, and then a row of 64 bytes for
 each to the ``.index`` beside it: where the record is, its CRC32, and a planned length. A row that is not complete or
-whose own sum is wrong is no row, so whatever a kill leaves is not found. Nothing is ever changed: many read while
-others write. Object stores cannot append, so there both files are uploaded when they are complete, the index last.
+whose own sum is wrong is no row, so whatever a kill leaves is not found. The next record is written over what Ctrl-C or
+a full disk has cut off; nothing that a row tells of is ever changed: many read while others write. Object stores cannot
+append, so there both files are uploaded when they are complete, the index last.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import redact
 from uio_pipes.io.compression import fast_zlib
+from uio_pipes.io.files import plain
 from uio_pipes.io.folders import Folder
 from uio_pipes.io.opening import is_local, open_file
 
@@ -55,11 +57,13 @@ class Entry(NamedTuple):
 
 
 class _File:
-    """The data and the index that this process is writing. ``path``: where the data can be read."""
+    """The data and the index that this process is writing. ``path``: where the data can be read. ``size`` and ``rows``:
+    what is complete of them, which is where the next record goes, however the one before it ended."""
 
     def __init__(self, folder: Folder) -> None:
         machine = socket.gethostname()[:32]
         self.folder, self.name, self.size = folder, f"{now()}-{machine}-{os.getpid()}-{secrets.token_hex(4)}", 0
+        self.rows = 0
         self.scratch = None if folder.path else tempfile.TemporaryDirectory(prefix="uio-cache-")
         place = folder.path or Path(self.scratch.name if self.scratch else "")
         place.mkdir(parents=True, exist_ok=True)
@@ -70,11 +74,12 @@ class _File:
     def add(self, key: RecordKey, data: bytes, lengths: PlanNumbers) -> Entry:
         """Append a record. Raises: OSError."""
         entry = Entry(self.path, self.size, len(data), fast_zlib.crc32(data), lengths)
-        _write(self.data, data)
-        self.size += len(data)
+        _write(self.data, data, self.size)
         row = np.array([*key, *entry[1:4], lengths[0], lengths[1] << 32 | lengths[2], 0], np.uint64)
         row[-1] = _sums(row[None])[0]
-        _write(self.index, row.tobytes())
+        self.size += len(data)  # before the row: what one tells of is not written over
+        _write(self.index, row.tobytes(), self.rows * ROW_BYTES)
+        self.rows += 1
         return entry
 
     def close(self) -> None:
@@ -93,10 +98,10 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%f")
 
 
-def _write(file: IO[bytes], data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
+def _write(file: IO[bytes], data: bytes, offset: int) -> None:
+    written = 0
+    while written < len(data):
+        written += os.pwrite(file.fileno(), memoryview(data)[written:], offset + written)
 
 
 class Shelf:
@@ -113,7 +118,8 @@ class Shelf:
 
     def __init__(self, cache: str, name: str, limit: int, about: str, writes: bool, before: str = "") -> None:
         self.cache, self.folder = Folder(cache), Folder(posixpath.join(cache, name))
-        self.limit, self.about, self.writes, self.before = limit, about, writes, before
+        self.limit, self.about, self.before = limit, about, before
+        self.writes = self._wanted = writes  # what is wanted; False as well from a fault until the next refresh
         self._lock = threading.Lock()
         self._read: dict[str, int] = {}  # rows of each index that are known
         self._paths: list[str] = []
@@ -121,11 +127,11 @@ class Shelf:
         self._own: dict[RecordKey, tuple[_File, Entry]] = {}  # since the last time
         self._file: _File | None = None
         self._room = 0  # bytes that may be written before the cache is measured again
-        self._full = False  # whether the last time showed that it has reached its size
 
     def refresh(self) -> None:
         """Learn of what has been added since the last time."""
         with self._lock:
+            self.writes = self._wanted  # there may be room again
             try:
                 new = self._news()
             except Exception as error:  # whatever a server answers, the training goes on
@@ -138,7 +144,6 @@ class Shelf:
             order = np.argsort(rows[:, 0], kind="stable")
             self._known = rows[order], np.concatenate([self._known[1], numbers])[order]
             self._read |= {name: count for name, count, _ in new}
-            self.writes, self._full = self.writes or self._full, False  # it may have been pruned
             if self._file is not None and self._file.scratch is None and not self._file.places[0].exists():
                 self._end()  # pruned, or removed by hand: what comes goes to another file
             self._own = {key: own for key, own in self._own.items() if own[0] is self._file and own[0].scratch}
@@ -210,7 +215,6 @@ class Shelf:
         left = self.limit - sum(self.cache.sizes().values())
         self._room = min(left, max(self.limit >> 12, min(MEASURED, self.limit >> 6), size))
         if left < size:
-            self._full = True
             self._stop("has reached its size; give it more, or see uio cache prune")
         return left >= size
 
@@ -236,27 +240,30 @@ def _sums(rows: IndexRows) -> npt.NDArray[np.uint64]:
 
 
 def read_record(entry: Entry) -> bytearray | None:
-    """Return the bytes of a record; None if its file is gone or ends before. Raises: DataError ``damaged_cache``."""
+    """Return the bytes of a record; None if its file is gone. Raises: DataError ``damaged_cache``."""
     try:
         if is_local(entry.path) is not None:
-            data = bytearray(entry.size)
-            count = os.preadv(_opened(entry.path).fileno(), [data], entry.offset)
+            number = _opened(entry.path).fileno()
+            data = bytearray(entry.size if entry.offset + entry.size <= os.fstat(number).st_size else 0)
+            count = os.preadv(number, [data], entry.offset) if data else 0
         else:
-            data = bytearray(_remote(entry.path).read_upto(entry.offset, entry.size))
+            file = _remote(entry.path)
+            data = bytearray(
+                file.read_upto(entry.offset, entry.size) if entry.offset + entry.size <= file.size else b""
+            )
             count = len(data)
     except (OSError, DataError):
         return None
-    if count < entry.size:
-        return None
-    if fast_zlib.crc32(data) != entry.crc:
-        message = "a record of the cache is damaged (its CRC32 differs): it is not used"
+    if count < entry.size or fast_zlib.crc32(data) != entry.crc:
+        why = "its file ends before" if count < entry.size else "its CRC32 differs"
+        message = f"a record of the cache is damaged ({why}): it is not used"
         raise DataError("damaged_cache", message, url=entry.path, offset=entry.offset)
     return data
 
 
 @lru_cache(maxsize=128)
 def _opened(path: str) -> IO[bytes]:
-    return open(path, "rb", buffering=0)
+    return open(path, "rb", buffering=0, opener=plain)
 
 
 @lru_cache(maxsize=128)

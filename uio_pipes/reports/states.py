@@ -122,7 +122,7 @@ def _read_json(path: str, file: BinaryIO) -> Any:
         raise StateError(f"{path} has {size} bytes: no state of a loader is that large")
     file.seek(0)
     try:
-        return parse_json(file.read())
+        return parse_json(file.read(), halves=True)
     except ValueError as error:
         raise StateError(f"{path} is damaged JSON ({str(error)[:120]}); use an older checkpoint") from error
 

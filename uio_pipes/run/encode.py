@@ -145,8 +145,7 @@ class _Results:
         place = miss.folder, miss.mark
         found = self.shelves.get(place) or self.shelves.setdefault(place, Shelf(*place, UNLIMITED, miss.about, True))
         found.add(miss.key, dumps({**row, "": miss.gone}), miss.lengths)
-        if not found.writes:
-            raise UioError(f"encode: {redact(miss.folder)} cannot be written any more, see the warning before")
+        _check(found)
         if time.monotonic() - self.uploaded > UPLOADS:
             self.close()
             self.uploaded = time.monotonic()
@@ -155,7 +154,14 @@ class _Results:
         """Upload what has been kept, if it is not on a disk, and forget where it is."""
         for one in self.shelves.values():
             one.close()
+            _check(one)
             one.refresh()
+
+
+def _check(shelf: Shelf) -> None:
+    """Raises: UioError if what was made could not be kept."""
+    if not shelf.writes:
+        raise UioError(f"encode: {redact(shelf.cache.url)} cannot be written any more, see the warning before")
 
 
 def _rows(made: Any, fields: Sequence[str], count: int) -> Iterator[dict[str, Any]]:

@@ -31,6 +31,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.processes import end_with_parent, uninterrupted
+from uio_pipes.base.urls import redact
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.schedule import show
 from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec, prepared_lanes
@@ -332,7 +333,7 @@ class WorkerTraceback(Exception):
 
 def failed(error: Exception) -> Message:
     """Return the last message of a worker, which an error ended."""
-    return Message(-1, 0, 0, error=portable(explained(error)), reports=[traceback.format_exc()])
+    return Message(-1, 0, 0, error=portable(explained(error)), reports=[redact(traceback.format_exc())])
 
 
 def checked(message: Message) -> Message:

@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from contract import Case, check_cuts, record
 from corpus import DAMAGE, Corpus
 from helpers_bad import keys, members, run, shard
 from indexed_corpus import indexed
+from processes import environment
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError
@@ -187,6 +190,17 @@ def test_what_is_no_quarantine_file_is_named(tmp_path: Path, data: bytes) -> Non
     path.write_bytes(b'{"reason": "bad_audio"}\n' + data + b"\n")
     with pytest.raises(uio.ListError, match=r"the quarantine file .*q\.jsonl is damaged \(line 2"):
         run(graph(uio.from_shard_list(shard(tmp_path / "s.tar", members(2))).exclude(path)))
+
+
+def test_one_that_is_open_at_the_end_of_a_script_is_closed(plain_corpus: Corpus, tmp_path: Path) -> None:
+    loader = (
+        f"uio.Loader(uio.from_shard_list({str(plain_corpus.list)!r}).batch(1), failures=uio.Failures(quarantine='q'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"import uio_pipes as uio; it = iter({loader}); next(it)"],
+        env=environment(), cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "Exception ignored" not in done.stderr
 
 
 def test_a_line_cut_off_by_a_crash_is_ended(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
     if not text.isascii():
         _check_characters(text, place)
     try:
-        fields: dict[str, Any] = parse_json(text)
+        fields: dict[str, Any] = parse_json(text, halves=True)
     except ValueError as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=place) from error
     if names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +57,7 @@ class Quarantine:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._number = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.close = weakref.finalize(self, os.close, self._number)
         self._read = 0
         self._known: set[tuple[Any, ...]] = set()
         self._catch_up()
@@ -68,15 +70,6 @@ class Quarantine:
         self._known.add(identity)
         os.write(self._number, line_of(entry))  # one write: lines of several processes do not mix
         return True
-
-    def close(self) -> None:
-        if self._number >= 0:
-            os.close(self._number)
-            self._number = -1
-
-    def __del__(self) -> None:
-        if hasattr(self, "_number"):
-            self.close()
 
     def _catch_up(self) -> None:
         """Read the entries that other processes have appended."""
@@ -104,7 +97,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, QuarantineEntry]]:
     """Yield line numbers and entries; other lines are passed over."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
-            entry = parse_json(line) if line.strip() else None
+            entry = parse_json(line, halves=True) if line.strip() else None
         except ValueError:
             continue
         if isinstance(entry, dict) and _fits(entry):

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from uio_pipes.base.checks import refuse, require, require_paths
 from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.urls import AnyPath, suffix_of
+from uio_pipes.base.urls import AnyPath, redact, suffix_of
 from uio_pipes.formats.expressions import Expression, compiled
 from uio_pipes.formats.tables.text import TextForm
 
@@ -80,7 +80,7 @@ class Table:
         paths, *others = fields(self)
         given = getattr(self, paths.name)
         told = (f"{f.name}={value!r}" for f in others if (value := getattr(self, f.name)) != f.default)
-        return f"{_NAME}({', '.join([repr(given[0] if len(given) == 1 else list(given)), *told])})"
+        return redact(f"{_NAME}({', '.join([repr(given[0] if len(given) == 1 else list(given)), *told])})")
 
     def __post_init__(self) -> None:
         self._set("paths", require_paths(_NAME, "paths must be a path, or several in a list", self.paths))

@@ -242,7 +242,7 @@ def rows_of_json(content: BinaryIO, path: Sequence[str]) -> Iterator[Row]:
     """
     head = content.read(WHOLE + 1)
     if len(head) <= WHOLE:
-        value = parse_json(head.removeprefix(b"\xef\xbb\xbf").strip())
+        value = parse_json(head.removeprefix(b"\xef\xbb\xbf").strip(), halves=True)
         return expanded(map(_object, value if isinstance(value, list) else [_before(value, path)]), path)
     head += content.read(_BUFFER)
     name, parent = _outermost(head, path)

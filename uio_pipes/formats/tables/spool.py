@@ -23,7 +23,7 @@ from uio_pipes.formats.tables.files import TableFile, files_in, files_of
 from uio_pipes.formats.tables.rows import Row, Rows, expanded, rows_of_json
 from uio_pipes.formats.tables.text import IN_MEMORY, WHAT, TextForm, TextRows
 from uio_pipes.io.access import Access
-from uio_pipes.io.files import atomic_path, locked, write_bytes
+from uio_pipes.io.files import atomic_path, locked, read_bytes, write_bytes
 from uio_pipes.io.local import Positioned
 from uio_pipes.io.opening import is_local, open_file, version
 
@@ -141,8 +141,8 @@ def _in_cache(what: Spooling, access: Access, key: str) -> Rows | None:
                     found = _write(what, access, file)
                     os.fsync(file.fileno())
                 write_bytes(counts, json.dumps(found).encode())
-        return SpooledRows(TextRows([str(lines)], TextForm(json=True)), *json.loads(counts.read_text()))
-    except OSError as error:
+        return SpooledRows(TextRows([str(lines)], TextForm(json=True)), *json.loads(read_bytes(counts)))
+    except (OSError, ValueError) as error:
         logger.warning("the cache %s cannot be used for tables (%s): going on without it", folder, error)
         return None
 

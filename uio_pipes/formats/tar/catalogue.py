@@ -27,7 +27,7 @@ from uio_pipes.base.hashing import Lru
 from uio_pipes.formats.tar.checks import AT_ONCE, NO_UTTERANCE, open_sidecar, sidecar_path
 from uio_pipes.formats.tar.index import ShardIndex, framed, unframed
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.files import kept_path, locked, write_bytes
+from uio_pipes.io.files import kept_path, locked, read_bytes, write_bytes
 from uio_pipes.io.opening import identity, is_local
 
 logger = logging.getLogger("uio_pipes")
@@ -196,7 +196,7 @@ class Catalogue:
     def read(self) -> IndexedShards | None:
         """Return what the file has; None if there is none that fits the indexes as they are."""
         try:
-            places, facts, identities, lengths = _loads(self._path.read_bytes(), len(self._urls))
+            places, facts, identities, lengths = _loads(read_bytes(self._path), len(self._urls))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         found = IndexedShards(self._urls, facts, {}, self._open, lengths)

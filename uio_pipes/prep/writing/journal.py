@@ -22,6 +22,7 @@ from zlib import crc32
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.base.processes import taken
+from uio_pipes.base.urls import redact
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
 from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.folders import Folder, entry_of, write_to
@@ -58,14 +59,14 @@ class Finished:
 
 def note(folder: Folder, done: Finished, mark: str) -> None:
     """Note a shard that is in its place, from whichever process wrote it; ``mark`` as of :meth:`Folder.staged`."""
-    folder.write(f"{NAME}/{done.shard}.json", json.dumps(asdict(done), ensure_ascii=False).encode(), mark)
+    folder.write(f"{NAME}/{done.shard}.json", redact(json.dumps(asdict(done), ensure_ascii=False)).encode(), mark)
 
 
 def write_failures(folder: Folder, failures: Iterable[list[str]]) -> None:
     """Write key, reason and detail of each utterance that failed to ``failed.jsonl``."""
     lines = (dict(zip(("key", "reason", "detail"), failure, strict=True)) for failure in failures)
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    folder.write("failed.jsonl", text.encode("utf-8", "backslashreplace"))
+    folder.write("failed.jsonl", redact(text).encode("utf-8", "backslashreplace"))
 
 
 def _otherwise(before: dict[str, Any], settings: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import zstandard
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.urls import redact
 from uio_pipes.formats.touchdataset import DTYPES, HEADER, MAGIC, VERSION
 from uio_pipes.io.folders import Folder
 from uio_pipes.prep.reading.utterance_lists import Utterance
@@ -277,7 +278,8 @@ class IndexedPart(PackedPart):
         self._metainfo = self.stack.enter_context(PairWriter(folder / "metainfo", np.uint8))
 
     def store(self, one: Converted) -> None:
-        text = json.dumps(one.metadata, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        known = one.metadata | {"wav": redact(one.metadata["wav"])}  # where it came from, which is not read again
+        text = json.dumps(known, ensure_ascii=False).encode("utf-8", "surrogatepass")
         self._audio.add(one.samples)
         self._metainfo.add(text)
         self.bytes += one.samples.nbytes

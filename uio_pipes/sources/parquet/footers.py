@@ -18,7 +18,7 @@ import numpy.typing as npt
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.tar.index import framed, unframed
 from uio_pipes.io.access import Access
-from uio_pipes.io.files import kept_path, locked, write_bytes
+from uio_pipes.io.files import kept_path, locked, read_bytes, write_bytes
 from uio_pipes.io.opening import is_local
 from uio_pipes.sources.parquet.files import FooterForm, ParquetFile, local_identity, opened
 
@@ -87,7 +87,7 @@ def _write(path: Path, files: list[ParquetFile]) -> None:
 def _read(path: Path, urls: Sequence[str], access: Access) -> list[ParquetFile | None]:
     """Return the files as they are known; None for those that are others by now, or of which nothing is known."""
     try:
-        facts, rows, forms = _loads(path.read_bytes(), len(urls))
+        facts, rows, forms = _loads(read_bytes(path), len(urls))
     except (OSError, ValueError, KeyError, TypeError):
         return [None] * len(urls)
     files, begin = list[ParquetFile | None](), 0

@@ -9,6 +9,7 @@ from typing import ClassVar, get_args
 
 from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.base.urls import redact
 from uio_pipes.core.capabilities import FollowsSteps, HasBranches, Warns
 from uio_pipes.core.graph import Graph, plural
 from uio_pipes.core.lane import Lane, Site
@@ -50,6 +51,8 @@ class _Several(HasBranches, Warns, Flow):
         require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
         first, kind = next(iter(self.pipelines.values())), self.gives
         for name, pipeline in self.pipelines.items():
+            rule = "the name of a source is shown and saved everywhere, and cannot be a URL with what may be a secret"
+            require(redact(name) == name, self.name, rule, name, 'name it by a word, as in {"read": …}')
             rule = f"source {name!r} must give {plural(kind)} as other sources do"
             remedy = "load, or batch, either all or none of them before they are mixed"
             require(pipeline._kind in (kind, "any"), self.name, rule, plural(pipeline._kind), remedy)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -233,7 +233,9 @@ class CachedLink:
 
     def found(self, sample: Sample) -> bool:
         """Return whether there is a record."""
-        return any(True for _ in self._entries(sample, self._key(sample)))
+        with suppress(DataError):  # of a remote file that is gone: it fails when it is read
+            return any(True for _ in self._entries(sample, self._key(sample)))
+        return False
 
     def apply(self, sample: Sample) -> None:
         key = self._key(sample)
@@ -267,12 +269,10 @@ class CachedLink:
     def _found(self, sample: Sample, key: bytes) -> tuple[dict[str, Any], Plan | None] | None:
         for entry in self._entries(sample, key):
             try:
-                data = read_record(entry)
+                if (data := read_record(entry)) is not None:
+                    return _fields_of(data, entry), _plan(entry.lengths)
             except DataError as error:
                 self.lane.ledger.fail(cast(DataError, sample.failure(error, self.name)), self.name)
-            else:
-                if data is not None:
-                    return loads(data), _plan(entry.lengths)
         return None
 
     def _within(self, sample: Sample) -> tuple[Sample, dict[str, Any]]:
@@ -310,6 +310,8 @@ class CachedLink:
         if absent := [name for name in self.fields or () if name not in found]:
             tally.odd = f"there is no field {absent[0]!r} to keep; {sample.key} has {', '.join(inner.fields)}"
         try:
+            if name := _place_in(found):
+                raise TypeError(f"path ({name})")
             data = dumps(found)
         except TypeError as error:
             tally.odd = f"a {error} cannot be kept in the cache, so it is computed each time: name other fields to keep"
@@ -361,6 +363,25 @@ def numbers_of_plan(plan: Plan | None) -> PlanNumbers:
     return (
         (0, 0, 0) if plan is None else (plan.samples, plan.sample_rate, 0 if plan.frames is None else plan.frames + 1)
     )
+
+
+def _fields_of(data: bytearray, entry: Entry) -> dict[str, Any]:
+    """Return the fields of a record. Raises: DataError ``damaged_cache`` for one that this cache cannot have made."""
+    with suppress(Exception):
+        found = loads(data)
+        if all(isinstance(name, str) for name in found[""]) and not _place_in(found):
+            return found
+    message = "a record of the cache is damaged (it does not hold fields): it is not used"
+    raise DataError("damaged_cache", message, url=entry.path, offset=entry.offset)
+
+
+def _place_in(found: Mapping[str, Any]) -> str:
+    """Return a field that is a path instead of what is there, which may change, or be any file of this machine."""
+    for name in ("wav", "feat"):
+        value = found.get(name)
+        if any(isinstance(one, str) for one in (value if isinstance(value, (list, tuple)) else [value])):
+            return name
+    return ""
 
 
 def _plan(lengths: PlanNumbers) -> Plan | None:
