@@ -19,7 +19,7 @@ from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message, Position
-from uio_pipes.run.lanes import Successors, spec_of, start_lanes
+from uio_pipes.run.lanes import spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import EpochEnd, judged
 from uio_pipes.run.options import LISTENERS, RunOptions
@@ -57,7 +57,6 @@ class EpochRun(Iterator[Any]):
         self.superseded = ""  # what took them from the one before
         self.anew = False  # the lanes are to begin anew, where they are, with the next batch
         self.runners: list[Runner] = []
-        self.successors: Successors | None = None
         self.handover: Handover | None = None  # to or from peers that get the same batches
         self.memory_logged = False
         self.end: EpochEnd | None = None
@@ -98,12 +97,17 @@ class EpochRun(Iterator[Any]):
         lanes = [lane for lane, state in states.items() if self.options.repeat or not state.done]
         return self.handover.sources(lambda: self._start_here(states, pass_over), lanes, self.options.pins)
 
-    def _start_here(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> dict[int, Runner]:
+    def _start_here(
+        self, states: dict[int, LaneState], pass_over: dict[int, int], waiting: int = 0
+    ) -> dict[int, Runner]:
+        """Start the lanes in this process or its workers. ``waiting``: batches that others have made before."""
         options, plan = self.options, self.options.plan if self.tuner is None else self.tuner.plan
         runner_of = start_lanes(
             spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins, options.fleet
         )
-        self._run_by(plan, list(dict.fromkeys(runner_of.values())), len(runner_of))
+        self.plan, self.runners, self.returned = plan, list(dict.fromkeys(runner_of.values())), None
+        if self.tuner is not None:
+            self.tuner.began(waiting + len(runner_of))  # so many batches say nothing about their speed
         return runner_of
 
     def follow(self, options: RunOptions) -> None:
@@ -117,38 +121,24 @@ class EpochRun(Iterator[Any]):
         self.merge.move(self._start(states, shares(positions, count, self.options.repeat)))
         self.passed_over += count
 
-    def _run_by(self, plan: WorkerPlan, runners: list[Runner], batches: int) -> None:
-        """Note who makes the batches from now on; the next ``batches`` say nothing about their speed."""
-        self.plan, self.runners, self.returned = plan, runners, None
-        if self.tuner is not None:
-            self.tuner.began(batches)
-
     def _follow(self, tuner: Tuner) -> None:
-        """Get the workers that the tuner wants now, and give them the lanes once they are ready.
+        """Go on with as many workers as the tuner wants.
 
-        What the workers before had made since the last message is made again.
+        What those before had made since the last message is made again.
         """
-        if self.successors is not None and not self.successors.ready:
-            return
         if (received := self.merge.received()) is None:
             return
         states, waiting = received
-        if self.successors is None:
-            options = self.options
-            spec = spec_of(options, self.progress, {})
-            try:
-                self.successors = Successors(spec, states, tuner.plan, options.world_size, options.pins)
-            except OSError as error:
-                logger.warning('num_workers="auto" stays with %s: no more could be started (%s)', self.plan, error)
-                tuner.stay(self.plan)
-        elif self.successors.can_follow(states):
-            before, new = self.runners, self.successors
-            self.successors = None
-            runner_of = new.take_over(states)
-            self.merge.move(runner_of if self.handover is None else self.handover.handed_over(runner_of))
-            self._run_by(new.plan, list(new.workers), waiting + len(runner_of))
-            for runner in before:
-                runner.close()
+        before = self.runners
+        try:
+            runner_of = self._start_here(states, {}, waiting)
+        except OSError as error:
+            logger.warning('num_workers="auto" stays with %s: no more could be started (%s)', self.plan, error)
+            tuner.stay(self.plan)
+            return
+        self.merge.move(runner_of if self.handover is None else self.handover.handed_over(runner_of))
+        for runner in before:
+            runner.close()
 
     def __next__(self) -> Any:
         called = time.perf_counter()
@@ -311,9 +301,6 @@ class EpochRun(Iterator[Any]):
         self._end_runners()
 
     def _end_runners(self) -> None:
-        if self.successors is not None:
-            self.successors.close()
-            self.successors = None
         runners, self.runners = self.runners, []
         for runner in runners:
             runner.close()

@@ -132,23 +132,6 @@ class LaneRunner:
                 "it is damaged, or a node given to .through(…) changed: use an older checkpoint"
             ) from error
 
-    def prepare(self) -> None:
-        """Fill the buffers, by passing over the next batch; :meth:`follow` must come before :meth:`next`."""
-        with self.context.pulse.patient():
-            self.pass_over(1)
-
-    def follow(self, state: LaneState) -> bool:
-        """Go on to ``state``, which another process has reached by now. Return False if there is no way from here."""
-        if state.done or state.pass_ != self.pass_ or state.k < self.k:
-            return False
-        try:
-            with self.context.pulse.patient():
-                self.pass_over(state.k - self.k)
-        except StopIteration:
-            return False
-        self.ledger.load(state.counts)
-        return True
-
     def pass_over(self, count: int) -> Any:
         """Pass over the next ``count`` batches; return the last one, of which nothing has been made, if it can be had.
 
@@ -267,38 +250,13 @@ def _dump(state: dict[str, Any], lane: int) -> str:
         ) from error
 
 
-Prepared = tuple[dict[int, LaneRunner], dict[Hashable, Any]]  # by lane; and what they share
-
-
-def prepared_lanes(spec: RunSpec, states: dict[int, LaneState], wanted: Callable[[], bool]) -> Prepared:
-    """Restore lanes and fill their buffers, for a ``LaneStream`` to come, as long as that is ``wanted``.
-
-    A lane that fails is left out: the stream builds it anew, and fails likewise if it has to.
-    """
-    runners, tables = dict[int, LaneRunner](), dict[Hashable, Any]()
-    for lane, state in states.items():
-        if not state.done and wanted():
-            with contextlib.suppress(Exception):
-                runner = LaneRunner(spec, lane, state, tables)
-                runner.prepare()
-                runners[lane] = runner
-    return runners, tables
-
-
 class LaneStream(Iterator[Message]):
-    """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``).
+    """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``)."""
 
-    ``prepared``: what :func:`prepared_lanes` returned some time ago, for earlier states.
-    """
-
-    def __init__(self, spec: RunSpec, states: dict[int, LaneState], prepared: Prepared | None = None) -> None:
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState]) -> None:
         self.spec = spec
-        runners, tables = prepared or ({}, {})
-        self.runners = {
-            i: runner if (runner := runners.get(i)) is not None and runner.follow(s) else LaneRunner(spec, i, s, tables)
-            for i, s in states.items()
-            if not s.done or spec.repeat
-        }
+        tables = dict[Hashable, Any]()
+        self.runners = {i: LaneRunner(spec, i, s, tables) for i, s in states.items() if not s.done or spec.repeat}
         self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
         heapq.heapify(self.queue)
         if spec.repeat:

@@ -1,4 +1,4 @@
-"""Starts the lanes of a rank, in this process or in workers, and moves them to other workers."""
+"""Starts the lanes of a rank, in this process or in workers."""
 
 from __future__ import annotations
 
@@ -57,51 +57,3 @@ def _groups(spec: RunSpec, states: States, plan: WorkerPlan, world_size: int) ->
         if spec.repeat or not state.done:
             groups.setdefault(worker_of(lane, world_size, plan.workers), {})[lane] = state
     return list(groups.values())
-
-
-class Successors:
-    """Workers that take lanes over from others, which go on meanwhile.
-
-    They restore the lanes and fill the buffers, and wait. As soon as all have done that, and each lane has come
-    further, they pass over the batches that were made meanwhile, by plan, as a resume does. So the trainer does not
-    wait for processes that start and buffers that fill.
-    """
-
-    def __init__(self, spec: RunSpec, states: States, plan: WorkerPlan, world_size: int, pin: bool) -> None:
-        """Raises: OSError if a process cannot be started."""
-        self.plan, self._states = plan, states
-        self.workers: list[Worker] = []
-        self._lanes: list[list[int]] = []
-        try:
-            for group in _groups(spec, states, plan, world_size):
-                self.workers.append(Worker(spec, group, pin, plan.prefetch, standby=True))
-                self._lanes.append(list(group))
-        except OSError:
-            self.close()
-            raise
-
-    @property
-    def ready(self) -> bool:
-        """True if all workers stand by."""
-        return all(worker.stands_by for worker in self.workers)
-
-    def can_follow(self, states: States) -> bool:
-        """Return whether each lane is further than the workers are: they have passed over a batch to fill buffers."""
-        return all(_at(states[lane]) > _at(self._states[lane]) for lanes in self._lanes for lane in lanes)
-
-    def take_over(self, states: States) -> dict[int, Runner]:
-        """Begin at these states; return lane → its new runner."""
-        runner_of: dict[int, Runner] = {}
-        for worker, lanes in zip(self.workers, self._lanes, strict=True):
-            worker.go({lane: states[lane] for lane in lanes})
-            runner_of.update(dict.fromkeys(lanes, worker))
-        return runner_of
-
-    def close(self) -> None:
-        """End the workers."""
-        for worker in self.workers:
-            worker.close()
-
-
-def _at(state: LaneState) -> tuple[int, int, bool]:
-    return state.pass_, state.k, state.done
