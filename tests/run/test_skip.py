@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from journeys import GRAPHS, training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
+from uio_pipes.reports.steps import steps
 
 
 def ranks(pipeline: uio.Pipeline, world: int, **options: Any) -> list[uio.Loader]:
@@ -271,3 +273,49 @@ def test_utterances_that_were_joined_are_found_by_their_own_keys(many_shards: Co
     loader.skip({inner.split("+")[1]}.__contains__)
     assert [sample["key"] for batch in loader for sample in batch] == [key for key in made if key != inner]
     assert loader.stats().skipped["skip"] == 1
+
+
+# Lanes of very unequal lengths
+
+
+def unequal(lanes: list[int]) -> uio.Pipeline:
+    """Lanes of so many batches each, without an end if they are dealt again."""
+    last = [{"key": f"{lane}-{n}", "txt": ""} for lane, count in enumerate(lanes) for n in range(count)]
+    items = [[one for one in last if one["key"].startswith(f"{lane}-")] for lane in range(len(lanes))]
+    rows = [row[n] if n < len(row) else {"key": "", "txt": ""} for n in range(max(lanes)) for row in items]
+    return uio.from_iterable(rows).sharding_filter().filter(is_named).batch(1)
+
+
+def is_named(sample: Any) -> bool:
+    return bool(sample["key"])
+
+
+def in_a_stream(lanes: list[int], count: int) -> list[str]:
+    """The keys of a stream of these lanes, in the order (pass, k, lane)."""
+    one = sorted((k, lane) for lane, number in enumerate(lanes) for k in range(number))
+    return ([f"{lane}-{k}" for k, lane in one] * (1 + count // len(one)))[:count]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "workers"), [([1, 11], 0), ([0, 1, 11, 2], 0), ([11, 0, 0, 1], 0), ([1, 11], 2)], ids=str
+)
+def test_where_a_lane_begins_its_next_round_nothing_more_is_passed_over(lanes: list[int], workers: int) -> None:
+    due = in_a_stream(lanes, 90)
+    options: dict[str, Any] = {"lanes": len(lanes), "steps_per_epoch": 40, "num_workers": workers}
+
+    def keys(batches: Any) -> list[str]:
+        return [key for batch in batches for key in keys_of(batch)]
+
+    for at, count in product((3,), (4, 17)) if workers else product((0, 3, 13), range(0, 30, 3)):
+        loader = uio.Loader(unequal(lanes), **options)
+        batches = iter(loader)
+        assert keys(islice(batches, at)) == due[:at]
+        loader.skip(count)
+        assert keys(batches) == due[at + count : 40 + count]
+        loader = uio.Loader(unequal(lanes), **options)
+        batches = iter(loader)
+        assert keys(islice(batches, at)) == due[:at]
+        loader.skip(range(5, 5 + count))
+        assert keys([loader.batch_at(3 + count)]) == [due[3 + count]]
+        assert keys(batches) == [key for n, key in enumerate(due[:40]) if n >= at and n not in range(5, 5 + count)]
+    assert [one.keys[0] for one in steps(unequal(lanes), loader.state_dict(), last=39)] == due[:40]

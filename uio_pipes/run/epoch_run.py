@@ -18,9 +18,9 @@ from uio_pipes.base.errors import NothingRead, PipelineError, UioError
 from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
-from uio_pipes.run.lane_runner import Message, Position
+from uio_pipes.run.lane_runner import Message, Place, Position
 from uio_pipes.run.lanes import spec_of, start_lanes
-from uio_pipes.run.merge import Merge, shares
+from uio_pipes.run.merge import Merge, places_after
 from uio_pipes.run.no_batches import EpochEnd, judged
 from uio_pipes.run.options import LISTENERS, RunOptions
 from uio_pipes.run.peers import Handover
@@ -73,8 +73,8 @@ class EpochRun(Iterator[Any]):
         options, progress = self.options, self.progress
         self.handover = Handover(options.ranks) if options.ranks.peers else None
         states = {lane: position.saved() for lane, position in progress.positions.items()}
-        share = shares(progress.positions, pass_over, options.repeat)
-        runner_of = {} if progress.ended else self._start(states, share)
+        places = places_after(progress.positions, pass_over, options.repeat)
+        runner_of = {} if progress.ended else self._start(states, places)
         self.delivered = 0
         self.passed_over = pass_over
         self.number = progress.step  # of the next batch, where the trainer is
@@ -90,7 +90,7 @@ class EpochRun(Iterator[Any]):
         uneven = "join" if progress.ended else options.uneven
         self.horizon = Horizon(self.merge, uneven, options.ranks, options.pipeline, options.in_steps)
 
-    def _start(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> Mapping[int, MessageSource]:
+    def _start(self, states: dict[int, LaneState], pass_over: dict[int, Place]) -> Mapping[int, MessageSource]:
         """Start the lanes at these states, or receive what a peer makes of them."""
         if self.handover is None:
             return self._start_here(states, pass_over)
@@ -98,7 +98,7 @@ class EpochRun(Iterator[Any]):
         return self.handover.sources(lambda: self._start_here(states, pass_over), lanes, self.options.pins)
 
     def _start_here(
-        self, states: dict[int, LaneState], pass_over: dict[int, int], waiting: int = 0
+        self, states: dict[int, LaneState], pass_over: dict[int, Place], waiting: int = 0
     ) -> dict[int, Runner]:
         """Start the lanes in this process or its workers. ``waiting``: batches that others have made before."""
         options, plan = self.options, self.options.plan if self.tuner is None else self.tuner.plan
@@ -118,7 +118,7 @@ class EpochRun(Iterator[Any]):
         """Let the lanes begin anew at these states, so that they do not make the next ``count`` batches."""
         self._end_runners()
         positions = {lane: Position(state) for lane, state in states.items()}
-        self.merge.move(self._start(states, shares(positions, count, self.options.repeat)))
+        self.merge.move(self._start(states, places_after(positions, count, self.options.repeat)))
         self.passed_over += count
 
     def _follow(self, tuner: Tuner) -> None:
@@ -147,7 +147,7 @@ class EpochRun(Iterator[Any]):
         progress, steps = self.progress, self.options.steps_per_epoch
         if steps is not None and all(any(n in one for one in progress.over) for n in range(progress.step, steps)):
             progress.skip += max(0, steps - progress.step)  # the rest of the epoch is passed over with the next one
-            progress.step, progress.ended, self.returned = steps, True, None
+            progress.step, progress.ended, progress.loaded, self.returned = steps, True, None, None
             self._judge(last=True)
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:

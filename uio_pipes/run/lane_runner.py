@@ -29,6 +29,7 @@ from uio_pipes.io.shelf import close_shelves
 from uio_pipes.run.exclusions import Excluding
 from uio_pipes.run.state import LaneState
 
+Place = tuple[int, int]  # of a lane: its pass, and how many batches of it have passed
 REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more
 
 
@@ -43,7 +44,7 @@ class RunSpec:
     failures: Failures
     snapshot_every: int = 1
     repeat: bool = False
-    pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
+    pass_over: Mapping[int, Place] = field(default_factory=dict)  # lane → up to where batches are not made
     ranks: int = 1  # for which steps are counted
     left_out: tuple[Callable[[str], bool], ...] = ()  # utterances by their keys
     excluding: Excluding | None = None
@@ -83,7 +84,6 @@ class LaneRunner:
         self.k = state.k
         self.pass_ = state.pass_
         self.done = state.done
-        self.to_pass = spec.pass_over.get(lane, 0)
         self.ledger = Ledger(spec.failures)
         if state.counts:
             self.ledger.load(state.counts)
@@ -154,8 +154,8 @@ class LaneRunner:
 
     def next(self) -> Message:
         """Return the next batch of the lane, or its end."""
-        k = self.k
-        passing = self.to_pass > 0
+        k, given = self.k, self.context.pulse.given
+        passing = (self.pass_, k) < self.spec.pass_over.get(self.lane, (0, 0))
         self.context.mode.skimming = (passing or self.spec.utterances) and self.spec.pipeline._skims
         self.settings.begin(k)
         with one_thread():
@@ -168,7 +168,8 @@ class LaneRunner:
                     self.ledger.reports.append(f"{starved}: nothing came of a whole round of this lane's data: it ends")
                 return self._message(k, None, None)
         self.k += 1
-        self.to_pass -= passing
+        if batch is None and not passing:
+            self.context.pulse.given = given  # of what came out, nothing was left
         snapshot = _dump(self.node.get_state(), self.lane) if self.k % self.spec.snapshot_every == 0 else None
         return self._message(k, batch, snapshot)
 

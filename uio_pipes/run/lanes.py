@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from uio_pipes.core.lane import worker_of
-from uio_pipes.run.lane_runner import RunSpec
+from uio_pipes.run.lane_runner import Place, RunSpec
 from uio_pipes.run.options import LISTENERS, RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ray.fleet import Fleet
@@ -15,8 +17,8 @@ from uio_pipes.run.workers import InProcess, Runner, Worker
 States = dict[int, LaneState]
 
 
-def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, int]) -> RunSpec:
-    """Return what all lanes of the epoch share; ``pass_over``: lane → batches to pass over first."""
+def spec_of(options: RunOptions, progress: EpochProgress, pass_over: Mapping[int, Place]) -> RunSpec:
+    """Return what all lanes of the epoch share; ``pass_over``: where each lane begins to make its batches."""
     return RunSpec(
         options.mixes.scheduled(options.pipeline, progress.stream, options.in_steps),
         lanes=progress.lanes,
