@@ -234,7 +234,7 @@ def journey(name: str, paths: Sequence[Path], seed: str) -> str:
         options: dict[str, Any] = {"lanes": LANES, "snapshot_every": rng.choice([1, 1, 3])}
         options["steps_per_epoch"] = IN_STREAM if stream else None
         left = None if steps is None else steps - over
-        made = _leg(lambda rank, at=state: begun(pipeline, topology, rank, at, **options), world, over, left, beyond)  # type: ignore[misc, arg-type]  # noqa: B023
+        made = _leg(lambda rank, at=state: begun(pipeline, topology, rank, at, **options), world, over, left, beyond)  # type: ignore[misc]  # noqa: B023
         if [got for got, _ in made] != [expected.take(rank, world, steps)[over:] for rank in range(world)]:
             what = f"{world} ranks with {workers} workers, {steps} steps, {over} of them passed over"
             return f"{name} of {path}{' as a stream' * stream}, seed {seed}: leg {leg} of {what}"
