@@ -3,17 +3,19 @@
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pytest
-from contract import Case, Record, check_cuts, check_twice, counted, digest, record
-from corpus import DAMAGE, Corpus
+from contract import Case, Record, State, check_cuts, check_twice, counted, digest, keys_of, record
+from corpus import DAMAGE, Corpus, shards
 from helpers_bad import code_points
-from hypothesis import HealthCheck, given, note, reject, settings
+from hypothesis import HealthCheck, assume, given, note, reject, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, TooManyFailures
+from uio_pipes.reports import steps as planned
 
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
 
@@ -76,6 +78,10 @@ def not_ending_in_4(sample: uio.Sample) -> bool:
     return not sample["txt"].endswith("4")
 
 
+def nothing(sample: uio.Sample) -> bool:
+    return False
+
+
 def renamed(sample: uio.Sample, rng: Any) -> uio.Sample:
     if sample["txt"].endswith("9"):
         raise RuntimeError("nine")
@@ -112,12 +118,13 @@ WITHIN = st.lists(
         st.tuples(st.just("repeat"), st.tuples(st.sampled_from([None, 1, 2])), st.just({})),
         st.tuples(st.just("shuffle"), st.tuples(SIZES), st.just({})),
         st.tuples(st.sampled_from(["take", "skip"]), st.tuples(SIZES), st.just({})),
+        st.just(("filter", (nothing,), {})),
     ),
     max_size=3,
 ).map(tuple)
-PLAIN = st.builds(Source, st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw"]), st.booleans())
+PLAIN = st.builds(Source, st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw", "unequal"]), st.booleans())
 NESTS = st.recursive(
-    st.builds(Source, st.sampled_from(["plain", "bad", "raw"]), st.booleans(), WITHIN),
+    st.builds(Source, st.sampled_from(["plain", "bad", "raw", "unequal"]), st.booleans(), WITHIN),
     lambda inner: st.builds(
         Nest,
         st.sampled_from(["mix", "interleave"]),
@@ -201,6 +208,7 @@ def corpora(
     bad_gz_corpus: Corpus,
     raw_corpus: Corpus,
     feature_corpus: Corpus,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Corpus]:
     return {
         "plain": plain_corpus,
@@ -209,6 +217,7 @@ def corpora(
         "bad_gz": bad_gz_corpus,
         "raw": raw_corpus,
         "features": feature_corpus,
+        "unequal": shards(tmp_path_factory.mktemp("unequal"), [1, 11], seconds=(0.3, 1.5)),  # a third lane has nothing
     }
 
 
@@ -251,6 +260,72 @@ def test_ranks_take_over_what_one_process_left(
         with contextlib.suppress(NothingRead):  # all that this rank has may fail
             delivered += [digest(batch) for batch in loader]
     assert sorted(delivered) == sorted(recorded.digests[cut:])
+
+
+Placed = list[tuple[int, int, str, list[str]]]  # epoch and step of each batch, its digest and its keys
+
+
+def in_steps(case: Case) -> tuple[Placed, list[State]]:
+    """Two epochs undisturbed, with the state after each batch, and the first one before any."""
+    loader = case.loader()
+    batches: Placed = []
+    states = [loader.state_dict()]
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        for step, batch in enumerate(loader):
+            batches.append((epoch, step, digest(batch), keys_of(batch)))
+            states.append(loader.state_dict())
+    assume(loader.stats().failures == 0)  # a batch of which nothing is left is passed over as any other one
+    assume(batches)
+    return batches, states
+
+
+@SETTINGS
+@given(
+    graph=graphs(),
+    steps=st.one_of(st.none(), st.integers(1, 30)),
+    at=st.integers(0, 60),
+    count=st.integers(0, 40),
+    first=st.integers(0, 20),
+    wide=st.integers(1, 3),
+)
+def test_passing_over_leads_to_the_batches_that_would_have_come(
+    graph: Graph, steps: int | None, at: int, count: int, first: int, wide: int, corpora: dict[str, Corpus]
+) -> None:
+    case = graph.build(corpora)
+    case = Case(case.pipeline, {**case.options, **({"steps_per_epoch": steps} if steps else {})})
+    try:
+        batches, states = in_steps(case)
+    except (TooManyFailures, ListError):
+        reject()
+    at %= len(batches)
+    state = states[at]
+    epoch, step, *_ = batches[at]
+    rest = [made for *_, made, _ in batches[at:]]
+    stream = "steps_per_epoch" in case.options
+    own = {n: (made, keys) for of, n, made, keys in batches if of == epoch}
+    note(f"{len(batches)} batches, epoch {epoch}, step {step}")
+
+    def loaded() -> uio.Loader:
+        loader = case.loader(state)
+        loader.set_epoch(epoch)
+        return loader
+
+    loader = loaded()
+    loader.skip(count)
+    if stream or count <= len(own) - step:
+        wanted = rest[count:] if stream else rest[count : len(own) - step]
+        got = [digest(batch) for batch in islice(loader, len(wanted))]
+        assert got == wanted[: len(got)]
+        assert len(got) == min(len(wanted), (case.options.get("steps_per_epoch", 10**9)) - step)
+    loader = loaded()
+    over = range(first, first + count, wide)
+    loader.skip(over)
+    assert [digest(batch) for batch in loader] == [own[n][0] for n in own if n >= step and n not in over]
+    for n in {*list(own)[:: max(1, len(own) // 4)], max(own)}:
+        assert digest(loaded().batch_at(n)) == own[n][0], n
+    plan = {one.step: sorted(one.keys) for one in planned.steps(case.pipeline, loaded().state_dict(), last=max(own))}
+    assert plan == {n: sorted(keys) for n, (_, keys) in own.items()}
 
 
 @pytest.mark.timeout(30)

@@ -16,6 +16,7 @@ from helpers_bad import keys
 
 import uio_pipes as uio
 from uio_pipes.core.stage import Node
+from uio_pipes.reports.steps import steps
 
 WORLD = 2
 Graph = Callable[[uio.Pipeline], uio.Pipeline]
@@ -139,6 +140,66 @@ def test_resting_is_the_same_after_a_resume(lanes: int) -> None:
     check_cuts(recorded, range(0, 30 * lanes, 3))
 
 
+LEFT_OUT: dict[str, Graph] = {
+    "of one": lambda p: p.repeat(),
+    "repeat": lambda p: p.repeat().batch(2),
+    "mix": lambda p: uio.mix([p, texts(3)], stop="endless").batch(2),
+}
+
+
+@pytest.mark.parametrize("how", ["skip", "exclude"])
+@pytest.mark.parametrize("options", [{}, {"steps_per_epoch": 5}, {"num_workers": 1}], ids=str)
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_an_endless_stream_of_which_the_loader_leaves_out_all_is_an_error(
+    name: str, options: dict[str, Any], how: str
+) -> None:
+    graph = LEFT_OUT[name](texts(5))
+    loader = uio.Loader(graph, **options)
+    batches = iter(loader)
+    next(batches)
+    if how == "skip":
+        loader.skip(lambda key: True)
+    else:
+        loader.exclude([f"a{i:02d}" for i in range(5)])
+    with pytest.raises(uio.ListError, match=rf"loader\.{how} left out"):
+        next(batches)
+    if how == "exclude":
+        assert len(list(steps(graph, loader.state_dict(), last=9))) == 1
+
+
+@pytest.mark.parametrize("how", ["resume", "skip", "exclude", "reweight"])
+def test_a_source_that_rested_is_not_searched_again_for_longer(how: str) -> None:
+    """It rested after the oldest utterance that a buffer holds had come, so that the buffer runs it once more."""
+    read = []
+
+    def spied(sample: Any) -> bool:
+        read.append(sample["key"])
+        return False
+
+    inner = uio.mix({"a": texts(5).repeat().shuffle(30).filter(spied), "b": texts(90, "b").shuffle(9)})
+    graph = uio.mix({"inner": inner, "c": texts(60, "c")}).shuffle(60).batch(3).take(40)
+    made = [keys_of(batch) for batch in uio.Loader(graph)]
+    first = len(read)
+    assert first > 1000
+    loader = uio.Loader(graph)
+    batches = iter(loader)
+    got = [keys_of(next(batches)) for _ in range(4)]
+    read.clear()
+    if how == "resume":
+        state, loader = carried(loader.state_dict()), uio.Loader(graph)
+        loader.load_state_dict(state)
+        batches = iter(loader)
+    elif how == "skip":
+        loader.skip(range(900, 901))
+    elif how == "exclude":
+        loader.exclude(["none of these"])
+    else:
+        loader.reweight({"c": 1})
+    got += [keys_of(batch) for batch in batches]
+    assert got == made
+    assert len(read) <= first
+
+
 # A loader that deals its lanes again
 
 
@@ -195,6 +256,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "steps": {"steps_per_epoch": 50},
     "repeat": {"uneven": "repeat"},
     "endless": {"uneven": "stop"},
+    "excluded": {"uneven": "stop", "excluded": ["K0009", "K0010", "K0011"]},
     "gone": {"gone": True},
 }
 
@@ -202,13 +264,18 @@ WAYS: dict[str, dict[str, Any]] = {
 def _tried(path: str, options: dict[str, Any]) -> list[Any]:
     source = uio.from_shard_list([f"{path}.tar", _first_of(path)] if "gone" in options else path)
     graph = source.filter(shard_one).batch(1)
-    if options.get("uneven") == "stop":
+    if "excluded" in options:
+        graph = uio.from_shard_list(path).repeat().batch(1)
+    elif options.get("uneven") == "stop":
         graph = uio.list_files(path).sharding_filter().open_files().load_from_tar().repeat().filter(shard_once).batch(1)
     got = 0
     try:
-        for _ in uio.Loader(graph, **{name: value for name, value in options.items() if name != "gone"}):
+        loader = uio.Loader(graph, **{name: of for name, of in options.items() if name not in ("gone", "excluded")})
+        for _ in loader:
             dist.all_reduce(_one())  # as a step of training does
             got += 1
+            if got == 4:
+                loader.exclude(options.get("excluded", []))
     except uio.ListError as error:
         return [got, str(error)]
     return [got, ""]
@@ -247,18 +314,18 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize(("way", "steps"), [("steps", 3), ("repeat", 3), ("endless", 6)])
+@pytest.mark.parametrize(("way", "count"), [("steps", 3), ("repeat", 3), ("endless", 6), ("excluded", 4)])
 def test_all_ranks_get_the_error_at_the_same_step(
-    reports: list[dict[str, Any]], way: str, steps: int, workers: int
+    reports: list[dict[str, Any]], way: str, count: int, workers: int
 ) -> None:
     """Rank 1 has three utterances, and nothing of them is left when they are dealt again."""
     first, second = (report[f"{way} {workers}"] for report in reports)
     assert first == second
-    count, message = first
-    assert count == steps
+    got, message = first
+    assert got == count
     assert "nothing to go on with" in message
-    assert "rank 1: filter(shard_on" in message
-    assert "left out 3 as filter" in message
+    assert ("rank 1: loader.exclude" if way == "excluded" else "rank 1: filter(shard_on") in message
+    assert way == "excluded" or "left out 3 as filter" in message
 
 
 if __name__ == "__main__":

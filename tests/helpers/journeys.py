@@ -2,10 +2,12 @@
 
 ``python tests/helpers/journeys.py 1000 --seed 1`` makes random ones and prints how many differ; ``--graph pack`` makes
 them with one graph alone. Each rank is a process of its own. A leg that is killed goes on for some batches after its
-state was saved, until SIGKILL.
+state was saved, until SIGKILL. Half of the journeys are of a stream. In half of them, one lane has 1 utterance, another
+11, and some have none. Legs begin by passing over some batches.
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -15,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +30,15 @@ import corpus
 from contract import carried, digest
 
 import uio_pipes as uio
+from uio_pipes.base.errors import ListError
 
 Topology = tuple[int, int]  # ranks, workers of each
 LANES = 16
 TOPOLOGIES = [(1, 0), (1, 2), (2, 0), (2, 2), (3, 1), (4, 0), (8, 0), (5, 1)]
 SHARDS = [2, 3, 1, 2] * 6  # utterances of each
+UNEQUAL = [1, 11, 2, 1, 7, 1, 3]  # the same, where 9 lanes have nothing
+IN_STREAM = 23  # steps of an epoch of a stream
+MOST = 60  # steps of a leg of a stream, made by one rank
 
 
 # Graphs
@@ -100,26 +107,35 @@ GRAPHS: Mapping[str, Callable[[Path], uio.Pipeline]] = {
 
 
 class Expected:
-    """The undisturbed epoch lane by lane, and how far each lane has come."""
+    """The undisturbed epoch, or the beginning of a stream, lane by lane, and how far each lane has come."""
 
-    def __init__(self, pipeline: uio.Pipeline, lanes: int = LANES) -> None:
-        self.lanes = [
-            [digest(b) for b in uio.Loader(pipeline, seed=3, lanes=lanes, rank=i, world_size=lanes, uneven="join")]
-            for i in range(lanes)
-        ]
+    def __init__(self, pipeline: uio.Pipeline, lanes: int = LANES, stream: bool = False) -> None:
+        self.lanes = [_lane(pipeline, lane, lanes, stream) for lane in range(lanes)]
         self.done = [0] * lanes
 
     def take(self, rank: int, world: int, steps: int | None) -> list[str]:
-        """The next batches of a rank: always the smallest (k, lane) of its lanes."""
+        """The next batches of a rank: always the smallest (pass, k, lane) of its lanes."""
         got: list[str] = []
         while steps is None or len(got) < steps:
-            left = [(self.done[i], i) for i in range(rank, len(self.lanes), world) if self.done[i] < len(self.lanes[i])]
-            if not left:
+            mine = [i for i in range(rank, len(self.lanes), world) if self.done[i] < len(self.lanes[i])]
+            if not mine:
                 break
-            k, lane = min(left)
-            got.append(self.lanes[lane][k])
+            *_, lane, batch = min((*self.lanes[i][self.done[i]][0], i, self.lanes[i][self.done[i]][1]) for i in mine)
+            got.append(batch)
             self.done[lane] += 1
         return got
+
+
+def _lane(pipeline: uio.Pipeline, lane: int, lanes: int, stream: bool) -> list[tuple[tuple[int, int], str]]:
+    """Pass and k of each batch of a lane, and its digest; of a stream as many as a journey needs."""
+    most = 5 * MOST if stream else None
+    place: dict[str, Any] = {"seed": 3, "lanes": lanes, "rank": lane, "world_size": lanes, "uneven": "join"}
+    loader, made = uio.Loader(pipeline, steps_per_epoch=most, **place), []
+    with contextlib.suppress(ListError):  # a lane without an utterance has no stream
+        for batch in loader:
+            at = json.loads(loader.state_dict()[f"lane_{lane:06d}"])
+            made.append(((at["pass"], at["k"]), digest(batch)))
+    return made
 
 
 # Legs
@@ -132,7 +148,8 @@ def begun(
     world, workers = topology
     given = {"seed": 3, "rank": rank, "world_size": world, "num_workers": workers, **options}
     loader = uio.Loader(pipeline, uneven="join", **given)
-    loader.set_epoch(0)  # a state whose epoch is over would begin the next
+    if loader.steps_per_epoch is None:
+        loader.set_epoch(0)  # a state whose epoch is over would begin the next
     if state is not None:
         loader.load_state_dict(carried(state))
     return loader
@@ -154,9 +171,11 @@ def run_ranks(
     return delivered, uio.merge_states(states)
 
 
-def _rank(loader: uio.Loader, steps: int | None, beyond: int, out: Path) -> None:
-    """In a process of its own: note digests and state after ``steps``; and be killed ``beyond`` batches later."""
-    got, batches = [], iter(loader)
+def _rank(loader: uio.Loader, over: int, steps: int | None, beyond: int, out: Path) -> None:
+    """In a process of its own: note digests and state after ``steps``, the first ``over`` of which are passed over; and
+    be killed ``beyond`` batches later."""
+    loader.skip(over)
+    got, batches = [], chain.from_iterable(repeat(loader)) if loader.steps_per_epoch else iter(loader)
     while (steps is None or len(got) < steps) and (batch := next(batches, None)) is not None:
         got.append(digest(batch))
     out.write_text(json.dumps([got, loader.state_dict()]))
@@ -188,38 +207,47 @@ def in_processes(world: int, run: Callable[[int, Path], None]) -> list[Any]:
         return [json.loads(file.read_text()) if file.exists() else [["nothing"], None] for file in files]
 
 
-def _leg(make: Callable[[int], uio.Loader], world: int, steps: int | None, beyond: int) -> list[Any]:
+def _leg(make: Callable[[int], uio.Loader], world: int, over: int, steps: int | None, beyond: int) -> list[Any]:
     """Run all ranks at the same time; digests and state of each."""
-    return in_processes(world, lambda rank, out: _rank(make(rank), steps, beyond, out))
+    return in_processes(world, lambda rank, out: _rank(make(rank), over, steps, beyond, out))
 
 
 @cache
-def _expected(name: str, path: Path) -> Expected:
-    return Expected(GRAPHS[name](path))
+def _expected(name: str, path: Path, stream: bool) -> Expected:
+    return Expected(GRAPHS[name](path), stream=stream)
 
 
-def journey(name: str, path: Path, seed: str) -> str:
+def journey(name: str, paths: Sequence[Path], seed: str) -> str:
     """Make one; return what differs, or nothing."""
-    rng, pipeline, expected = random.Random(seed), GRAPHS[name](path), _expected(name, path)
+    rng = random.Random(seed)
+    path, stream = rng.choice(paths), rng.random() < 0.5
+    pipeline, expected = GRAPHS[name](path), _expected(name, path, stream)
     expected.done = [0] * LANES
     state, legs = None, rng.randint(2, 5)
+    most = MOST if stream else sum(map(len, expected.lanes)) // 2
     for leg in range(legs):
-        world, workers = topology = rng.choice(TOPOLOGIES)
-        steps = None if leg == legs - 1 else rng.randint(0, sum(map(len, expected.lanes)) // (2 * world))
+        world, workers = topology = rng.choice([one for one in TOPOLOGIES if not stream or one[0] <= len(UNEQUAL)])
+        steps = None if leg == legs - 1 and not stream else rng.randint(0, most // world)
+        over = rng.choice([0, rng.randint(0, most // world)])
+        over = over if steps is None or over < steps else 0  # it is due at the first batch that is taken
         beyond = rng.choice([-1, 0, 1, 5]) if steps is not None else -1
-        options = {"lanes": LANES, "snapshot_every": rng.choice([1, 1, 3])}
-        made = _leg(lambda rank, at=state: begun(pipeline, topology, rank, at, **options), world, steps, beyond)  # type: ignore[misc, arg-type]  # noqa: B023
-        if [got for got, _ in made] != [expected.take(rank, world, steps) for rank in range(world)]:
-            return f"{name}, seed {seed}: leg {leg} of {world} ranks with {workers} workers, {steps} steps"
+        options: dict[str, Any] = {"lanes": LANES, "snapshot_every": rng.choice([1, 1, 3])}
+        options["steps_per_epoch"] = IN_STREAM if stream else None
+        left = None if steps is None else steps - over
+        made = _leg(lambda rank, at=state: begun(pipeline, topology, rank, at, **options), world, over, left, beyond)  # type: ignore[misc]  # noqa: B023
+        if [got for got, _ in made] != [expected.take(rank, world, steps)[over:] for rank in range(world)]:
+            what = f"{world} ranks with {workers} workers, {steps} steps, {over} of them passed over"
+            return f"{name} of {path}{' as a stream' * stream}, seed {seed}: leg {leg} of {what}"
         state = uio.merge_states([saved for _, saved in made])
-    whole = expected.done == [len(lane) for lane in expected.lanes]
+    whole = stream or expected.done == [len(lane) for lane in expected.lanes]
     return "" if whole else f"{name}, seed {seed}: the epoch is not over at its end"
 
 
 def different(path: Path, count: int, seed: int, names: list[str] | None = None) -> list[str]:
     """Make ``count`` random journeys, of all graphs in turn; return what differs."""
     names = names or list(GRAPHS)
-    found = (journey(names[number % len(names)], path, f"{seed}/{number}") for number in range(count))
+    paths = path, corpus.shards(path.parent / "unequal", UNEQUAL, seconds=(0.3, 0.8)).list
+    found = (journey(names[number % len(names)], paths, f"{seed}/{number}") for number in range(count))
     return [text for text in found if text]
 
 

@@ -1,7 +1,6 @@
 """Loaders whose lanes move to other numbers of workers at given batches, whatever the rates are."""
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import uio_pipes as uio
@@ -35,12 +34,3 @@ def moving(pipeline: uio.Pipeline, tuner: Tuner | None = None, **options: Any) -
     loader = uio.Loader(pipeline, num_workers="auto", **options)
     loader._tuner = tuner or Scripted()
     return loader
-
-
-def patient(loader: uio.Loader) -> Iterator[Any]:
-    """Iterate over the batches; before each one, wait until new workers are ready, so that each wish is followed."""
-    for batch in loader:
-        yield batch
-        run = loader._run
-        while run is not None and run.successors is not None and not run.successors.ready:
-            time.sleep(0.002)

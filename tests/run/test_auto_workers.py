@@ -17,7 +17,7 @@ import torch.distributed as dist
 from command import ranks
 from contract import carried, counted, digest, keys_of
 from corpus import Corpus
-from moving import PLANS, Scripted, moving, patient
+from moving import PLANS, Scripted, moving
 from processes import launch
 
 import uio_pipes as uio
@@ -54,7 +54,7 @@ Step = tuple[str, dict[str, str], dict[str, Any]]
 
 def steps(loader: uio.Loader, batches: Iterator[Any] | None = None) -> list[Step]:
     """Return each batch with the state and the statistics after it, without the times waited."""
-    return [(digest(b), timeless(loader.state_dict()), timeless_stats(loader)) for b in batches or patient(loader)]
+    return [(digest(b), timeless(loader.state_dict()), timeless_stats(loader)) for b in batches or loader]
 
 
 def timeless(state: dict[str, str]) -> dict[str, str]:
@@ -99,7 +99,7 @@ def test_lanes_of_mixes_of_repeated_sources_move(shards: Corpus, whole: bool) ->
     options: dict[str, Any] = {"seed": 3, "lanes": 2, "steps_per_epoch": 60}
     fixed, auto = uio.Loader(graph, **options), moving(graph, **options)
     for _ in range(2):
-        assert [keys_of(batch) for batch in patient(auto)] == [keys_of(batch) for batch in fixed]
+        assert [keys_of(batch) for batch in auto] == [keys_of(batch) for batch in fixed]
         assert timeless(auto.state_dict()) == timeless(fixed.state_dict())
     assert set(moves(auto)) == set(PLANS)
 
@@ -156,7 +156,7 @@ def test_a_budget_ends_the_run_at_the_same_batch(bad_corpus: Corpus, options: di
     for loader in (moving(pipeline, Scripted(every=1), lanes=2, **options), uio.Loader(pipeline, lanes=2, **options)):
         got: list[str] = []
         try:
-            got.extend(digest(batch) for batch in patient(loader))
+            got.extend(digest(batch) for batch in loader)
         except uio.UioError as error:
             ends.append((type(error), str(error), got, timeless(loader.state_dict())))
     assert len(ends) == (0 if options["failures"] == uio.Failures(max_consecutive_failures=1) else 2)
@@ -185,9 +185,9 @@ def test_batches_that_are_passed_over(shards: Corpus) -> None:
     every = steps(uio.Loader(training(shards.list), seed=3, lanes=LANES))
     auto = moving(training(shards.list), seed=3, lanes=LANES)
     got = []
-    for number, batch in enumerate(patient(auto)):
+    for number, batch in enumerate(auto):
         got.append(digest(batch))
-        if number == 4:  # new workers stand by
+        if number == 4:
             auto.skip(6)
     assert got == [batch for batch, *_ in every[:5] + every[11:]]
 
@@ -200,7 +200,7 @@ def test_a_state_saved_while_lanes_move_loads_into_any_loader(shards: Corpus, th
     pipeline = training(shards.list)
     every = steps(uio.Loader(pipeline, seed=3, lanes=LANES))
     auto = moving(pipeline, seed=3, lanes=LANES)
-    for number, _ in enumerate(patient(auto), 1):
+    for number, _ in enumerate(auto, 1):
         if number % (20 if then == "auto" else 5) == 5:  # each time a loader starts many workers
             again = moving(pipeline, seed=3) if then == "auto" else uio.Loader(pipeline, seed=3, num_workers=then)
             again.load_state_dict(carried(auto.state_dict()))
@@ -281,14 +281,6 @@ def pids(workers: list[Any]) -> list[int]:
     return [process.pid for worker in workers for process in worker._batches._workers]
 
 
-def until_new_workers_stand_by(loader: uio.Loader) -> Iterator[Any]:
-    """Take batches until there are successors; the iterator is still open."""
-    batches = patient(loader)
-    while loader._run is None or loader._run.successors is None:
-        next(batches)
-    return batches
-
-
 def are_gone(ids: list[int], seconds: float = 30.0) -> bool:
     """Return whether all these processes have ended, at the latest by then: one that was killed is reaped later."""
     until = time.monotonic() + seconds
@@ -300,47 +292,37 @@ def are_gone(ids: list[int], seconds: float = 30.0) -> bool:
     return True
 
 
-@pytest.mark.parametrize("who", ["runners", "successors"])
-def test_a_killed_worker_is_an_error_and_the_state_is_good(shards: Corpus, who: str) -> None:
+def test_a_killed_worker_is_an_error_and_the_state_is_good(shards: Corpus) -> None:
     pipeline = training(shards.list)
     every = [digest(batch) for batch in uio.Loader(pipeline, seed=3, lanes=LANES)]
     auto = moving(pipeline, seed=3, lanes=LANES)
-    batches = until_new_workers_stand_by(auto)
-    run = auto._run
-    assert run is not None
-    assert run.successors is not None
-    old, new = pids(run.runners), pids(run.successors.workers)
-    victim = (old if who == "runners" else new)[0]
-    os.kill(victim, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=str(victim)):
+    batches = iter(auto)
+    for _ in range(6):  # by then the first workers have been replaced
+        next(batches)
+    assert len(moves(auto)) > 1
+    assert auto._run is not None
+    ids = pids(auto._run.runners)
+    os.kill(ids[0], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=str(ids[0])):
         for _ in batches:
             pass
     auto.load_state_dict(state := auto.state_dict())  # ends the run, if torch raised the error outside of it
-    assert are_gone(old + new)
+    assert are_gone(ids)
     again = uio.Loader(pipeline, seed=3)
     again.load_state_dict(state)
     assert [digest(batch) for batch in again] == every[auto.stats().batches :]
-
-
-def test_nobody_is_left_after_an_early_end(shards: Corpus) -> None:
-    auto = moving(training(shards.list), lanes=LANES)
-    batches = until_new_workers_stand_by(auto)
-    run = auto._run
-    assert run is not None
-    assert run.successors is not None
-    ids = pids([*run.runners, *run.successors.workers])
-    assert not are_gone(ids, seconds=0)
-    del run, batches
-    assert are_gone(ids)
 
 
 def test_it_stays_as_it_is_where_no_process_can_be_started(
     shards: Corpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refused(Worker):
-        def __init__(self, *args: Any, standby: bool = False, **options: Any) -> None:
-            if standby:
+        made = 0
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            if Refused.made:
                 raise BlockingIOError("Resource temporarily unavailable")
+            Refused.made += 1
             super().__init__(*args, **options)
 
     monkeypatch.setattr(lanes_module, "Worker", Refused)
@@ -377,7 +359,7 @@ def test_it_says_what_it_chose(
 
 def test_the_choice_holds_for_the_next_epoch(shards: Corpus) -> None:
     auto = moving(training(shards.list), Scripted(plans=(WorkerPlan(1, 2), WorkerPlan(3, 2)), once=True), lanes=LANES)
-    for _ in patient(auto):
+    for _ in auto:
         pass
     assert moves(auto) == [WorkerPlan(1, 2), WorkerPlan(3, 2)]
     next(iter(auto))

@@ -53,6 +53,22 @@ def test_steps_make_epochs_of_one_stream(many_shards: Corpus, options: dict[str,
         assert resumed.epoch == epoch + 1
 
 
+def test_the_end_of_an_epoch_whose_last_step_was_loaded_is_saved(many_shards: Corpus) -> None:
+    pipeline = training(many_shards)
+    loader = uio.Loader(pipeline, seed=1, steps_per_epoch=7)
+    for _, _ in zip(range(7), loader, strict=False):
+        pass
+    state, whole = loader.state_dict(), uio.Loader(pipeline, seed=1, steps_per_epoch=7)
+    _, after = ([digest(b) for b in whole] for _ in range(2))
+    resumed = uio.Loader(pipeline, seed=1, steps_per_epoch=7)
+    resumed.load_state_dict(carried(state))
+    assert list(resumed) == []
+    again = uio.Loader(pipeline, seed=1, steps_per_epoch=7)
+    again.load_state_dict(carried(resumed.state_dict()))
+    assert [digest(b) for b in again] == after
+    assert again.epoch == 1
+
+
 def test_the_stream_begins_again_when_every_utterance_was_given(many_shards: Corpus) -> None:
     loader = uio.Loader(training(many_shards), steps_per_epoch=16)  # 48 utterances in batches of 3
     for _ in range(3):

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from command import programs
 from contract import digest
 from helpers_bad import ones
-from moving import Scripted, patient
+from moving import Scripted
 from torch.distributed.device_mesh import init_device_mesh
 
 import uio_pipes as uio
@@ -111,7 +111,7 @@ def with_moving_workers(**options: Any) -> Notes:
     assert (loader._tuner is None) == (loader._options.ranks.peers != () and loader.peer > 0)
     if loader._tuner is not None:
         loader._tuner = Scripted((WorkerPlan(1, 2), WorkerPlan(2, 1)))
-    notes = steps(loader, batches=patient(loader))
+    notes = steps(loader, batches=loader)
     assert loader._tuner is None or len(loader._tuner.followed) > 1  # type: ignore[attr-defined]
     return notes
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from journeys import GRAPHS, training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
+from uio_pipes.reports.steps import steps
 
 
 def ranks(pipeline: uio.Pipeline, world: int, **options: Any) -> list[uio.Loader]:
@@ -226,6 +228,24 @@ def test_a_stream_of_which_all_is_left_out_is_an_error(many_shards: Corpus) -> N
 # Ranks that step together
 
 
+def unequal(lanes: list[int]) -> uio.Pipeline:
+    """Lanes of so many batches each, without an end if they are dealt again."""
+    last = [{"key": f"{lane}-{n}", "txt": ""} for lane, count in enumerate(lanes) for n in range(count)]
+    items = [[one for one in last if one["key"].startswith(f"{lane}-")] for lane in range(len(lanes))]
+    rows = [row[n] if n < len(row) else {"key": "", "txt": ""} for n in range(max(lanes)) for row in items]
+    return uio.from_iterable(rows).sharding_filter().filter(is_named).batch(1)
+
+
+def is_named(sample: Any) -> bool:
+    return bool(sample["key"])
+
+
+def in_a_stream(lanes: list[int], count: int) -> list[str]:
+    """The keys of a stream of these lanes, in the order (pass, k, lane)."""
+    one = sorted((k, lane) for lane, number in enumerate(lanes) for k in range(number))
+    return ([f"{lane}-{k}" for k, lane in one] * (1 + count // len(one)))[:count]
+
+
 def main(out: str) -> None:
     """Two ranks, of which the first has a batch of which nothing is left: it comes to the steps one batch later."""
     dist.init_process_group("gloo")
@@ -237,6 +257,12 @@ def main(out: str) -> None:
         loader = uio.Loader(graph, num_workers=workers, uneven="stop")
         loader.skip(range(4, 9))
         seen.append([batch["keys"][0] for batch in loader])
+    for count in (4, 15):  # the second rank's is the longer one, so the first one goes through its lanes several times
+        loader = uio.Loader(unequal([1, 20, 11, 20]), lanes=4, uneven="repeat")
+        batches = iter(loader)
+        got = [keys_of(batch)[0] for batch in islice(batches, 3)]
+        loader.skip(count)
+        seen.append(got + [keys_of(batch)[0] for batch in batches])
     Path(out, f"{rank}.json").write_text(json.dumps(seen))
     dist.destroy_process_group()
 
@@ -245,8 +271,12 @@ def test_ranks_that_step_together_need_not_come_to_the_steps_together(tmp_path: 
     done = run_ranks(2, __file__, tmp_path)
     assert done.returncode == 0, done.stderr
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    assert first == [[f"U{2 * n}" for n in range(15) if n != 1 and n not in range(4, 9)]] * 2
-    assert second == [[f"U{2 * n + 1}" for n in range(15) if n not in range(4, 9)][: len(first[0])]] * 2
+    assert first[:2] == [[f"U{2 * n}" for n in range(15) if n != 1 and n not in range(4, 9)]] * 2
+    assert second[:2] == [[f"U{2 * n + 1}" for n in range(15) if n not in range(4, 9)][: len(first[0])]] * 2
+    for count, *seen in zip((4, 15), first[2:], second[2:], strict=True):
+        for rank, got in enumerate(seen):
+            due = in_a_stream([[1, 0, 11, 0], [0, 20, 0, 20]][rank], 40)
+            assert got == due[:3] + due[3 + count :]
 
 
 if __name__ == "__main__":
@@ -271,3 +301,31 @@ def test_utterances_that_were_joined_are_found_by_their_own_keys(many_shards: Co
     loader.skip({inner.split("+")[1]}.__contains__)
     assert [sample["key"] for batch in loader for sample in batch] == [key for key in made if key != inner]
     assert loader.stats().skipped["skip"] == 1
+
+
+# Lanes of very unequal lengths
+
+
+@pytest.mark.parametrize(
+    ("lanes", "workers"), [([1, 11], 0), ([0, 1, 11, 2], 0), ([11, 0, 0, 1], 0), ([1, 11], 2)], ids=str
+)
+def test_where_a_lane_begins_its_next_round_nothing_more_is_passed_over(lanes: list[int], workers: int) -> None:
+    due = in_a_stream(lanes, 90)
+    options: dict[str, Any] = {"lanes": len(lanes), "steps_per_epoch": 40, "num_workers": workers}
+
+    def keys(batches: Any) -> list[str]:
+        return [key for batch in batches for key in keys_of(batch)]
+
+    for at, count in product((3,), (4, 17)) if workers else product((0, 3, 13), range(0, 30, 3)):
+        loader = uio.Loader(unequal(lanes), **options)
+        batches = iter(loader)
+        assert keys(islice(batches, at)) == due[:at]
+        loader.skip(count)
+        assert keys(batches) == due[at + count : 40 + count]
+        loader = uio.Loader(unequal(lanes), **options)
+        batches = iter(loader)
+        assert keys(islice(batches, at)) == due[:at]
+        loader.skip(range(5, 5 + count))
+        assert keys([loader.batch_at(3 + count)]) == [due[3 + count]]
+        assert keys(batches) == [key for n, key in enumerate(due[:40]) if n >= at and n not in range(5, 5 + count)]
+    assert [one.keys[0] for one in steps(unequal(lanes), loader.state_dict(), last=39)] == due[:40]

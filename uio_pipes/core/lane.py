@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SLACK = 1_000  # utterances, besides those that buffers hold, that may go in before one must come out
 MANY = 100_000  # the same if a node of the user's may hold some, unseen
-RESTORING = 1_000_000  # the same while a lane is restored, when what comes out is not seen
 HELD = 16  # after so many times what buffers hold, even several in a row have released their oldest utterance
 DEALS = 16  # rounds that may give a lane nothing if they are dealt to lanes afterwards, times the lanes
 
@@ -42,10 +41,12 @@ class Holding(Protocol):
 @dataclass
 class Pulse:
     """``arrived``: utterances that a buffer, a batch or the lane's end took in. ``given``: ``arrived`` when something
-    last came out of the lane. ``starved_stage``: the stage that ended because nothing came from it any more."""
+    last came out of the lane. ``starved_stage``: the stage that ended because nothing came from it any more.
+    ``restoring``: what comes out is not seen."""
 
     arrived: int = 0
     given: int = 0
+    restoring: bool = False
     starved_stage: str = ""
     slack: int = SLACK
     lane: ReferenceType[Holding] | None = None  # its last node
@@ -58,18 +59,20 @@ class Pulse:
     def stalled(self, arrived: int) -> bool:
         """True if more utterances went in since the last output than one whole round (``arrived``) plus all buffers can
         explain, so later stages must have left them all out."""
+        if self.restoring:
+            return False
         node = self.lane() if self.lane is not None else None
         held = node.remaining()[0] if node is not None else 0
         return self.arrived - self.given > arrived + HELD * held + self.slack
 
     @contextmanager
     def patient(self) -> Iterator[None]:
-        """Allow more until the end of the block, in which a lane is restored."""
-        slack, self.slack = self.slack, RESTORING
+        """Let no source rest in the block, in which a lane is restored, but where it rested before."""
+        self.restoring = True
         try:
             yield
         finally:
-            self.slack, self.given = slack, self.arrived
+            self.restoring, self.given = False, self.arrived
 
 
 class Taken:
@@ -194,6 +197,18 @@ class Lane:
     def makes_batches(self) -> bool:
         """False while the lane is restored, or batches are passed over."""
         return not (self.ledger.quiet or self.mode.skimming)
+
+    def stalls(self, stage: str, round_: int, arrived: int) -> bool:
+        """True if a stage that repeats is to rest after ``round_``: for that of ``arrived``, see :meth:`Pulse.stalled`.
+
+        The lane's state remembers it: a buffer that is restored runs the stage once more, and sees no output.
+        """
+        place = self.pass_, round_
+        if not self.settings.has_mark(stage, place):
+            if not self.pulse.stalled(arrived):
+                return False
+            self.settings.mark(stage, place)
+        return True
 
     def common(self) -> Lane:
         """Return the lane for nodes before ``sharding_filter``: one for all lanes, but only the first one counts."""

@@ -275,18 +275,18 @@ def wanted(samples: list[Sample], lane: Lane) -> list[Sample]:
         return samples
     kept = []
     for sample in samples:
-        if (reason := _left_out(getattr(sample, "parts", None) or [sample], lane)) is None:
+        if (reason := _left_out([sample, *getattr(sample, "parts", ())], lane)) is None:
             kept.append(sample)
         else:
             lane.ledger.count(reason)
     return kept
 
 
-def _left_out(parts: list[Sample], lane: Lane) -> str | None:
-    """Return the reason to leave out an utterance, of which these were joined; None if it stays."""
-    if lane.excluded is not None and any(lane.excluded(part.url, part.key) for part in parts):
+def _left_out(named: list[Sample], lane: Lane) -> str | None:
+    """Return the reason to leave out an utterance, by its key or one of those that were joined; None if it stays."""
+    if lane.excluded is not None and any(lane.excluded(one.url, one.key) for one in named):
         return EXCLUDED
-    return SKIPPED if any(leave_out(part.key) for leave_out in lane.left_out for part in parts) else None
+    return SKIPPED if any(leave_out(one.key) for leave_out in lane.left_out for one in named) else None
 
 
 def compute(sample: Sample) -> int:

@@ -94,6 +94,14 @@ class Settings:
         self._before += k
         self.position = 0
 
+    def has_mark(self, name: str, mark: Mark) -> bool:
+        """Return whether something was noted here that no schedule says."""
+        return mark in self._marks.get(name, ())
+
+    def mark(self, name: str, mark: Mark) -> None:
+        """Note it."""
+        self._marks.setdefault(name, []).append(mark)
+
     def _due(self, setting: Setting) -> int:
         """Return how many of the values have begun."""
         assert self._made is not None

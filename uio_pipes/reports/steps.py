@@ -124,9 +124,16 @@ def _of_rank(
     """Yield the steps of a rank from ``step`` on, whose lanes stand at ``states``, until the next stretch begins."""
     own = known[rank] if end is None else None
     left = 0 if own is None else own.skip
+    resting = set[int]()  # lanes whose last whole pass gave nothing
     for pass_, k, lane, keys in heapq.merge(*plan_keys(spec, states)):
         if end is not None and (step >= end.first or (pass_, k) >= (end.place(lane) or (0, 0))):
             return
+        if keys is None:
+            resting.add(lane)
+            if len(resting) == len(states):
+                return
+            continue
+        resting -= {lane} if keys else set()
         now = known[0].lane(lane) or states[lane]
         if [pass_, k] in now.lost:  # another batch took its place
             continue

@@ -18,9 +18,9 @@ from uio_pipes.base.errors import NothingRead, PipelineError, UioError
 from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_budget
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
-from uio_pipes.run.lane_runner import Message, Position
-from uio_pipes.run.lanes import Successors, spec_of, start_lanes
-from uio_pipes.run.merge import Merge, shares
+from uio_pipes.run.lane_runner import Message, Place, Position
+from uio_pipes.run.lanes import spec_of, start_lanes
+from uio_pipes.run.merge import Merge, places_after
 from uio_pipes.run.no_batches import EpochEnd, judged
 from uio_pipes.run.options import LISTENERS, RunOptions
 from uio_pipes.run.peers import Handover
@@ -57,7 +57,6 @@ class EpochRun(Iterator[Any]):
         self.superseded = ""  # what took them from the one before
         self.anew = False  # the lanes are to begin anew, where they are, with the next batch
         self.runners: list[Runner] = []
-        self.successors: Successors | None = None
         self.handover: Handover | None = None  # to or from peers that get the same batches
         self.memory_logged = False
         self.end: EpochEnd | None = None
@@ -74,8 +73,8 @@ class EpochRun(Iterator[Any]):
         options, progress = self.options, self.progress
         self.handover = Handover(options.ranks) if options.ranks.peers else None
         states = {lane: position.saved() for lane, position in progress.positions.items()}
-        share = shares(progress.positions, pass_over, options.repeat)
-        runner_of = {} if progress.ended else self._start(states, share)
+        places = places_after(progress.positions, pass_over, options.repeat)
+        runner_of = {} if progress.ended else self._start(states, places)
         self.delivered = 0
         self.passed_over = pass_over
         self.number = progress.step  # of the next batch, where the trainer is
@@ -91,19 +90,24 @@ class EpochRun(Iterator[Any]):
         uneven = "join" if progress.ended else options.uneven
         self.horizon = Horizon(self.merge, uneven, options.ranks, options.pipeline, options.in_steps)
 
-    def _start(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> Mapping[int, MessageSource]:
+    def _start(self, states: dict[int, LaneState], pass_over: dict[int, Place]) -> Mapping[int, MessageSource]:
         """Start the lanes at these states, or receive what a peer makes of them."""
         if self.handover is None:
             return self._start_here(states, pass_over)
         lanes = [lane for lane, state in states.items() if self.options.repeat or not state.done]
         return self.handover.sources(lambda: self._start_here(states, pass_over), lanes, self.options.pins)
 
-    def _start_here(self, states: dict[int, LaneState], pass_over: dict[int, int]) -> dict[int, Runner]:
+    def _start_here(
+        self, states: dict[int, LaneState], pass_over: dict[int, Place], waiting: int = 0
+    ) -> dict[int, Runner]:
+        """Start the lanes in this process or its workers. ``waiting``: batches that others have made before."""
         options, plan = self.options, self.options.plan if self.tuner is None else self.tuner.plan
         runner_of = start_lanes(
             spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins, options.fleet
         )
-        self._run_by(plan, list(dict.fromkeys(runner_of.values())), len(runner_of))
+        self.plan, self.runners, self.returned = plan, list(dict.fromkeys(runner_of.values())), None
+        if self.tuner is not None:
+            self.tuner.began(waiting + len(runner_of))  # so many batches say nothing about their speed
         return runner_of
 
     def follow(self, options: RunOptions) -> None:
@@ -114,41 +118,27 @@ class EpochRun(Iterator[Any]):
         """Let the lanes begin anew at these states, so that they do not make the next ``count`` batches."""
         self._end_runners()
         positions = {lane: Position(state) for lane, state in states.items()}
-        self.merge.move(self._start(states, shares(positions, count, self.options.repeat)))
+        self.merge.move(self._start(states, places_after(positions, count, self.options.repeat)))
         self.passed_over += count
 
-    def _run_by(self, plan: WorkerPlan, runners: list[Runner], batches: int) -> None:
-        """Note who makes the batches from now on; the next ``batches`` say nothing about their speed."""
-        self.plan, self.runners, self.returned = plan, runners, None
-        if self.tuner is not None:
-            self.tuner.began(batches)
-
     def _follow(self, tuner: Tuner) -> None:
-        """Get the workers that the tuner wants now, and give them the lanes once they are ready.
+        """Go on with as many workers as the tuner wants.
 
-        What the workers before had made since the last message is made again.
+        What those before had made since the last message is made again.
         """
-        if self.successors is not None and not self.successors.ready:
-            return
         if (received := self.merge.received()) is None:
             return
         states, waiting = received
-        if self.successors is None:
-            options = self.options
-            spec = spec_of(options, self.progress, {})
-            try:
-                self.successors = Successors(spec, states, tuner.plan, options.world_size, options.pins)
-            except OSError as error:
-                logger.warning('num_workers="auto" stays with %s: no more could be started (%s)', self.plan, error)
-                tuner.stay(self.plan)
-        elif self.successors.can_follow(states):
-            before, new = self.runners, self.successors
-            self.successors = None
-            runner_of = new.take_over(states)
-            self.merge.move(runner_of if self.handover is None else self.handover.handed_over(runner_of))
-            self._run_by(new.plan, list(new.workers), waiting + len(runner_of))
-            for runner in before:
-                runner.close()
+        before = self.runners
+        try:
+            runner_of = self._start_here(states, {}, waiting)
+        except OSError as error:
+            logger.warning('num_workers="auto" stays with %s: no more could be started (%s)', self.plan, error)
+            tuner.stay(self.plan)
+            return
+        self.merge.move(runner_of if self.handover is None else self.handover.handed_over(runner_of))
+        for runner in before:
+            runner.close()
 
     def __next__(self) -> Any:
         called = time.perf_counter()
@@ -157,7 +147,7 @@ class EpochRun(Iterator[Any]):
         progress, steps = self.progress, self.options.steps_per_epoch
         if steps is not None and all(any(n in one for one in progress.over) for n in range(progress.step, steps)):
             progress.skip += max(0, steps - progress.step)  # the rest of the epoch is passed over with the next one
-            progress.step, progress.ended, self.returned = steps, True, None
+            progress.step, progress.ended, progress.loaded, self.returned = steps, True, None, None
             self._judge(last=True)
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
@@ -311,9 +301,6 @@ class EpochRun(Iterator[Any]):
         self._end_runners()
 
     def _end_runners(self) -> None:
-        if self.successors is not None:
-            self.successors.close()
-            self.successors = None
         runners, self.runners = self.runners, []
         for runner in runners:
             runner.close()

@@ -31,6 +31,7 @@ from uio_pipes.io.shelf import close_shelves
 from uio_pipes.run.exclusions import Excluding
 from uio_pipes.run.state import LaneState
 
+Place = tuple[int, int]  # of a lane: its pass, and how many batches of it have passed
 REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_every is more
 
 
@@ -45,7 +46,7 @@ class RunSpec:
     failures: Failures
     snapshot_every: int = 1
     repeat: bool = False
-    pass_over: Mapping[int, int] = field(default_factory=dict)  # lane → batches to pass over without making them
+    pass_over: Mapping[int, Place] = field(default_factory=dict)  # lane → up to where batches are not made
     ranks: int = 1  # for which steps are counted
     left_out: tuple[Callable[[str], bool], ...] = ()  # utterances by their keys
     excluding: Excluding | None = None
@@ -85,7 +86,6 @@ class LaneRunner:
         self.k = state.k
         self.pass_ = state.pass_
         self.done = state.done
-        self.to_pass = spec.pass_over.get(lane, 0)
         self.ledger = Ledger(spec.failures)
         if state.counts:
             self.ledger.load(state.counts)
@@ -134,23 +134,6 @@ class LaneRunner:
                 "has changed since, or its reset has a mistake"
             ) from error
 
-    def prepare(self) -> None:
-        """Fill the buffers, by passing over the next batch; :meth:`follow` must come before :meth:`next`."""
-        with self.context.pulse.patient():
-            self.pass_over(1)
-
-    def follow(self, state: LaneState) -> bool:
-        """Go on to ``state``, which another process has reached by now. Return False if there is no way from here."""
-        if state.done or state.pass_ != self.pass_ or state.k < self.k:
-            return False
-        try:
-            with self.context.pulse.patient():
-                self.pass_over(state.k - self.k)
-        except StopIteration:
-            return False
-        self.ledger.load(state.counts)
-        return True
-
     def pass_over(self, count: int) -> Any:
         """Pass over the next ``count`` batches; return the last one, of which nothing has been made, if it can be had.
 
@@ -173,8 +156,8 @@ class LaneRunner:
 
     def next(self) -> Message:
         """Return the next batch of the lane, or its end."""
-        k = self.k
-        passing = self.to_pass > 0
+        k, given = self.k, self.context.pulse.given
+        passing = (self.pass_, k) < self.spec.pass_over.get(self.lane, (0, 0))
         self.context.mode.skimming = (passing or self.spec.utterances) and self.spec.pipeline._skims
         self.settings.begin(k)
         with one_thread():
@@ -187,7 +170,8 @@ class LaneRunner:
                     self.ledger.reports.append(f"{starved}: nothing came of a whole round of this lane's data: it ends")
                 return self._message(k, None, None)
         self.k += 1
-        self.to_pass -= passing
+        if batch is None and not passing:
+            self.context.pulse.given = given  # of what came out, nothing was left
         snapshot = _dump(self.node.get_state(), self.lane) if self.k % self.spec.snapshot_every == 0 else None
         return self._message(k, batch, snapshot)
 
@@ -269,38 +253,13 @@ def _dump(state: dict[str, Any], lane: int) -> str:
         ) from error
 
 
-Prepared = tuple[dict[int, LaneRunner], dict[Hashable, Any]]  # by lane; and what they share
-
-
-def prepared_lanes(spec: RunSpec, states: dict[int, LaneState], wanted: Callable[[], bool]) -> Prepared:
-    """Restore lanes and fill their buffers, for a ``LaneStream`` to come, as long as that is ``wanted``.
-
-    A lane that fails is left out: the stream builds it anew, and fails likewise if it has to.
-    """
-    runners, tables = dict[int, LaneRunner](), dict[Hashable, Any]()
-    for lane, state in states.items():
-        if not state.done and wanted():
-            with contextlib.suppress(Exception):
-                runner = LaneRunner(spec, lane, state, tables)
-                runner.prepare()
-                runners[lane] = runner
-    return runners, tables
-
-
 class LaneStream(Iterator[Message]):
-    """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``).
+    """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``)."""
 
-    ``prepared``: what :func:`prepared_lanes` returned some time ago, for earlier states.
-    """
-
-    def __init__(self, spec: RunSpec, states: dict[int, LaneState], prepared: Prepared | None = None) -> None:
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState]) -> None:
         self.spec = spec
-        runners, tables = prepared or ({}, {})
-        self.runners = {
-            i: runner if (runner := runners.get(i)) is not None and runner.follow(s) else LaneRunner(spec, i, s, tables)
-            for i, s in states.items()
-            if not s.done or spec.repeat
-        }
+        tables = dict[Hashable, Any]()
+        self.runners = {i: LaneRunner(spec, i, s, tables) for i, s in states.items() if not s.done or spec.repeat}
         self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
         heapq.heapify(self.queue)
         if spec.repeat:

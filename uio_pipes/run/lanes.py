@@ -1,9 +1,11 @@
-"""Starts the lanes of a rank, in this process or in workers, and moves them to other workers."""
+"""Starts the lanes of a rank, in this process or in workers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from uio_pipes.core.lane import worker_of
-from uio_pipes.run.lane_runner import RunSpec
+from uio_pipes.run.lane_runner import Place, RunSpec
 from uio_pipes.run.options import LISTENERS, RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ray.fleet import Fleet
@@ -15,8 +17,8 @@ from uio_pipes.run.workers import InProcess, Runner, Worker
 States = dict[int, LaneState]
 
 
-def spec_of(options: RunOptions, progress: EpochProgress, pass_over: dict[int, int]) -> RunSpec:
-    """Return what all lanes of the epoch share; ``pass_over``: lane → batches to pass over first."""
+def spec_of(options: RunOptions, progress: EpochProgress, pass_over: Mapping[int, Place]) -> RunSpec:
+    """Return what all lanes of the epoch share; ``pass_over``: where each lane begins to make its batches."""
     return RunSpec(
         options.mixes.scheduled(options.pipeline, progress.stream, options.in_steps),
         lanes=progress.lanes,
@@ -57,51 +59,3 @@ def _groups(spec: RunSpec, states: States, plan: WorkerPlan, world_size: int) ->
         if spec.repeat or not state.done:
             groups.setdefault(worker_of(lane, world_size, plan.workers), {})[lane] = state
     return list(groups.values())
-
-
-class Successors:
-    """Workers that take lanes over from others, which go on meanwhile.
-
-    They restore the lanes and fill the buffers, and wait. As soon as all have done that, and each lane has come
-    further, they pass over the batches that were made meanwhile, by plan, as a resume does. So the trainer does not
-    wait for processes that start and buffers that fill.
-    """
-
-    def __init__(self, spec: RunSpec, states: States, plan: WorkerPlan, world_size: int, pin: bool) -> None:
-        """Raises: OSError if a process cannot be started."""
-        self.plan, self._states = plan, states
-        self.workers: list[Worker] = []
-        self._lanes: list[list[int]] = []
-        try:
-            for group in _groups(spec, states, plan, world_size):
-                self.workers.append(Worker(spec, group, pin, plan.prefetch, standby=True))
-                self._lanes.append(list(group))
-        except OSError:
-            self.close()
-            raise
-
-    @property
-    def ready(self) -> bool:
-        """True if all workers stand by."""
-        return all(worker.stands_by for worker in self.workers)
-
-    def can_follow(self, states: States) -> bool:
-        """Return whether each lane is further than the workers are: they have passed over a batch to fill buffers."""
-        return all(_at(states[lane]) > _at(self._states[lane]) for lanes in self._lanes for lane in lanes)
-
-    def take_over(self, states: States) -> dict[int, Runner]:
-        """Begin at these states; return lane → its new runner."""
-        runner_of: dict[int, Runner] = {}
-        for worker, lanes in zip(self.workers, self._lanes, strict=True):
-            worker.go({lane: states[lane] for lane in lanes})
-            runner_of.update(dict.fromkeys(lanes, worker))
-        return runner_of
-
-    def close(self) -> None:
-        """End the workers."""
-        for worker in self.workers:
-            worker.close()
-
-
-def _at(state: LaneState) -> tuple[int, int, bool]:
-    return state.pass_, state.k, state.done

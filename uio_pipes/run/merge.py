@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -16,7 +16,7 @@ import torch
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.run.device import Mover
-from uio_pipes.run.lane_runner import Message, Position
+from uio_pipes.run.lane_runner import Message, Place, Position
 from uio_pipes.run.no_batches import Losses
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import MessageSource
@@ -299,11 +299,11 @@ def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -
     return heap
 
 
-def shares(positions: Mapping[int, Position], n: int, repeat: bool) -> dict[int, int]:
-    """Return how many of the next ``n`` batches each lane gives at least, which is if no lane ends."""
-    heap, share = due(positions, positions, repeat), Counter[int]()
+def places_after(positions: Mapping[int, Position], n: int, repeat: bool) -> dict[int, Place]:
+    """Return where the lanes stand after the next ``n`` batches if none ends. If one does, its next pass is made, and
+    others go further than this."""
+    heap = due(positions, positions, repeat)
     for _ in range(n if heap else 0):
         pass_, k, lane = heap[0]
-        share[lane] += 1
         heapq.heapreplace(heap, (pass_, k + 1, lane))
-    return share
+    return {lane: (pass_, k) for pass_, k, lane in heap}

@@ -20,12 +20,11 @@ from uio_pipes.base.urls import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.statistics import Stats
-from uio_pipes.run.lane_runner import Position
+from uio_pipes.run.lane_runner import Place, Position
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.state import LaneState, Meta, lane_name, lanes_in, read_lane, read_meta
 
 logger = logging.getLogger("uio_pipes")
-Place = tuple[int, int]  # of a lane: its pass, and how many batches of it have passed
 
 
 @dataclass(frozen=True)

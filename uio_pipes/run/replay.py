@@ -134,8 +134,12 @@ def spec_at(graph: Graph, state: Mapping[str, Any], world_size: int) -> RunSpec:
     return replace(spec_of(loader._options, loader._progress, {}), snapshot_every=sys.maxsize)
 
 
-def plan_keys(spec: RunSpec, states: Mapping[int, LaneState]) -> list[Iterator[tuple[int, int, int, list[str]]]]:
-    """Return for each of these lanes an iterator over (pass, k, lane, keys) of its batches, from where it stands.
+PlannedKeys = tuple[int, int, int, list[str] | None]  # pass, k, lane, keys of a batch
+
+
+def plan_keys(spec: RunSpec, states: Mapping[int, LaneState]) -> list[Iterator[PlannedKeys]]:
+    """Return for each of these lanes an iterator over its batches, from where it stands; keys that are None stand at
+    the end of a pass without an utterance.
 
     Each plans only what is asked of it. What fails only when a batch is made is in it.
 
@@ -146,24 +150,26 @@ def plan_keys(spec: RunSpec, states: Mapping[int, LaneState]) -> list[Iterator[t
     return [_keys(spec, lane, state, tables) for lane, state in states.items()]
 
 
-def _keys(
-    spec: RunSpec, lane: int, state: LaneState, tables: dict[Hashable, Any]
-) -> Iterator[tuple[int, int, int, list[str]]]:
-    runner = LaneRunner(spec, lane, state, tables)
+def _keys(spec: RunSpec, lane: int, state: LaneState, tables: dict[Hashable, Any]) -> Iterator[PlannedKeys]:
+    runner, gave = LaneRunner(spec, lane, state, tables), state.k > 0 and not state.done
     while not runner.done or spec.repeat:
         if runner.done:
             runner.again()
+        given = runner.context.pulse.given
         try:
             item = runner.pass_over(1)
         except StopIteration:
-            if not runner.k:
-                return
-            runner.done = True
+            if not gave:
+                yield runner.pass_, runner.k, lane, None
+            runner.done, gave = True, False
         else:
             samples = item if isinstance(item, list) else [item]
             if all(isinstance(sample, Sample) for sample in samples):
                 samples = wanted(samples, runner.context)
             keys = [s.key if isinstance(s, Sample) else str(s["key"]) for s in samples]
+            if not keys:
+                runner.context.pulse.given = given
+            gave |= bool(keys)
             yield runner.pass_, runner.k - 1, lane, keys
 
 

@@ -81,7 +81,8 @@ class Steered:
 
         Args:
             utterances: keys; or the path of a list as ``uio worst --exclude`` and ``uio verify --quarantine`` write
-                it, whose utterances are recognized by shard (or list) and key.
+                it, whose utterances are recognized by shard (or list) and key. Joined utterances go by the key of any
+                of them, or by their own (``u2+u3``) wherever the same ones are joined.
 
         Raises:
             PipelineError: it is neither.

@@ -20,7 +20,6 @@ import sys
 import traceback
 import weakref
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
@@ -34,7 +33,7 @@ from uio_pipes.base.processes import end_with_parent, uninterrupted
 from uio_pipes.base.urls import redact
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.schedule import show
-from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec, prepared_lanes
+from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
 from uio_pipes.run.private import are_alive, close_our_writer, exit_code, shut_down, watch_alone, worker_pids
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer, leasing
 from uio_pipes.run.state import LaneState
@@ -112,27 +111,19 @@ class InProcess:
 
 
 class Worker:
-    """Lanes that run in a process of their own. Its errors are raised here.
-
-    ``standby``: the process only restores its lanes and fills their buffers, until :meth:`go` tells how far they have
-    come in other processes meanwhile.
-    """
+    """Lanes that run in a process of their own. Its errors are raised here."""
 
     ahead = True
 
-    def __init__(
-        self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int, standby: bool = False
-    ) -> None:
+    def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
         context = start_context()
         if context.get_start_method() != "fork":
             _check_sendable(spec, context.get_start_method())
-        ends: tuple[Connection | None, Connection | None] = multiprocessing.Pipe() if standby else (None, None)
-        self._gate, inner = ends
         # Slots: for batches in the queue, the one being made, one that a user's node may hold, the trainer's.
         self._ring = Ring.made(prefetch + 2 + LENT)
         self._pin = pin
         loader: Any = DataLoader(
-            _WorkerLanes(self._ring, inner, spec, states),
+            _WorkerLanes(self._ring, spec, states),
             batch_size=None,
             num_workers=1,
             prefetch_factor=prefetch,
@@ -148,26 +139,9 @@ class Worker:
             raise explained(error) from error
         close_our_writer(self._batches)
         watch_alone(self._batches)
-        if inner is not None:
-            inner.close()
         self._pid = os.getpid()
         self._pids = ", ".join(map(str, worker_pids(self._batches)))
         _end_at_exit(self)
-
-    @property
-    def stands_by(self) -> bool:
-        """True if the process has done all that it can before ``go``, or has ended."""
-        return self._gate is not None and self._gate.poll()
-
-    def go(self, states: dict[int, LaneState] | None) -> None:
-        """Let a process in standby begin at these states. None: it is not needed any more."""
-        gate, self._gate = self._gate, None
-        if gate is not None:
-            with contextlib.suppress(OSError, EOFError):  # it was killed, which the next take tells
-                if states is not None:
-                    gate.recv()
-                gate.send(states)
-            gate.close()
 
     def take(self) -> Message:
         """Return the next message of these lanes, in their order."""
@@ -187,7 +161,6 @@ class Worker:
         """End the process and drop what it had prepared."""
         batches, self._batches, self._ring = self._batches, None, None
         if batches is not None and self._pid == os.getpid():  # not in a process that was forked since
-            self.go(None)
             shut_down(batches)
 
 
@@ -246,14 +219,14 @@ def _begin(_: int) -> None:
 
 
 class _WorkerLanes(IterableDataset[Any]):
-    def __init__(self, ring: Ring | None, gate: Connection | None, spec: RunSpec, states: dict[int, LaneState]) -> None:
-        self.ring, self.gate, self.spec, self.states = ring, gate, spec, states
+    def __init__(self, ring: Ring | None, spec: RunSpec, states: dict[int, LaneState]) -> None:
+        self.ring, self.spec, self.states = ring, spec, states
 
     def __iter__(self) -> Iterator[Any]:
         try:
             writer = Writer(self.ring)
             batch_memory.use(writer.empty)
-            stream = self._stream()
+            stream = LaneStream(self.spec, self.states)
             while True:
                 writer.begin()
                 message = next(stream, None)
@@ -262,16 +235,6 @@ class _WorkerLanes(IterableDataset[Any]):
                 yield PackedMessage(message, writer)
         except Exception as error:
             yield PackedMessage(failed(error), Writer(None))
-
-    def _stream(self) -> Iterator[Message]:
-        gate = self.gate
-        if gate is None:
-            return LaneStream(self.spec, self.states)
-        prepared = prepared_lanes(self.spec, self.states, lambda: not gate.poll())
-        with contextlib.suppress(OSError):  # it is not needed any more
-            gate.send(True)
-        states = gate.recv()
-        return iter(()) if states is None else LaneStream(self.spec, states, prepared)
 
 
 class AsArray:

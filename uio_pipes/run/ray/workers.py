@@ -8,7 +8,7 @@ is lost, another one begins where the last message left the lanes, and the train
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,6 @@ class RayWorker:
         self._group = max(1, min(GROUP, prefetch // 2))
         self._most = prefetch // self._group  # calls that are under way, and the one whose messages are being taken
         self._positions = {lane: Position(replace(state)) for lane, state in states.items()}
-        self._passed: Counter[int] = Counter()  # of each lane, batches since the beginning
         self._deaths = 0  # since the last message
         self._pid = os.getpid()
         self._closed = False
@@ -48,7 +47,6 @@ class RayWorker:
         self._deaths = 0
         self._count(message)
         self._positions[message.lane].advance(message)
-        self._passed[message.lane] += not message.done
         return message
 
     def _received(self) -> Packed:
@@ -82,9 +80,8 @@ class RayWorker:
     def _begin(self, host: Host) -> None:
         """Begin the lanes in an actor, where the last message left them."""
         self.host, self._number = host, next(self._fleet.numbers)
-        left = {lane: max(0, n - self._passed[lane]) for lane, n in self._spec.pass_over.items()}
         states = {lane: position.saved() for lane, position in self._positions.items()}
-        host.actor.begin.remote(self._number, pickled((replace(self._spec, pass_over=left), states)), os.getcwd())
+        host.actor.begin.remote(self._number, pickled((self._spec, states)), os.getcwd())
         self._packed.clear()
         self._calls.clear()
         for _ in range(self._most):

@@ -178,7 +178,7 @@ class MixNode(Node):
     def __init__(self, pipelines: Mapping[str, Graph], kind: str, stop: Stop, lane: Lane, chooser: Chooser) -> None:
         super().__init__()
         self.pipelines = [(pipeline, lane.within(name), kind) for name, pipeline in pipelines.items()]
-        self.stop, self.chooser, self.pulse, self.dealt = stop, chooser, lane.pulse, lane.dealt
+        self.stop, self.chooser, self.lane, self.pulse = stop, chooser, lane, lane.pulse
         self.by_arrival = stop == "endless" and lane.dealt == 1
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
@@ -267,7 +267,10 @@ class MixNode(Node):
         """
         arrived, self.turn, self.turned = self.pulse.arrived - self.turn, self.pulse.arrived, set()
         self.fruitless = 0 if arrived else self.fruitless + 1
-        if self.fruitless >= DEALS * self.dealt or self.pulse.stalled(2 * arrived):
+        rounds = sum(source.round for source in self.begun.values())
+        if self.fruitless >= DEALS * self.lane.dealt or self.lane.stalls(
+            f"{self.stage_name} rests", rounds, 2 * arrived
+        ):
             self.left = []
         if not self.left:
             self.pulse.starved_stage = "mix"

@@ -210,7 +210,7 @@ class _RepeatNode(Node):
         self.fruitless = 0 if self.given else self.fruitless + 1
         # If rounds are dealt to lanes afterwards, one may have nothing for this lane.
         patience = 1 if self.lane.dealt == 1 else DEALS * self.lane.dealt
-        if self.fruitless < patience and not self.pulse.stalled(self.arrived):
+        if self.fruitless < patience and not self.lane.stalls(f"{self.stage_name} rests", self.round, self.arrived):
             return False
         self.pulse.starved_stage = Repeat.name
         return True
