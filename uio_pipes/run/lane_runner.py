@@ -178,7 +178,7 @@ class LaneRunner:
         with one_thread():
             try:
                 item = self.node.next()
-                batch = None if passing else self._deliver(item)
+                batch = self._over(item) if passing else self._deliver(item)
             except StopIteration:
                 self.done = True
                 if starved := self.context.pulse.starved_stage:
@@ -188,6 +188,10 @@ class LaneRunner:
         self.to_pass -= passing
         snapshot = _dump(self.node.get_state(), self.lane) if self.k % self.spec.snapshot_every == 0 else None
         return self._message(k, batch, snapshot)
+
+    def _over(self, item: Any) -> None:
+        """Count the utterances of a batch that is passed over and not made: others near them may have been lost."""
+        self.ledger.passed += len(item) if isinstance(item, list) else int(isinstance(item, Sample))
 
     def _deliver(self, item: Any) -> Any:
         """Return what goes to the trainer, with all deferred fields computed; None if nothing is left of it."""
@@ -333,6 +337,7 @@ class Position:
 
     def __init__(self, state: LaneState) -> None:
         self.state = state
+        self.held: int | None = None  # utterances in the lane's buffers after it; None before the lane was heard of
         self.waited_us = int(state.counts.get("waited_us", 0))
 
     def advance(self, message: Message, waited_us: int = 0) -> None:
@@ -340,6 +345,7 @@ class Position:
         state = self.state
         self.waited_us += waited_us
         state.pass_, state.done, state.counts = message.pass_, message.done, message.counts
+        self.held = message.remaining[0]
         state.k = message.k if message.done else message.k + 1
         if message.lost:
             state.lost = [*state.lost, [message.pass_, message.k]]

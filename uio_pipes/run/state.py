@@ -101,8 +101,8 @@ def _are_counts(value: object) -> bool:
         return True
     if not isinstance(value, dict) or not set(Ledger.SAVED) <= set(value):
         return False
-    tables = [value["skipped"], value["streaks"], value.get("sources", {})]
-    numbers = [n for name, n in value.items() if name not in ("skipped", "streaks", "sources")]
+    tables = [value[name] for name in Ledger.TABLES if name in value]
+    numbers = [n for name, n in value.items() if name not in Ledger.TABLES]
     return all(isinstance(t, dict) and all(map(_is_count, t.values())) for t in tables) and all(map(_is_count, numbers))
 
 
