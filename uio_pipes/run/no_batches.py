@@ -200,6 +200,7 @@ def judged(epoch: int, delivered: bool, losses: Losses, options: RunOptions, res
     why = losses.describe(options.pipeline)
     alone = (options.counted or options.world_size) == 1
     unwanted = losses.only_unwanted and (alone or losses.skipped.total() >= FIRST)
+    unwanted = unwanted and options.failures.max_setting_share < 1
     failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1) or unwanted
     none = not (losses.skipped or resumed_at_end or options.of_workers)  # there was nothing to lose
     if none:
