@@ -282,13 +282,6 @@ class FailureLog:
         elif self._counts[kind] == LOGGED + 1:
             logger.log(level, HUSHED, kind)
 
-    def end(self) -> None:
-        """Log how many there were of those kinds of which not all were logged."""
-        hushed = {kind: count for kind, count in self._counts.items() if count > LOGGED}
-        self._counts.clear()
-        for kind, count in hushed.items():
-            logger.warning("%d failures of the kind %s on this rank", count, kind)
-
 
 def _kind(report: str) -> str:
     if isinstance(report, Report):

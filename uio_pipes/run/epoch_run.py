@@ -19,7 +19,7 @@ from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message, Position
-from uio_pipes.run.lanes import Successors, spec_of, start_lanes
+from uio_pipes.run.lanes import Successors, log_memory, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, shares
 from uio_pipes.run.no_batches import EpochEnd, judged
 from uio_pipes.run.options import LISTENERS, RunOptions
@@ -231,7 +231,7 @@ class EpochRun(Iterator[Any]):
             self._check_shares()
         if message.memory and not self.memory_logged:
             self.memory_logged = True
-            _log_memory(message.memory * max(1, len(self.runners)))
+            log_memory(message.memory * max(1, len(self.runners)))
 
     def _check_shares(self, at_end: tuple[int, int] | None = None) -> None:
         options = self.options
@@ -246,8 +246,8 @@ class EpochRun(Iterator[Any]):
             if (text := tally.verdict(last)) is not None and (worker is None or worker.id == 0):
                 logger.warning("%s: %s", place, text)
         if last:
-            self.tallies = {}
-            self.failures.end()
+            self.tallies, self.failures = {}, FailureLog()
+            self.progress.stats(self.options.pipeline).log_losses(self.progress.epoch, self.options.rank)
 
     def _finish(self) -> None:
         """Note that the epoch is over for this rank."""
@@ -396,14 +396,3 @@ def batch_at(
     if not options.repeat and start.received != received:
         raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed, or are skipped")
     return batch
-
-
-def _log_memory(estimate: int) -> None:
-    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
-    if estimate > ram / 4:
-        logger.warning(
-            "%s, above a quarter of the memory (%.0f GiB); use smaller buffers or fewer lanes", text, ram / 2**30
-        )
-    else:
-        logger.info("%s", text)

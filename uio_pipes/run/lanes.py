@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+
 from uio_pipes.core.lane import worker_of
 from uio_pipes.run.lane_runner import RunSpec
 from uio_pipes.run.options import LISTENERS, RunOptions
@@ -11,6 +14,8 @@ from uio_pipes.run.ray.workers import RayWorker
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import WorkerPlan
 from uio_pipes.run.workers import InProcess, Runner, Worker
+
+logger = logging.getLogger("uio_pipes")
 
 States = dict[int, LaneState]
 
@@ -105,3 +110,15 @@ class Successors:
 
 def _at(state: LaneState) -> tuple[int, int, bool]:
     return state.pass_, state.k, state.done
+
+
+def log_memory(estimate: int) -> None:
+    """Log how many bytes the buffers of this rank will need."""
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
+    if estimate > ram / 4:
+        logger.warning(
+            "%s, above a quarter of the memory (%.0f GiB); use smaller buffers or fewer lanes", text, ram / 2**30
+        )
+    else:
+        logger.info("%s", text)
