@@ -15,6 +15,7 @@ from processes import raises
 from torch.utils.data import DataLoader
 
 import uio_pipes as uio
+from uio_pipes.reports.simulate import simulate
 from uio_pipes.run import no_batches
 from uio_pipes.tokenizers import CharTokenizer
 
@@ -172,6 +173,14 @@ def test_a_filter_that_keeps_some_is_no_loss_and_one_odd_utterance_of_a_few_is_n
     assert list(uio.Loader(batched(texts(10, lambda i: i == 3))))
 
 
+def test_a_simulation_says_that_a_loader_would_stop() -> None:
+    losing, fine = (simulate(batched(texts(200, lambda i: i % every == 0))) for every in (5, 50))
+    (note,) = losing.notes
+    assert note.startswith("a loader stops here: 40 of 200 utterances (20.0%) are lost by a setting")
+    assert "by dynamic_batch(max_tokens=60) (for example dynamic_batch: " in note
+    assert fine.notes == []
+
+
 # Damage
 
 
@@ -206,7 +215,7 @@ def on_each_rank(out: str) -> None:
     graph = batched(texts(200, lambda i: i % 4 == 1))
     for way in ("stop", "repeat"):
         try:
-            list(uio.Loader(graph, uneven=way))  # type: ignore[arg-type]
+            list(uio.Loader(graph, uneven=way))
         except uio.TooManyFailures as error:
             Path(out, f"{way}-{dist.get_rank()}").write_text(f"{here} {error}")
     dist.destroy_process_group()

@@ -265,11 +265,11 @@ class EpochRun(Iterator[Any]):
             self.end = judged(progress.epoch, delivered, losses, options, self.resumed_at_end)
         else:
             utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())
-            progress.delivered, *rest = self.horizon.summed(
+            progress.delivered, *sums = self.horizon.summed(
                 utterances, *self._left_out(), *self.merge.received_losses.shares
             )
-            self._check_shares((rest[2], rest[3]))  # of all ranks, so that all of them stop
-            progress.left_out = left = (rest[0], rest[1])
+            self._check_shares((sums[2], sums[3]))  # of all ranks, so that all of them stop
+            progress.left_out = left = (sums[0], sums[1])
             if any(left) and options.rank == 0:
                 logger.warning("%s", progress.stats(options.pipeline).told_left_out(progress.epoch))
             progress.ended = True

@@ -178,20 +178,18 @@ class LaneRunner:
         with one_thread():
             try:
                 item = self.node.next()
-                batch = self._over(item) if passing else self._deliver(item)
+                batch = None if passing else self._deliver(item)
             except StopIteration:
                 self.done = True
                 if starved := self.context.pulse.starved_stage:
                     self.ledger.reports.append(f"{starved}: nothing came of a whole round of this lane's data: it ends")
                 return self._message(k, None, None)
+        if passing:  # others near its utterances may have been lost
+            self.ledger.passed += len(item) if isinstance(item, list) else int(isinstance(item, Sample))
         self.k += 1
         self.to_pass -= passing
         snapshot = _dump(self.node.get_state(), self.lane) if self.k % self.spec.snapshot_every == 0 else None
         return self._message(k, batch, snapshot)
-
-    def _over(self, item: Any) -> None:
-        """Count the utterances of a batch that is passed over and not made: others near them may have been lost."""
-        self.ledger.passed += len(item) if isinstance(item, list) else int(isinstance(item, Sample))
 
     def _deliver(self, item: Any) -> Any:
         """Return what goes to the trainer, with all deferred fields computed; None if nothing is left of it."""
