@@ -1,6 +1,5 @@
 """Epochs without one utterance: an error where reading failed, a word where stages left out all."""
 
-import logging
 from pathlib import Path
 from typing import Any
 

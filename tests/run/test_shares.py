@@ -174,7 +174,7 @@ def test_a_filter_that_keeps_some_is_no_loss_and_one_odd_utterance_of_a_few_is_n
 
 
 def test_a_simulation_says_that_a_loader_would_stop() -> None:
-    losing, fine = (simulate(batched(texts(200, lambda i: i % every == 0))) for every in (5, 50))
+    losing, fine = (simulate(batched(texts(200, long))) for long in (lambda i: i % 5 == 0, lambda i: i % 50 == 0))
     (note,) = losing.notes
     assert note.startswith("a loader stops here: 40 of 200 utterances (20.0%) are lost by a setting")
     assert "by dynamic_batch(max_tokens=60) (for example dynamic_batch: " in note
