@@ -146,7 +146,12 @@ class Stats:
         return self.left_out[0] + (self.left_out[1] if self.items_are_utterances else 0)
 
     def log_losses(self, epoch: int, rank: int) -> None:
-        """Log which share of a rank's utterances stages left out or lost, and why; a warning, if anything failed."""
+        """Log which share of a rank's utterances stages left out or lost, and why; a warning, if anything failed.
+
+        Args:
+            epoch: number of the epoch that ended.
+            rank: number of the rank whose counts these are.
+        """
         lost = {reason: n for reason, n in self.skipped.items() if reason not in NOTES}
         if not lost:
             return
