@@ -52,6 +52,19 @@ def test_measures_are_by_mean_by_the_last_and_by_what_falls(recorded: tuple[Corp
     assert np.isfinite(mean.mean)
 
 
+def test_what_is_usual_is_that_of_an_epoch_if_epochs_are_short(tmp_path: Path) -> None:
+    """One window for all rows told that nobody was behind."""
+    with uio.Recorder(tmp_path) as recorder:
+        for epoch in range(3):
+            keys = [f"u{n}" for n in range(48)]
+            loader = uio.Loader(uio.from_iterable([{"key": key, "txt": "x"} for key in keys]).batch(48))
+            loader.set_epoch(epoch)
+            (batch,) = loader
+            recorder.log(batch, loss=[3.5 if n == 7 else 3.0 / (1 + epoch) for n in range(48)])
+    first, second = find_worst(tmp_path, "behind").found[:2]
+    assert (first.key, first.behind, second.behind) == ("u7", 2.0, 0.0)
+
+
 def test_groups_are_the_shards_and_the_lengths(recorded: tuple[Corpus, Path]) -> None:
     groups = {title: rows for title, _, rows in find_worst(recorded[1]).groups}
     assert set(groups) == {"By shard", "By length"}, "there is one source, one sample rate, and no speaker or token"
@@ -225,6 +238,23 @@ def test_steps_of_a_stream_are_told_by_their_passes(recorded: tuple[Corpus, Path
         for step, batch in zip(range(24), loader, strict=False):
             recorder.log(batch, loss=float(step))
     assert losses_of_steps(loader, script, "--to", 23) == [f"{step:.3f}" for step in range(24)]
+
+
+def test_steps_are_told_by_both_numbers(recorded: tuple[Corpus, Path], script: Path) -> None:
+    """The trainer counts over the run, and a state within its epoch."""
+    loader = uio.Loader(uio.from_shard_list(recorded[0].list).decode_audio().fbank(8).batch(4).pad())
+    loader.set_epoch(2)
+    with uio.Recorder(script.with_name("record"), loader) as recorder:
+        for step, batch in enumerate(loader, 120):
+            recorder.log(batch, step=step, loss=float(step))
+    assert losses_of_steps(loader, script, "--from", 3, "--to", 4) == ["123.000", "124.000"]
+    steps = "steps", script.with_name("state.pt"), f"{script}:pipeline", "--record", script.with_name("record")
+    assert re.search(
+        r"recorded as step.*\b3 .*\b123\b", run_uio(*steps, "--from", 3, "--to", 3, COLUMNS="200").stdout, re.S
+    )
+    failed = run_uio(*steps, "--from", 123, "--to", 124, COLUMNS="300")
+    assert failed.returncode == 2
+    assert "epoch 2 has the steps 0 to 9, and none from 123 to 124. They count from the beginning" in failed.stderr
 
 
 def test_steps_are_told_without_what_was_left_out_of_them(recorded: tuple[Corpus, Path], script: Path) -> None:

@@ -141,7 +141,7 @@ def test_stop_tells_what_was_left_out(reports: Reports, workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_stop_tells_the_share_that_was_delivered_and_the_remedy(reports: Reports, workers: int) -> None:
+def test_stop_tells_the_share_that_was_left_out_and_the_remedy(reports: Reports, workers: int) -> None:
     """The smallest shard's 7 and 8 of the others."""
     ranks = reports[f"uneven-stop-{workers}"]
     for rank in ranks:
@@ -149,7 +149,8 @@ def test_stop_tells_the_share_that_was_delivered_and_the_remedy(reports: Reports
             assert delivered == sum(map(len, (key for r in ranks for key in r["keys"][0]))) == 7 + 2 * 8
             assert (share, items) == (delivered / (delivered + utterances), 0)
     (first, (utterances, _)) = ([x for x in ranks[0]["log"] if "ended with" in x], ranks[0]["left_out"][0])
-    assert f"it delivered 23 of at least {23 + utterances} utterances ({23 / (23 + utterances):.0%})" in first[0]
+    told = f"left out {utterances} of at least {23 + utterances} utterances ({utterances / (23 + utterances):.0%})"
+    assert told in first[0]
     for remedy in ("more lanes than", "from_tar_index", 'uneven="repeat" or "join"'):
         assert remedy in first[0]
     assert reports[f"uneven-join-{workers}"][0]["shares"] == [[0, 1.0]] * EPOCHS

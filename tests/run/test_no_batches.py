@@ -1,6 +1,5 @@
 """Epochs without one utterance: an error where reading failed, a word where stages left out all."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,6 @@ def test_rows_none_of_which_is_asked_for_are_an_error(asked: dict[str, Any]) -> 
     graph = uio.from_table(rows, **asked).decode_audio().batch(2)
     with pytest.raises(NothingRead, match=r"list_table\(.* left out 3 as .*\. Ask for others by keep=.*`uio inspect`"):
         list(uio.Loader(graph))
-    assert list(uio.Loader(uio.from_table(rows).filter(lambda sample: False).batch(2))) == []
 
 
 def test_one_failure_is_one_failure_and_a_function_may_be_to_blame() -> None:
@@ -96,11 +94,19 @@ def test_under_join_a_rank_is_told_when_all_that_it_had_failed(tmp_path: Path, p
     assert list(third) == []
 
 
-def test_what_filters_leave_out_is_said_and_no_error(plain_corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_filter_that_keeps_nothing_is_an_error_where_nobody_else_may_keep_some(
+    plain_corpus: Corpus, caplog: pytest.LogCaptureFixture, workers: int
+) -> None:
     graph = uio.from_shard_list(plain_corpus.list).decode_audio().filter(min_frames=9_000).batch(2)
-    with caplog.at_level(logging.WARNING, "uio_pipes"):
-        assert list(uio.Loader(graph)) == []
-    assert "epoch 0 ends without one utterance on rank 0: filter(min_frames=9000) left out 25" in caplog.text
+    for loader in (uio.Loader(graph), DataLoader(graph.as_dataset(), batch_size=None, num_workers=workers)):
+        with raises(
+            NothingRead, match=r"filter\(min_frames=9000\) left out \d+ as too_short\. Let it keep some", loader=loader
+        ):
+            list(loader)
+    assert list(uio.Loader(graph, failures=uio.Failures(max_setting_share=1))) == []
+    assert list(uio.Loader(graph, rank=0, world_size=2, uneven="join")) == []
+    assert "epoch 0 ends without one utterance on rank 0: filter(min_frames=9000) left out" in caplog.text
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -83,7 +83,8 @@ def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str
 
 def test_a_text_of_blank_lines_gives_nothing_and_says_why(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n\n\n")
-    assert list(uio.Loader(uio.from_text(tmp_path / "a.txt").batch(1))) == []
+    with pytest.raises(uio.TooManyFailures, match=r"list_text\(.* left out 3 as blank_line"):
+        list(uio.Loader(uio.from_text(tmp_path / "a.txt").batch(1)))
 
 
 # Pairs

@@ -24,6 +24,26 @@ SCREEN = 2_000  # characters of the longest message
 NOTES = frozenset([
     "suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member", "damaged_cache",
 ])  # fmt: skip
+# Reasons whose cause is a setting and not damage: sound utterances are lost because of what the pipeline says.
+_BY_SETTING = frozenset([
+    # what is too much or too little for an argument
+    "over_budget", "too_short", "too_long_to_decode", "length_mismatch", "cost_failed", "bad_length", "no_length",
+    "unknown_length", "no_tokens", "mostly_unknown", "no_loss", "rewritten_turns", "bad_language", "bad_label",
+    "no_such_channel", "wrong_rate", "bad_rate", "mixed_rates", "mixed_sample_rates", "mixed_channels",
+    "mixed_features", "has_features", "not_encoded",
+    # fields that have another name, audio that is elsewhere, and messages of another form
+    "missing_key", "missing_audio", "missing_features", "missing_text", "missing_speaker", "missing_segments",
+    "missing_video", "missing_stream", "missing_messages", "missing_turns", "missing_recording", "missing_sample_rate",
+    "missing_member", "no_audio", "unmatched_archive", "bad_messages",
+    # what is not installed or not allowed, or must be written otherwise
+    "missing_codec", "pipe_not_allowed", "compressed_tar", "text_ark", "unsupported_cut", "unsupported_features",
+    "unsupported_transform",
+])  # fmt: skip
+
+
+def by_setting(reason: str) -> bool:
+    """Return whether utterances fail for this reason because of a setting, or of a function of the user's."""
+    return reason in _BY_SETTING or (reason.endswith("_failed") and reason not in ("pipe_failed", "cache_failed"))
 
 
 def _told(text: str) -> str:
@@ -81,11 +101,13 @@ class DataError(UioError):
 
     ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …) under which failures are
     counted. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
-    where it happened. ``key`` and ``item`` (number in the list) are set if the utterance, or its shard, is known.
+    where it happened. ``key`` and ``item`` (number in the list) are set if the utterance, or its shard, is known;
+    ``stage``, if one is to blame.
     """
 
     key: str = ""
     item: int | None = None
+    stage: str = ""
 
     def __init__(
         self, reason: str, message: str, *, url: str = "", member: str = "", offset: int | None = None
@@ -109,7 +131,7 @@ class DataError(UioError):
         return DataError(self.reason, self.message, url=url, member=member, offset=self.offset)
 
     def __reduce__(self) -> tuple[object, ...]:
-        own = {"key": self.key, "item": self.item}
+        own = {"key": self.key, "item": self.item, "stage": self.stage}
         return _rebuild, (self.reason, self.message, self.url, self.member, self.offset), own
 
     def __str__(self) -> str:

@@ -82,7 +82,7 @@ def replay(
     if record is not None:
         from uio_pipes.reports.worst import recorded, told
 
-        of_batches = recorded(record, loader.epoch).values()
+        of_batches = [one.numbers for one in recorded(record, loader.epoch).values()]
         numbers = max(of_batches, key=lambda one: len(one.keys() & set(keys)), default={})
         for key in keys:
             say(f"{key}: {told([numbers[key]]) if key in numbers else 'not in the record'}")
@@ -122,7 +122,11 @@ def steps(
     state = find_state(checkpoint)[1]
     found = list(planned.steps(load_named(pipeline), state, world_size, first, last))
     if not found:
-        raise typer.BadParameter(f"there are no steps from {first} to {'the end' if last is None else last}")
+        there = planned.numbers(load_named(pipeline), state, world_size, last)
+        raise typer.BadParameter(
+            f"{there}, and none from {first} to {'the end' if last is None else last}. They count from the beginning "
+            "of the epoch; --record shows the recorded numbers beside them"
+        )
     if keys is not None:
         from uio_pipes.io.files import write_lines
 
@@ -140,9 +144,10 @@ def steps(
 
         numbers = recorded(record, found[0].epoch)
         for row, s in zip(rows, found, strict=False):
-            of_batch = numbers.get((s.lane, s.pass_, s.k), {})
-            row.append(told(of_batch[key] for key in s.keys if key in of_batch))
-        headings.append("recorded (means)")
+            batch = numbers.get((s.lane, s.pass_, s.k))
+            of = {} if batch is None else batch.numbers
+            row += ["" if batch is None else batch.step, told(of[key] for key in s.keys if key in of)]
+        headings += ["recorded as step", "recorded (means)"]
     few = len(found) <= MOST_LINES
     title = counted(len(found), "batch") if few else f"The first {MOST_LINES} of {len(found):,} batches"
     print_tables([(title, headings, rows)])

@@ -9,13 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from uio_pipes.base.checks import is_number
 from uio_pipes.base.elsewhere import understood
-from uio_pipes.base.errors import NOTES, DataError, LeftOut, NothingRead, PipelineError, TooManyFailures, UioError
+from uio_pipes.base.errors import (
+    NOTES,
+    DataError,
+    LeftOut,
+    NothingRead,
+    PipelineError,
+    TooManyFailures,
+    UioError,
+    by_setting,
+)
 from uio_pipes.base.urls import counted
 
 LACKING = frozenset(["missing_key", "missing_audio", "missing_text"])  # a field may have another name in all of them
 MAKING = "realize"  # the stage in counts of utterances that fail when their batch is made: decoding, features
 FIRST = 10  # utterances: if all of them lack it, so do the others
+UNKNOWN = "mostly_unknown"  # the reason of utterances that are delivered, but with labels of which most are <unk>
+_ASIDE = frozenset(["", MAKING, "plan", "length", "lengths", "read"])  # no stages: errors there name none to blame
 
 
 class Tally(Protocol):
@@ -61,6 +73,10 @@ class Failures:
         max_failures: failures in an epoch of one rank above which the run stops. Default: 10,000.
         max_consecutive_failures: failures in a row, within one stage of one lane, above which the run stops. Default:
             100.
+        max_setting_share: share of a rank's utterances, from 0 to 1, that settings may lose: a budget that they
+            exceed, a field that they lack, labels that are mostly ``<unk>``. It is judged from the 500th utterance of a
+            rank on, and at the end of an epoch. What a filter leaves out does not count. Default: 0.05.
+        max_damage_share: share that may be lost to damage, judged from the 1,000th utterance on. Default: 0.1.
         quarantine: path of a file to which each failure is appended once, as a JSON object, for
             ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
             Default: None.
@@ -72,6 +88,8 @@ class Failures:
     on_error: Literal["skip", "raise"] = "skip"
     max_failures: int = 10_000
     max_consecutive_failures: int = 100
+    max_setting_share: float = 0.05
+    max_damage_share: float = 0.1
     quarantine: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
@@ -83,6 +101,10 @@ class Failures:
                 raise PipelineError(f"{name} must be a whole number, not {value!r}; 0 stops at the first failure")
         if "://" in str(self.quarantine):
             raise PipelineError(f"quarantine must be a file of this machine, not {self.quarantine!r}: name a path")
+        for name in ("max_setting_share", "max_damage_share"):
+            value = getattr(self, name)
+            if not is_number(value) or not 0 <= value <= 1:
+                raise PipelineError(f"{name} must be a share from 0 to 1, not {value!r}; 1 allows all")
 
     @classmethod
     def of(cls, given: object) -> Failures:
@@ -111,13 +133,13 @@ class Ledger:
     tokens: int = 0
     padded_tokens: int = 0
     sources: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)  # by settings: see kind_of
+    passed: int = 0  # utterances in batches that were passed over
     tallies: dict[str, Tally] = field(default_factory=dict)  # by the places of stages
     worked: set[str] = field(default_factory=set)  # stages in which an utterance did not fail, since this run began
 
-    SAVED = (
-        "batches", "utterances", "frames", "padded", "tokens", "padded_tokens", "failures", "skipped", "streaks",
-        "sources",
-    )  # fmt: skip
+    TABLES = ("skipped", "streaks", "sources", "lost")
+    SAVED = ("batches", "utterances", "frames", "padded", "tokens", "padded_tokens", "failures", "passed", *TABLES)
 
     def silent(self) -> Ledger:
         """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
@@ -127,6 +149,11 @@ class Ledger:
         """Count one utterance, or so many, as left out under ``reason``."""
         if not self.quiet and number:
             self.skipped[reason] = self.skipped.get(reason, 0) + number
+
+    def lose(self, kind: str) -> None:
+        """Count one utterance as lost by a setting."""
+        if not self.quiet:
+            self.lost[kind] = self.lost.get(kind, 0) + 1
 
     def came_from(self, source: str) -> None:
         """Count one utterance as made for a batch, from a source of a mix (its path)."""
@@ -183,6 +210,8 @@ class Ledger:
             self.reports.append(report if error.key else str(report))  # without a key it cannot be quarantined
             return
         self.failures += 1
+        if by_setting(error.reason):
+            self.lose(kind_of(error, stage))
         self.streaks[stage] = self.streaks.get(stage, 0) + 1
         self.reports.append(Report.of(error, stage))
         if self.policy.on_error == "raise":
@@ -217,6 +246,11 @@ class Ledger:
             setattr(self, name, dict(value) if isinstance(value, dict) else value)
 
 
+def kind_of(error: DataError, stage: str) -> str:
+    """Return the stage to blame and the reason, as ``dynamic_batch over_budget``."""
+    return f"{stage if error.stage in _ASIDE else error.stage} {error.reason}"
+
+
 def check_budget(failures: int, policy: Failures, last: str) -> None:
     """Raises: TooManyFailures if ``failures`` is above the total budget."""
     if failures > policy.max_failures:
@@ -248,13 +282,6 @@ class FailureLog:
             logger.log(level, "%s", report)
         elif self._counts[kind] == LOGGED + 1:
             logger.log(level, HUSHED, kind)
-
-    def end(self) -> None:
-        """Log how many there were of those kinds of which not all were logged."""
-        hushed = {kind: count for kind, count in self._counts.items() if count > LOGGED}
-        self._counts.clear()
-        for kind, count in hushed.items():
-            logger.warning("%d failures of the kind %s on this rank", count, kind)
 
 
 def _kind(report: str) -> str:

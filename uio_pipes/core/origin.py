@@ -52,6 +52,7 @@ def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio
         if (place := redact(url)) not in redact(error.url or url) + redact(message):  # the line that names the file
             message = f"{message} (named in {place})"
         found = DataError(error.reason, message, url=error.url or url, member=error.member or key, offset=offset)
+        found.stage = error.stage or stage
     elif isinstance(error, UioError):
         return error
     else:
@@ -59,6 +60,7 @@ def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio
         if isinstance(error, KeyError) and error.args[0] in _MAKERS:
             text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
         found = DataError(f"{stage}_failed", text, url=url, member=key, offset=origin.offset)
+        found.stage = stage
     found.key, found.item = key, origin.item
     return found
 

@@ -4,6 +4,7 @@ torch."""
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
@@ -20,6 +21,7 @@ LEAVE_OUT_LESS = (
     "ranks and workers, or by an index (`uio index`, from_tar_index); "
     'or leave out nothing with uneven="repeat" or "join"'
 )
+logger = logging.getLogger("uio_pipes")
 
 
 class ScalarWriter(Protocol):
@@ -111,7 +113,7 @@ class Stats:
         if self.sources:
             parts.append("from " + ", ".join(f"{name}: {n:,}" for name, n in self.sources.items()))
         if any(self.left_out):
-            parts.append(f"{self.delivered_share:.0%} of the epoch delivered by all ranks together")
+            parts.append(f"{1 - self.delivered_share:.0%} of the epoch left out, as another rank had no more")
         return "; ".join(parts)
 
     @property
@@ -143,13 +145,30 @@ class Stats:
         """The number of utterances that are known to be left out."""
         return self.left_out[0] + (self.left_out[1] if self.items_are_utterances else 0)
 
+    def log_losses(self, epoch: int, rank: int) -> None:
+        """Log which share of a rank's utterances stages left out or lost, and why; a warning, if anything failed.
+
+        Args:
+            epoch: number of the epoch that ended.
+            rank: number of the rank whose counts these are.
+        """
+        lost = {reason: n for reason, n in self.skipped.items() if reason not in NOTES}
+        if not lost:
+            return
+        total, why = sum(lost.values()), ", ".join(f"{lost[reason]:,} {reason}" for reason in sorted(lost))
+        logger.log(
+            logging.WARNING if self.failures else logging.INFO,
+            "epoch %d on rank %d: %d of %d utterances (%.1f%%) were left out: %s",
+            *(epoch, rank, total, total + self.utterances, 100 * total / (total + self.utterances), why),
+        )
+
     def told_left_out(self, epoch: int) -> str:
         """Return a message of what an epoch left out, and what to do about it."""
         unopened = 0 if self.items_are_utterances else self.left_out[1]
         return (
-            f"epoch {epoch} ended with the first rank that had no more: it delivered {self.delivered} of at least "
-            f"{self.delivered + self._left} utterances ({self.delivered_share:.0%}"
-            f"{f' at most, as {unopened} list items were not opened' if unopened else ''}). {LEAVE_OUT_LESS}"
+            f"epoch {epoch} ended with the first rank that had no more, and left out {self._left} of at least "
+            f"{self.delivered + self._left} utterances ({1 - self.delivered_share:.0%}"
+            f"{f' at least, as {unopened} list items were not opened' if unopened else ''}). {LEAVE_OUT_LESS}"
         )
 
     def add(self, counts: dict[str, Any]) -> None:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.errors import PipelineError, TooManyFailures
 from uio_pipes.base.urls import counted
 from uio_pipes.core.capabilities import Branch, MakesBatches, branches_of
 from uio_pipes.core.lane import lanes_of, worker_of
-from uio_pipes.core.ledger import Tally, add_tallies
+from uio_pipes.core.ledger import Failures, Report, Tally, add_tallies, kind_of
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.reports.simulation import BatchColumn, Bucket, SimulatedRank, SimulatedStretch, Simulation, padding_of
 from uio_pipes.run.epoch_end import UNEVEN
@@ -66,6 +66,12 @@ def simulate(
     losses = Losses.of((vars(plan) for plan in plans), next(iter(reports), ""))
     if losses.failures and not any(plan.lengths for plan in plans):
         raise nothing_read(epoch, losses.describe(pipeline))
+    losses.utterances = sum(len(plan.frames_of) for plan in plans)
+    examples = {kind_of(one.error, one.stage): one for one in reversed(reports) if isinstance(one, Report)}
+    try:
+        losses.check(Failures(), pipeline, examples, losses.shares)
+    except TooManyFailures as error:
+        notes.append(f"a loader stops here: {error}")
     names = sorted({name for plan in plans for name in plan.sources})
     ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)], names) for r in range(world_size)]
     ranks = ranks if steps is None else [rank.first(steps) for rank in ranks]

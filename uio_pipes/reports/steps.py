@@ -147,13 +147,25 @@ def _of_rank(
         step += not (spec.repeat and (passes or not (keys or over)))
 
 
+def _first(state: Mapping[str, Any]) -> int:
+    """Return the first step of the epoch that the state knows of."""
+    meta = read_meta(state)
+    known = [step for step, _ in meta.stretches or []]
+    return known[0] if known else 0 if meta.data_epoch == meta.epoch else meta.step or 0
+
+
+def numbers(graph: Graph, state: Mapping[str, Any], world_size: int | None, last: int | None) -> str:
+    """Say which steps the state's epoch has up to ``last``. Raises: as :func:`steps`."""
+    there = [step.step for step in steps(graph, state, world_size, _first(state), last)]
+    epoch = read_meta(state).epoch
+    return f"epoch {epoch} has the steps {there[0]} to {there[-1]}" if there else f"epoch {epoch} has no step"
+
+
 def seen(
     graph: Graph, state: Mapping[str, Any], world_size: int | None, keys: Collection[str], last: int | None = None
 ) -> Iterator[UtterancePlace]:
     """Yield where utterances were or will be delivered, up to step ``last``. Raises: as :func:`steps`."""
-    wanted, meta = frozenset(keys), read_meta(state)
-    known = [step for step, _ in meta.stretches or []]
-    first = known[0] if known else 0 if meta.data_epoch == meta.epoch else meta.step or 0
+    wanted, first = frozenset(keys), _first(state)
     for step in steps(graph, state, world_size, first, last):
         if not wanted.isdisjoint(step.keys):
             for row, key in enumerate(step.keys):

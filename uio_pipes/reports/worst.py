@@ -17,7 +17,7 @@ from uio_pipes.inspect.record import COLUMNS, read_record
 from uio_pipes.reports.page import Chart, PageTable
 
 Measures = Literal["last", "mean", "behind"]
-WINDOW = 200  # rows, at least, whose median is what is usual at a time of the run
+WINDOW = 200  # rows, at least, whose median is what is usual at a time of the run; fewer if an epoch has fewer
 WINDOWS = 100  # most of them
 GROUPS = ("source", "shard", "speaker", "length", "sample rate", "tokens a frame")
 PARTS = 5  # of the range of lengths, equally many utterances in each
@@ -85,7 +85,7 @@ def find_worst(
         raise ListError(f"the record in {folder} has no {number!r} of any utterance")
     loss = table[number].to_numpy().astype(np.float64)
     loss[~np.isfinite(loss)] = np.inf  # the worst there is
-    usual = _usual(loss)
+    usual = _usual(loss, table["epoch"].to_numpy())
     of, first = _numbered(table)
     count = len(first)
     times = np.bincount(of, minlength=count)
@@ -110,9 +110,10 @@ def find_worst(
     return WorstUtterances(number, len(loss), count, of_all, found, groups, charts)
 
 
-def _usual(loss: LossArray) -> LossArray:
+def _usual(loss: LossArray, epochs: npt.NDArray[np.int64]) -> LossArray:
     """Return, for each of the losses in their order, what was usual when it came."""
-    parts = np.array_split(loss, max(1, min(WINDOWS, len(loss) // WINDOW)))
+    begins, windows = np.flatnonzero(np.diff(epochs)) + 1, min(WINDOWS, len(loss) // WINDOW)
+    parts = np.split(loss, begins) if windows <= len(begins) else np.array_split(loss, windows)
     return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
 
 
@@ -240,15 +241,22 @@ def tables(worst: WorstUtterances) -> list[PageTable]:
 RecordedNumbers = dict[str, float | None]  # of an utterance, by name
 
 
-def recorded(folder: str | os.PathLike[str], epoch: int) -> dict[tuple[int, int, int], dict[str, RecordedNumbers]]:
-    """Return the numbers of the batches of an epoch, by lane, pass and k and then by key. Raises: ListError."""
+class RecordedBatch(NamedTuple):
+    """Of a batch, the step that the trainer gave it, and the numbers of its utterances by their keys."""
+
+    step: int
+    numbers: dict[str, RecordedNumbers]
+
+
+def recorded(folder: str | os.PathLike[str], epoch: int) -> dict[tuple[int, int, int], RecordedBatch]:
+    """Return what was recorded of the batches of an epoch, by lane, pass and k. Raises: ListError."""
     import pyarrow.compute as pc
 
     table = read_record(folder)
-    found: dict[tuple[int, int, int], dict[str, RecordedNumbers]] = {}
+    found: dict[tuple[int, int, int], RecordedBatch] = {}
     for row in table.filter(pc.equal(table["epoch"], epoch)).to_pylist():
-        of_batch = found.setdefault((row["lane"], row["pass"], row["k"]), {})
-        of_batch[row["key"]] = {name: value for name, value in row.items() if name not in COLUMNS}
+        of_batch = found.setdefault((row["lane"], row["pass"], row["k"]), RecordedBatch(row["step"], {}))
+        of_batch.numbers[row["key"]] = {name: value for name, value in row.items() if name not in COLUMNS}
     return found
 
 

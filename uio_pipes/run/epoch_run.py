@@ -15,11 +15,11 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from uio_pipes.base.errors import NothingRead, PipelineError, UioError
-from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_budget
+from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_budget, kind_of
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message, Place, Position
-from uio_pipes.run.lanes import spec_of, start_lanes
+from uio_pipes.run.lanes import log_memory, spec_of, start_lanes
 from uio_pipes.run.merge import Merge, places_after
 from uio_pipes.run.no_batches import EpochEnd, judged
 from uio_pipes.run.options import LISTENERS, RunOptions
@@ -62,6 +62,7 @@ class EpochRun(Iterator[Any]):
         self.end: EpochEnd | None = None
         self.tallies: dict[str, Tally] = {}
         self.failures = FailureLog()
+        self.examples: dict[str, str] = {}  # the first failure of each kind
         lanes = progress.positions.values()
         self.resumed_at_end = bool(lanes) and all(one.state.done for one in lanes)
         self.merge = Merge(progress.positions, {}, options.repeat)
@@ -147,8 +148,8 @@ class EpochRun(Iterator[Any]):
         progress, steps = self.progress, self.options.steps_per_epoch
         if steps is not None and all(any(n in one for one in progress.over) for n in range(progress.step, steps)):
             progress.skip += max(0, steps - progress.step)  # the rest of the epoch is passed over with the next one
+            self._check_shares(self.merge.received_losses.shares)
             progress.step, progress.ended, progress.loaded, self.returned = steps, True, None, None
-            self._judge(last=True)
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
             if self.progress.skip or self.anew:
@@ -206,6 +207,8 @@ class EpochRun(Iterator[Any]):
             self.failures.add(report, logging.INFO if suspect else logging.WARNING)
             for heard in self.options.heard:
                 heard(report)
+            if isinstance(report, Report):
+                self.examples.setdefault(kind_of(report.error, report.stage), report)
             if isinstance(report, Report) and self.quarantine is not None:
                 where = {"epoch": self.progress.epoch, "rank": self.options.rank}
                 self.quarantine.add(entry_of(report.error, report.stage, **where))
@@ -214,9 +217,17 @@ class EpochRun(Iterator[Any]):
         if message.counts.get("failures"):
             total = sum(p.counts.get("failures", 0) for p in self.merge.positions.values())
             check_budget(total, self.options.failures, message.reports[-1] if message.reports else "see above")
+        if message.counts.get("failures") or message.counts.get("lost"):
+            self._check_shares()
         if message.memory and not self.memory_logged:
             self.memory_logged = True
-            _log_memory(message.memory * max(1, len(self.runners)))
+            log_memory(message.memory * max(1, len(self.runners)))
+
+    def _check_shares(self, at_end: tuple[int, int] | None = None) -> None:
+        options = self.options
+        if at_end is not None:
+            self._judge(last=True)
+        self.merge.received_losses.check(options.failures, options.pipeline, self.examples, at_end)
 
     def _judge(self, last: bool = False) -> None:
         """Log what is due of what was counted. Of the workers of a DataLoader, the first one speaks for all."""
@@ -225,8 +236,8 @@ class EpochRun(Iterator[Any]):
             if (text := tally.verdict(last)) is not None and (worker is None or worker.id == 0):
                 logger.warning("%s: %s", place, text)
         if last:
-            self.tallies = {}
-            self.failures.end()
+            self.tallies, self.failures = {}, FailureLog()
+            self.progress.stats(self.options.pipeline).log_losses(self.progress.epoch, self.options.rank)
 
     def _finish(self) -> None:
         """Note that the epoch is over for this rank."""
@@ -240,15 +251,18 @@ class EpochRun(Iterator[Any]):
             delivered = now or losses.utterances > 0
             if delivered and not now and options.rank == 0 and not options.of_workers:
                 logger.warning(NOTHING_LEFT, progress.epoch, progress.epoch + 1)
+            self._check_shares(self.merge.received_losses.shares)
             self.end = judged(progress.epoch, delivered, losses, options, self.resumed_at_end)
         else:
             utterances = sum(p.counts.get("utterances", 0) for p in progress.positions.values())
-            progress.delivered, *left = self.horizon.summed(utterances, *self._left_out())
-            progress.left_out = (left[0], left[1])
+            progress.delivered, *sums = self.horizon.summed(
+                utterances, *self._left_out(), *self.merge.received_losses.shares
+            )
+            self._check_shares((sums[2], sums[3]))  # of all ranks, so that all of them stop
+            progress.left_out = left = (sums[0], sums[1])
             if any(left) and options.rank == 0:
                 logger.warning("%s", progress.stats(options.pipeline).told_left_out(progress.epoch))
             progress.ended = True
-        self._judge(last=True)
 
     def take_end(self) -> EpochEnd | None:
         """Return, only once, how this rank's epoch ended: its loader decides what follows."""
@@ -369,14 +383,3 @@ def batch_at(
     if not options.repeat and start.received != received:
         raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed, or are skipped")
     return batch
-
-
-def _log_memory(estimate: int) -> None:
-    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
-    if estimate > ram / 4:
-        logger.warning(
-            "%s, above a quarter of the memory (%.0f GiB); use smaller buffers or fewer lanes", text, ram / 2**30
-        )
-    else:
-        logger.info("%s", text)

@@ -169,6 +169,8 @@ class LaneRunner:
                 if starved := self.context.pulse.starved_stage:
                     self.ledger.reports.append(f"{starved}: nothing came of a whole round of this lane's data: it ends")
                 return self._message(k, None, None)
+        if passing:  # others near its utterances may have been lost
+            self.ledger.passed += len(item) if isinstance(item, list) else int(isinstance(item, Sample))
         self.k += 1
         if batch is None and not passing:
             self.context.pulse.given = given  # of what came out, nothing was left
@@ -294,6 +296,7 @@ class Position:
 
     def __init__(self, state: LaneState) -> None:
         self.state = state
+        self.held: int | None = None  # utterances in the lane's buffers after it; None before the lane was heard of
         self.waited_us = int(state.counts.get("waited_us", 0))
 
     def advance(self, message: Message, waited_us: int = 0) -> None:
@@ -301,6 +304,7 @@ class Position:
         state = self.state
         self.waited_us += waited_us
         state.pass_, state.done, state.counts = message.pass_, message.done, message.counts
+        self.held = message.remaining[0]
         state.k = message.k if message.done else message.k + 1
         if message.lost:
             state.lost = [*state.lost, [message.pass_, message.k]]

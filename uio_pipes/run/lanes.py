@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 
 from uio_pipes.core.lane import worker_of
@@ -13,6 +15,8 @@ from uio_pipes.run.ray.workers import RayWorker
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import WorkerPlan
 from uio_pipes.run.workers import InProcess, Runner, Worker
+
+logger = logging.getLogger("uio_pipes")
 
 States = dict[int, LaneState]
 
@@ -59,3 +63,15 @@ def _groups(spec: RunSpec, states: States, plan: WorkerPlan, world_size: int) ->
         if spec.repeat or not state.done:
             groups.setdefault(worker_of(lane, world_size, plan.workers), {})[lane] = state
     return list(groups.values())
+
+
+def log_memory(estimate: int) -> None:
+    """Log how many bytes the buffers of this rank will need."""
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    text = f"buffers of this rank: about {estimate / 2**20:.0f} MiB when full"
+    if estimate > ram / 4:
+        logger.warning(
+            "%s, above a quarter of the memory (%.0f GiB); use smaller buffers or fewer lanes", text, ram / 2**30
+        )
+    else:
+        logger.info("%s", text)

@@ -127,6 +127,13 @@ class Merge:
         counts = {lane: position.state.counts for lane, position in self.positions.items()} | self._counts
         return Losses.of(counts.values(), self.example)
 
+    @property
+    def received_losses(self) -> Losses:
+        """Those up to the last batch that the trainer received, in the lanes that were heard of since this run began:
+        how much the others hold back is not known."""
+        known = [one for one in self.positions.values() if one.held is not None or one.state.done]
+        return Losses.of((one.state.counts for one in known), self.example, sum(one.held or 0 for one in known))
+
     def fetch(self) -> bool:
         """Wait for one more batch. Return False at the end, or if all lanes give nothing pass after pass.
 

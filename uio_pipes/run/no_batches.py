@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import in_words
-from uio_pipes.base.errors import NOTES, ListError, NothingRead, PipelineError
+from uio_pipes.base.errors import NOTES, ListError, NothingRead, PipelineError, TooManyFailures
 from uio_pipes.core.graph import Graph
+from uio_pipes.core.ledger import UNKNOWN, Failures
 from uio_pipes.core.realize import EXCLUDED, SKIPPED
 from uio_pipes.core.stage import Trait
 from uio_pipes.run.options import RunOptions
@@ -18,28 +20,82 @@ from uio_pipes.stages.utterances.encoded import ENCODED
 logger = logging.getLogger("uio_pipes")
 SHOWN = 3  # reasons that a message names
 UNWANTED = frozenset(["not_kept", "dropped"])  # reasons of rows that keep= or drop= leaves out
+FIRST, FIRST_DAMAGED = 500, 1_000  # utterances after which the shares lost by settings and to damage are judged
+FEWEST = 50  # utterances of which a share is taken at least, so that one odd utterance of ten stops nothing
+DICTIONARY = "more than half of their labels are <unk>: check that the dictionary fits the texts"
 FEW = 'use fewer ranks, or choose uneven="join"'
 
 
 @dataclass
 class Losses:
-    """The utterances lost on a rank. ``skipped``: number by reason, failures included; ``example``: one failure."""
+    """The utterances lost on a rank. ``skipped``: number by reason, failures included; ``example``: one failure.
+
+    ``lost``: those lost by settings, by stage and reason (see ``core.ledger.kind_of``); ``pending``: utterances that
+    were not lost, but not delivered either: they are in buffers, or have been passed over.
+    """
 
     utterances: int = 0
     failures: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
     example: str = ""
+    lost: Counter[str] = field(default_factory=Counter)
+    pending: int = 0
 
     @classmethod
-    def of(cls, counts: Iterable[Mapping[str, Any]], example: str = "") -> Losses:
-        """Return the sum over lanes of what their ledgers counted."""
-        found = cls(example=example)
+    def of(cls, counts: Iterable[Mapping[str, Any]], example: str = "", held: int = 0) -> Losses:
+        """Return the sum over lanes of what their ledgers counted. ``held``: utterances in their buffers."""
+        found = cls(example=example, pending=held)
         for one in counts:
             found.utterances += one.get("utterances", 0)
             found.failures += one.get("failures", 0)
-            for reason, n in one.get("skipped", {}).items():
-                found.skipped[reason] = found.skipped.get(reason, 0) + n
+            found.pending += one.get("passed", 0)
+            found.skipped.update(one.get("skipped", {}))
+            found.lost.update(one.get("lost", {}))
         return found
+
+    @property
+    def shares(self) -> tuple[int, int]:
+        """The utterances lost by settings, and all that were wanted."""
+        return self.lost.total(), self.utterances + self.pending + self.failures
+
+    def check(
+        self,
+        policy: Failures,
+        pipeline: Graph,
+        examples: Mapping[str, str],
+        at_end: tuple[int, int] | None = None,
+    ) -> None:
+        """Check the shares lost. ``examples``: failures by their kind; ``at_end``: the :attr:`shares` at the end of an
+        epoch, of all ranks that end together.
+
+        Raises: TooManyFailures.
+        """
+        lost, seen = at_end or self.shares
+        if lost > policy.max_setting_share * max(FEWEST, seen) and (at_end or seen >= FIRST):
+            raise TooManyFailures(
+                f"{lost:,} of {seen:,} utterances ({lost / seen:.1%}) are lost by a setting, more than "
+                f"max_setting_share={policy.max_setting_share}: {self._settings(pipeline, examples)}. Change the "
+                "setting, or allow more with Loader(failures=uio.Failures(max_setting_share=…))"
+            )
+        seen = self.shares[1]
+        damaged = self.failures - sum(n for kind, n in self.lost.items() if not kind.endswith(UNKNOWN))
+        if damaged > policy.max_damage_share * seen and seen >= FIRST_DAMAGED:
+            raise TooManyFailures(
+                f"{damaged:,} of {seen:,} utterances ({damaged / seen:.1%}) are lost to damage, more than "
+                f"max_damage_share={policy.max_damage_share}; for example {self.example}. Repair the data (`uio "
+                "verify` shows all of it), or allow more with Loader(failures=uio.Failures(max_damage_share=…))"
+            )
+
+    def _settings(self, pipeline: Graph, examples: Mapping[str, str]) -> str:
+        """Return which settings lost how many utterances, and an example of each, with its remedy."""
+        told = []
+        for kind, n in self.lost.most_common(SHOWN):
+            name, _, reason = kind.rpartition(" ")
+            stages = dict.fromkeys(one.describe() for one in pipeline._every_stage() if one.name == name)
+            by = f" by {in_words(stages, 'or')}" if stages else ""
+            example = DICTIONARY if reason == UNKNOWN else f"for example {examples.get(kind, 'see above')}"
+            told.append(f"{n:,} as {reason}{by} ({example})")
+        return "; ".join(told) or "other ranks name it"
 
     @property
     def only_failures(self) -> bool:
@@ -48,8 +104,8 @@ class Losses:
 
     @property
     def only_unwanted(self) -> bool:
-        """True if no row of a table or part of a corpus is what was asked for."""
-        return bool(self.skipped) and not self.utterances and self.skipped.keys() <= UNWANTED
+        """True if everything was left out on purpose, except by what an earlier run has made of it."""
+        return not self.failures and bool(self.skipped.keys() - NOTES - {ENCODED})
 
     def describe(self, pipeline: Graph) -> str:
         """Return a sentence, without full stop, on which stages left out how many utterances and what failed."""
@@ -115,12 +171,14 @@ REPAIR = (
     "Check the paths in the list and repair the data (`uio verify` shows what is wrong with each file), or the "
     "function that failed"
 )
+LOOSEN = "Let it keep some: `uio inspect` shows the lengths, rates and texts of the data"
 ASK = "Ask for others by keep=, drop= or, of a corpus, part=: `uio inspect` shows which parts and rows there are"
 
 
 def nothing_read(epoch: int, why: str, remedy: str = REPAIR) -> NothingRead:
-    """Return the error for an epoch in which something failed and not one utterance came out."""
-    return NothingRead(f"nothing could be read: epoch {epoch} ends without one utterance. {why}. {remedy}")
+    """Return the error for an epoch of which not one utterance came out."""
+    what = "could be read" if remedy == REPAIR else "is left"
+    return NothingRead(f"nothing {what}: epoch {epoch} ends without one utterance. {why}. {remedy}")
 
 
 class EpochEnd(NamedTuple):
@@ -132,19 +190,22 @@ class EpochEnd(NamedTuple):
 
 
 def judged(epoch: int, delivered: bool, losses: Losses, options: RunOptions, resumed_at_end: bool) -> EpochEnd:
-    """Return how an epoch ended on this rank. Without an utterance it is an error if reading failed, else a warning.
+    """Return how an epoch ended on this rank. Without an utterance it is an error if reading failed, or if everything
+    was left out; a warning if that may hold for this rank alone.
 
     ``resumed_at_end``: it had ended when its state was saved.
     """
     if delivered:
         return EpochEnd(epoch, True, None)
     why = losses.describe(options.pipeline)
-    failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1)
-    unwanted = losses.only_unwanted and options.world_size == 1
-    failed = failed or unwanted
+    alone = (options.counted or options.world_size) == 1
+    unwanted = losses.only_unwanted and (alone or losses.skipped.total() >= FIRST)
+    unwanted = unwanted and options.failures.max_setting_share < 1
+    failed = losses.only_failures or (losses.failures > 0 and options.world_size == 1) or unwanted
     none = not (losses.skipped or resumed_at_end or options.of_workers)  # there was nothing to lose
     if none:
         why += ". Use fewer ranks, more (smaller) shards, or an index (`uio index`), which deals utterances"
     if none or (losses.skipped.keys() - {ENCODED} and not failed):
         logger.warning("epoch %d ends without one utterance on rank %d: %s", epoch, options.rank, why)
-    return EpochEnd(epoch, False, nothing_read(epoch, why, ASK if unwanted else REPAIR) if failed else None)
+    remedy = REPAIR if not unwanted else ASK if losses.skipped.keys() <= UNWANTED else LOOSEN
+    return EpochEnd(epoch, False, nothing_read(epoch, why, remedy) if failed else None)

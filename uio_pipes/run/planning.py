@@ -72,6 +72,7 @@ class LanePlan:
         longest: key of the utterance with most frames in each batch.
         frames_of: planned frames of all utterances, batch after batch.
         skipped, failures, reports: what was left out before the batches, as in the statistics of a loader.
+        lost: utterances lost by settings, by stage and reason.
         boundaries: of the buckets of ``bucket_batch``.
         sources: utterances in each batch from each source of a mix, by its path.
         apart: how many utterances apart those come that are neighbours in a file.
@@ -86,6 +87,7 @@ class LanePlan:
     frames_of: array[int] = field(default_factory=lambda: array("l"))
     skipped: dict[str, int] = field(default_factory=dict)
     failures: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
     reports: list[str] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
     boundaries: list[Any] | None = None
@@ -133,7 +135,7 @@ class LanePlan:
     def take(self, ledger: Ledger) -> None:
         """Take over what the ledger of the lane counted."""
         self.skipped, self.failures, self.reports = ledger.skipped, ledger.failures, ledger.reports
-        self.tallies = ledger.tallies
+        self.tallies, self.lost = ledger.tallies, ledger.lost
 
 
 def plan_lanes(

@@ -204,7 +204,8 @@ def test_what_came_out_of_a_damaged_stream_is_suspect_and_excluded_later(tmp_pat
     assert counted == {"corrupt_stream": 1, "suspect": len(keys), "no_audio": 24 - len(keys)}
     assert loader.stats().failures == 1
     assert {e["key"] for e in read_quarantine(tmp_path / "bad.jsonl") if e["reason"] == "suspect"} == keys
-    assert not list(uio.Loader(pipeline.exclude(tmp_path / "bad.jsonl").batch(1)))
+    with pytest.raises(uio.TooManyFailures, match="left out 24 as excluded"):
+        list(uio.Loader(pipeline.exclude(tmp_path / "bad.jsonl").batch(1)))
 
 
 def test_only_what_comes_after_the_sound_part_is_suspect_whenever_it_was_resumed(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from uio_pipes.base.checks import check_names, is_number, is_whole, refuse, requ
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import UNKNOWN
 from uio_pipes.core.roles import OfStream, Op, StageLink
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage
@@ -309,6 +310,8 @@ class _Watched(StageLink):
         share.labels += len(labels)
         if unknown := labels.count(self.unk_id):
             share.unknown += unknown
+            if 2 * unknown > len(labels):
+                self.ledger.lose(f"{stage.name} {UNKNOWN}")
             if self.shown < EXAMPLES:
                 self.shown += 1
                 tokens = sample.fields["tokens"]
