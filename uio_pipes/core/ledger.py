@@ -13,7 +13,9 @@ from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import NOTES, DataError, LeftOut, NothingRead, PipelineError, TooManyFailures, UioError
 from uio_pipes.base.urls import counted
 
-LACKING = frozenset(["missing_key", "missing_audio", "missing_text"])  # a field may have another name in all of them
+LACKING = frozenset(
+    ["missing_key", "missing_audio", "missing_text", "missing_field"]
+)  # a field may have another name in all of them
 MAKING = "realize"  # the stage in counts of utterances that fail when their batch is made: decoding, features
 FIRST = 10  # utterances: if all of them lack it, so do the others
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from uio_pipes.base.errors import DataError, LeftOut, UioError, raised_in
 from uio_pipes.base.urls import redact
 
-_MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
+MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 
 
 class Origin(NamedTuple):
@@ -54,8 +54,8 @@ def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio
         return error
     else:
         text = f"{type(error).__name__}: {error}{raised_in(error)}"
-        if isinstance(error, KeyError) and error.args[0] in _MAKERS:
-            text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
+        if isinstance(error, KeyError) and error.args and error.args[0] in MAKERS:
+            text += f" (is {MAKERS[error.args[0]]} missing before {stage}?)"
         found = DataError(f"{stage}_failed", text, url=url, member=key, offset=origin.offset)
     found.key, found.item = key, origin.item
     return found

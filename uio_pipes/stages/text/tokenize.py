@@ -16,9 +16,10 @@ from uio_pipes.base.checks import check_names, is_number, is_whole, refuse, requ
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.roles import OfStream, Op, StageLink
+from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, added
+from uio_pipes.core.stage_link import StageLink
 from uio_pipes.formats.advice import lacking_in_sample
 from uio_pipes.formats.expressions import lookup
 from uio_pipes.io.local import Ref
@@ -107,6 +108,10 @@ class ChooseText(Op):
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset(name.partition(".")[0] for name in self.names)
+
+    @property
+    def may_lack(self) -> frozenset[str]:  # type: ignore[override]
+        return self.reads
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         found = [(at, text) for at, name in enumerate(self.names) if (text := text_in(sample.fields, name)) is not None]
@@ -338,6 +343,7 @@ class CtcFilter(Op):
     reasons: ClassVar[frozenset[str]] = frozenset(["ctc_too_short"])
     note: ClassVar[str] = "by the plan: nothing is decoded"
     reads: ClassVar[frozenset[str]] = frozenset(["label", "feat", "wav", "sample_rate"])
+    may_lack: ClassVar[frozenset[str]] = frozenset(["feat", "wav", "sample_rate"])  # one of them
 
     subsampling: int | Callable[[int], int] = 4
 
