@@ -26,7 +26,8 @@ from uio_pipes.io.local import Ref
 from uio_pipes.stages.batches.budget import waveform_samples
 from uio_pipes.stages.utterances.filter import FilterNode
 from uio_pipes.tokenizers import Tokenizer
-from uio_pipes.tokenizers.base import EXAMPLES, UnknownShare, has_blank, remove_blanks, tokens_and_labels, unk_id
+from uio_pipes.tokenizers.base import has_blank, remove_blanks, tokens_and_labels, unk_id
+from uio_pipes.tokenizers.unknown import EXAMPLES, UnknownShare
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ class Tokenize(OfStream):
 
     Args:
         tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, or one of WeNet's own),
-            or any function of the text that returns the labels, or (tokens, labels).
+            or any function of the text that returns the labels, or (tokens, labels), or a ``BatchEncoding``.
         remove_blanks: whether to remove the blanks beside Chinese characters first. Default: None, which removes
             them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
             gets its text as it is.
