@@ -69,10 +69,12 @@ class DataError(UioError):
     ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …) under which failures are
     counted. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
     where it happened. ``key`` and ``item`` (number in the list) are set if the utterance, or its shard, is known.
+    ``read``: whether it showed in what is read or made of the utterance, whichever stage asked for that.
     """
 
     key: str = ""
     item: int | None = None
+    read: bool = False
 
     def __init__(
         self, reason: str, message: str, *, url: str = "", member: str = "", offset: int | None = None
@@ -96,7 +98,7 @@ class DataError(UioError):
         return DataError(self.reason, self.message, url=url, member=member, offset=self.offset)
 
     def __reduce__(self) -> tuple[object, ...]:
-        own = {"key": self.key, "item": self.item}
+        own = {"key": self.key, "item": self.item, "read": self.read}
         return _rebuild, (self.reason, self.message, self.url, self.member, self.offset), own
 
     def __str__(self) -> str:

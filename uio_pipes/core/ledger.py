@@ -47,6 +47,7 @@ class Report(str):
 
     @classmethod
     def of(cls, error: DataError, stage: str) -> Report:
+        stage = MAKING if error.read else stage  # as if no stage had asked for it before
         report = cls(error if stage == MAKING else f"{stage}: {error}")
         report.error, report.stage = error, stage
         return report

@@ -57,5 +57,5 @@ def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio
         if isinstance(error, KeyError) and error.args and error.args[0] in MAKERS:
             text += f" (is {MAKERS[error.args[0]]} missing before {stage}?)"
         found = DataError(f"{stage}_failed", text, url=url, member=key, offset=origin.offset)
-    found.key, found.item = key, origin.item
+    found.key, found.item, found.read = key, origin.item, isinstance(error, DataError) and error.read
     return found

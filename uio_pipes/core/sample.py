@@ -278,6 +278,8 @@ class Sample(MutableMapping[str, Any]):
         failure = self.failure(error, stage)
         if failure is not error:
             failure.__cause__ = error
+        if isinstance(failure, DataError):
+            failure.read = True
         return failure
 
     def failure(self, error: Exception, stage: str) -> UioError:
