@@ -46,7 +46,7 @@ def stream_names(stage: Op) -> StreamNames:
 
 
 class StageLink:
-    """The link of a :class:`Op` stage at its place in a graph."""
+    """The link of an :class:`Op` at its place in a graph."""
 
     __slots__ = ("changes_length", "name", "names", "of", "reads", "salt", "stage", "takes_pcm", "writes")
 
