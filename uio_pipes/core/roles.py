@@ -76,7 +76,7 @@ class Op(Stage):
             how = "as in text='txt'" if hasattr(source, "text") else "as txt in fields"
             raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, {how}")
         whole = {self.of} if self.of and "feat" not in needed else needed if not self.of else frozenset[str]()
-        check_there(self.name, whole - {"sample_rate"}, before)
+        check_there(self.name, whole - {"sample_rate", "*"}, before)
         audio = needed & {"wav", "sample_rate"} and not decodes(self)
         if audio and (stored := _stored(self.of, before)) is not None:
             told = f"{self.name} works on decoded audio, but that of {stored.name} is not decoded here"
