@@ -67,7 +67,9 @@ def test_nothing_can_be_assigned() -> None:
 
 def test_what_is_changed_afterwards_does_not_reach_the_pipeline() -> None:
     paths, speeds, bounds = ["a.list"], [0.9, 1.1], [100]
-    graph = uio.list_files(paths).load_from_raw().speed_perturb(speeds).bucket_batch(bounds, max_frames=500)
+    graph = (
+        uio.list_files(paths).load_from_raw().decode_audio().speed_perturb(speeds).bucket_batch(bounds, max_frames=500)
+    )
     before = graph.fingerprint(), str(graph)
     for given in (paths, speeds, bounds):
         given.append(7)
@@ -157,8 +159,8 @@ def test_fingerprint_is_of_what_matters() -> None:
         RAW.filter(shout),
         RAW,
         uio.from_raw_list("none.list", shuffle=True),
-        RAW.fbank(80),
-        RAW.fbank(80, dither=0.1),
+        RAW.decode_audio().fbank(80),
+        RAW.decode_audio().fbank(80, dither=0.1),
     ]
     assert len({tuple(p.fingerprint()) for p in prints}) == len(prints)
 

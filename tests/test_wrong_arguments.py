@@ -388,7 +388,10 @@ IN_AN_ORDER: list[tuple[Callable[[], Any], str]] = [
     (lambda: AUDIO.fbank().add_noise("n.list"), "add_noise works on audio"),
     (lambda: AUDIO.mfcc(num_ceps=13).shuffle(9).speed_perturb(), "speed_perturb works on audio, but mfcc"),
     (lambda: AUDIO.fbank().fbank(), "fbank makes features, but fbank before it has made some already: leave one out$"),
-    (lambda: AUDIO.spec_aug().fbank(), "fbank makes features, but spec_aug before it has worked on some"),
+    (
+        lambda: AUDIO.spec_aug().fbank(),
+        "spec_aug works on feat, but fbank makes it only after that: put fbank before spec_aug, or leave one out",
+    ),
     (lambda: AUDIO.fbank().dynamic_batch(max_samples=10**6), "max_samples counts samples of waveforms"),
     (lambda: AUDIO.fbank().bucket_batch(max_samples=10**6), "max_samples counts samples of waveforms"),
     (lambda: AUDIO.fbank(20).resample(16_000), "resample works on audio, but fbank has made features of it already"),

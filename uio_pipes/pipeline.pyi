@@ -591,7 +591,7 @@ class Pipeline(Graph):
 
         Args:
             tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, or one of WeNet's own),
-                or any function of the text that returns the labels, or (tokens, labels).
+                or any function of the text that returns the labels, or (tokens, labels), or a ``BatchEncoding``.
             remove_blanks: whether to remove the blanks beside Chinese characters first. Default: None, which removes
                 them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
                 gets its text as it is.
@@ -1221,8 +1221,8 @@ class Pipeline(Graph):
         A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
         there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
         ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
-        ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker`` (B,) int32 and the
-        lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
+        ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32
+        or a list of names, and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
         comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have
         several recordings there (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each
         has.
@@ -1236,7 +1236,7 @@ class Pipeline(Graph):
             keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
                 (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
                 by -1, ``labels`` by -100) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an
-                utterance without such a field. Default: (), none.
+                utterance without such a field. With "speaker", there is one even if some lack it. Default: (), none.
             layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
             collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
                 first. Default: None.

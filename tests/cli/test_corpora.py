@@ -155,4 +155,4 @@ def test_verify_reads_a_corpus(tmp_path: Path) -> None:
 def test_a_folder_without_the_corpus_is_wrong_use(tmp_path: Path) -> None:
     done = uio("inspect", f"librispeech:{tmp_path}")
     assert done.returncode == 2
-    assert "looked for extracted: LibriSpeech/{part}" in done.stderr
+    assert "looked for extracted: LibriSpeech/train-clean-100" in done.stderr

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contract import counted, digest
+from helpers_bad import raw_items
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -279,3 +280,29 @@ def test_utterances_are_counted_by_the_source_of_a_mix_also_after_a_resume() -> 
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     keys += [sample["key"][0] for batch in second for sample in batch]
     assert second.stats().sources == {n: keys.count(n) for n in "ab"}
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda p: p.dynamic_batch(10_000),
+        lambda p: p.sort(5).batch(2),
+        lambda p: p.filter(min_frames=1).batch(2),
+        lambda p: p.map(_touched).batch(2),
+        lambda p: p.concat(max_seconds=9).batch(2),
+        lambda p: p.batch(2),
+    ],
+)
+def test_what_is_wrong_with_an_utterance_is_said_as_such_whoever_asked_for_it(
+    then: Callable[[uio.Pipeline], uio.Pipeline], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    items = raw_items(tmp_path, 3)
+    Path(items[1]["wav"]).write_bytes(b"no audio")
+    list(uio.Loader(then(uio.from_raw_list(items).decode_audio()).pad()))
+    (told,) = [record.getMessage() for record in caplog.records if "[bad_audio]" in record.getMessage()]
+    assert told.startswith('{"key": "R001"')
+
+
+def _touched(sample: uio.Sample) -> uio.Sample:
+    assert sample["wav"].numel()
+    return sample

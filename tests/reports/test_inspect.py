@@ -154,4 +154,4 @@ def test_audio_is_looked_for_in_the_folders_beside_a_table(tmp_path: Path) -> No
     shutil.copytree(tmp_path / "clips", tmp_path / "older")  # now it may be in either
     seen = inspect(recognize(str(table)).pipeline)
     assert seen.failures == {"no_audio": 1}
-    assert "say where paths start (root=…, or --fields 'wav=FOLDER/{…}')" in seen.reports[0]
+    assert "say where it is by fields ('wav=FOLDER/{…}'), or root=… where paths start" in seen.reports[0]

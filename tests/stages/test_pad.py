@@ -123,11 +123,29 @@ def test_speakers_languages_and_tasks(tmp_path: Path) -> None:
     assert (batch["langs"], batch["tasks"]) == (["zh"] * 3, ["transcribe"] * 3)
 
 
-def test_speaker_names_and_missing_speakers_are_left_out(tmp_path: Path) -> None:
-    items = raw_items(tmp_path, 2, speaker="S1")
-    assert "speaker" not in batch_of(uio.from_raw_list(items).decode_audio())
-    items[0]["speaker"], items[1]["speaker"] = 1, None
-    assert "speaker" not in batch_of(uio.from_raw_list(items).decode_audio())
+@pytest.mark.parametrize("keep", [(), ["speaker"]])
+def test_speakers_arrive_as_what_they_are(tmp_path: Path, keep: list[str]) -> None:
+    items = [{**item, "spk": name} for item, name in zip(raw_items(tmp_path, 2), ("S1", "S2"), strict=True)]
+    graph = uio.from_raw_list(items, fields={"speaker": "spk"}).decode_audio().batch(2)
+    (batch,), _ = run(graph.pad(keep=keep))
+    assert batch["speaker"] == ["S2", "S1"]
+    (batch,), _ = run(graph.pad(keep=keep, names={"speaker": "who"}))
+    assert batch["who"] == ["S2", "S1"]
+    for item in items:
+        item["spk"] = 7
+    (batch,), _ = run(uio.from_raw_list(items, fields={"speaker": "spk"}).decode_audio().batch(2).pad(keep=keep))
+    assert (batch["speaker"].dtype, batch["speaker"].tolist()) == (torch.int32, [7, 7])
+    del items[0]["spk"]
+    (batch,), _ = run(uio.from_raw_list(items, fields={"speaker": "spk or ''"}).decode_audio().batch(2).pad(keep=keep))
+    assert batch["speaker"] == [7, ""]
+    (batch,), _ = run(uio.from_raw_list(items).map(_spk).decode_audio().batch(2).pad(keep=keep))
+    assert batch.get("speaker") == ([7, None] if keep else None)
+
+
+def _spk(sample: uio.Sample) -> uio.Sample:
+    if "spk" in sample:
+        sample["speaker"] = sample["spk"]
+    return sample
 
 
 def test_text_only_makes_targets(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import io
 import pickle
 import tempfile
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,9 @@ def test_wrong_dictionary_names_file_and_line(tmp_path: Path, text: str, says: s
 
 
 def test_missing_dictionary_and_dictionary_without_unk(tmp_path: Path) -> None:
-    with pytest.raises(uio.ListError, match=r"none\.txt"):
+    with pytest.raises(
+        uio.ListError, match=r"cannot read the symbol table of CharTokenizer, .*none\.txt: No such file"
+    ):
         uio.CharTokenizer(tmp_path / "none.txt")
     with pytest.raises(uio.PipelineError, match=r"<unk>.*unk="):
         uio.CharTokenizer({"a": 0})
@@ -244,6 +247,7 @@ CALLABLES: list[Any] = [
     lambda text: (list(text), [ord(c) for c in text]),
     lambda text: np.array([ord(c) for c in text]),
     lambda text: (ord(c) for c in text),
+    lambda text: UserDict(input_ids=[ord(c) for c in text]),  # as transformers' BatchEncoding
 ]
 
 
@@ -259,10 +263,13 @@ def test_a_tuple_of_labels_is_labels(tmp_path: Path) -> None:
     assert batch["label"] == [5, 6, 7]
 
 
-@pytest.mark.parametrize("function", [lambda text: None, lambda text: ["a"], lambda text: 5])
+@pytest.mark.parametrize("function", [lambda text: None, lambda text: ["a"], lambda text: 5, lambda text: {"ids": []}])
 def test_a_callable_that_gives_no_labels_is_a_failure(tmp_path: Path, function: Any) -> None:
-    batches, loader = run(uio.from_raw_list(raw_items(tmp_path, 2)).tokenize(function))
+    graph = uio.from_raw_list(raw_items(tmp_path, 2)).tokenize(function)
+    batches, loader = run(graph)
     assert (batches, loader.stats().skipped) == ([], {"tokenize_failed": 2})
+    with pytest.raises(uio.DataError, match=r"a tokenizer must return the labels of a text, .*, not "):
+        run(graph, failures="raise")
 
 
 def test_a_class_is_refused_when_described() -> None:

@@ -70,6 +70,20 @@ def with_length(data: bytes) -> bytes:
     return kind.header(data[begin : begin + 4], frames) + data[start:]
 
 
+def check_frames(data: bytes) -> None:
+    """Raises: DataError if an MP3 file, as :func:`with_length` gives it, has fewer frames than its header says."""
+    begin = _after_tags(data, 0)
+    if (kind := _kind(data, begin)) is None:
+        return
+    at = begin + kind.side + (4 if data[begin + 1] & 1 else 6)
+    told = int.from_bytes(data[at + 8 : at + 12], "big") if data[at : at + 4] in (b"Xing", b"Info") else 0
+    frames, end = _walk_frames(data, begin + kind.length(data, begin), kind)
+    if frames + 1 < told:
+        _check_end(data, end, kind)
+        what = f"its header says {told} frames, it has {frames}"
+        raise DataError("truncated_audio", f"the MP3 file was cut off: {what}; copy it again")
+
+
 class _Kind(NamedTuple):
     """The properties that all frames of a file share."""
 

@@ -102,12 +102,14 @@ class DataError(UioError):
     ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …) under which failures are
     counted. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
     where it happened. ``key`` and ``item`` (number in the list) are set if the utterance, or its shard, is known;
-    ``stage``, if one is to blame.
+    ``stage``, if one is to blame. ``read``: whether it showed in what is read or made of the utterance, whichever stage
+    asked for that.
     """
 
     key: str = ""
     item: int | None = None
     stage: str = ""
+    read: bool = False
 
     def __init__(
         self, reason: str, message: str, *, url: str = "", member: str = "", offset: int | None = None
@@ -131,7 +133,7 @@ class DataError(UioError):
         return DataError(self.reason, self.message, url=url, member=member, offset=self.offset)
 
     def __reduce__(self) -> tuple[object, ...]:
-        own = {"key": self.key, "item": self.item, "stage": self.stage}
+        own = {"key": self.key, "item": self.item, "stage": self.stage, "read": self.read}
         return _rebuild, (self.reason, self.message, self.url, self.member, self.offset), own
 
     def __str__(self) -> str:

@@ -23,7 +23,9 @@ from uio_pipes.base.errors import (
 )
 from uio_pipes.base.urls import counted
 
-LACKING = frozenset(["missing_key", "missing_audio", "missing_text"])  # a field may have another name in all of them
+LACKING = frozenset(
+    ["missing_key", "missing_audio", "missing_text", "missing_field"]
+)  # a field may have another name in all of them
 MAKING = "realize"  # the stage in counts of utterances that fail when their batch is made: decoding, features
 FIRST = 10  # utterances: if all of them lack it, so do the others
 UNKNOWN = "mostly_unknown"  # the reason of utterances that are delivered, but with labels of which most are <unk>
@@ -57,6 +59,7 @@ class Report(str):
 
     @classmethod
     def of(cls, error: DataError, stage: str) -> Report:
+        stage = MAKING if error.read else stage  # as if no stage had asked for it before
         report = cls(error if stage == MAKING else f"{stage}: {error}")
         report.error, report.stage = error, stage
         return report

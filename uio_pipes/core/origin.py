@@ -8,7 +8,7 @@ from uio_pipes.base.errors import DataError, LeftOut, UioError, raised_in
 from uio_pipes.base.urls import redact
 from uio_pipes.io.local import LocalFile, Ref
 
-_MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
+MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
 
 
 class Origin(NamedTuple):
@@ -57,11 +57,11 @@ def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio
         return error
     else:
         text = f"{type(error).__name__}: {error}{raised_in(error)}"
-        if isinstance(error, KeyError) and error.args[0] in _MAKERS:
-            text += f" (is {_MAKERS[error.args[0]]} missing before {stage}?)"
+        if isinstance(error, KeyError) and error.args and error.args[0] in MAKERS:
+            text += f" (is {MAKERS[error.args[0]]} missing before {stage}?)"
         found = DataError(f"{stage}_failed", text, url=url, member=key, offset=origin.offset)
         found.stage = stage
-    found.key, found.item = key, origin.item
+    found.key, found.item, found.read = key, origin.item, isinstance(error, DataError) and error.read
     return found
 
 

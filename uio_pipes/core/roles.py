@@ -15,15 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws, Permutation
 from uio_pipes.core.capabilities import KnowsFields, branches_of
-from uio_pipes.core.chain import StreamNames, audio_names, check_stream, token_names
+from uio_pipes.core.chain import ANY, audio_names, check_stream
 from uio_pipes.core.items import Record
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, Trait
+from uio_pipes.core.stage_link import StageLink, decoder, decodes, own_names
 
 
 class Flow(Stage):
@@ -36,7 +37,9 @@ class Op(Stage):
     """A stage that works on one utterance when a field that it writes is touched.
 
     Subclasses name the fields they read and write, say what they do to the planned length, and write into
-    ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``.
+    ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``. Audio
+    that a stage reads is decoded, unless it is the stage that sets ``sample_rate``. ``may_lack``: those of the fields
+    that it ``reads`` which an utterance may lack.
     """
 
     gives: ClassVar[str] = "sample"
@@ -44,8 +47,14 @@ class Op(Stage):
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE
     reads: ClassVar[frozenset[str]] = frozenset()
     writes: ClassVar[frozenset[str]] = frozenset()
+    may_lack: ClassVar[frozenset[str]] = frozenset()
 
     of = ""  # the stream that it works on (see OfStream)
+
+    @property
+    def changes_length(self) -> bool:
+        """True if :meth:`plan` does something."""
+        return getattr(self.plan, "__func__", None) is not Op.plan
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         """Return the planned length after this stage: an upper bound for what :meth:`apply` makes."""
@@ -56,26 +65,36 @@ class Op(Stage):
         raise NotImplementedError
 
     def check(self, before: Sequence[Stage]) -> None:
-        """Raises: PipelineError if this stage is useless here, such as one that works on audio after features."""
+        """Raises: PipelineError if this stage cannot work here: what it reads is not there, is still to be decoded, or
+        is made anew by a stage that comes too late, such as one that works on audio after features."""
         if not sees_all(before):
             return
+        needed = self.reads - self.may_lack
         if self.reads == {"txt"} and not self.of and (source := _textless(before)) is not None:
             rule = f"{self.name} works on the transcript, but {source.name} says that there need be none"
             how = "as in text='txt'" if hasattr(source, "text") else "as txt in fields"
             raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, {how}")
-        check_there(self.name, self.reads if not self.of else (), before)
-        makes = self.writes - self.reads
+        whole = {self.of} if self.of and "feat" not in needed else needed if not self.of else frozenset[str]()
+        check_there(self.name, whole - {"sample_rate", "*"}, before)
+        audio = needed & {"wav", "sample_rate"} and not decodes(self)
+        if audio and (stored := _stored(self.of, before)) is not None:
+            told = f"{self.name} works on decoded audio, but that of {stored.name} is not decoded here"
+            raise PipelineError(f"{told}: put {decoder(self.of)} before {self.name}")
+        makes, made = self.writes - self.reads, {"wav"}
         for stage in before:
             if not isinstance(stage, Op) or stage.of != self.of:
                 continue
             if "feat" in stage.writes and "wav" in self.writes:
                 rule = f"{self.name} works on audio, but {stage.name} has made features of it already"
                 raise PipelineError(f"{rule}: put {self.name} before {stage.name}")
-            if "feat" in makes and "feat" in stage.writes | stage.reads:
-                rule = f"{self.name} makes features, but {stage.name} before it has"
-                verb = "made some already" if "feat" not in stage.reads else "worked on some"
+            if "feat" in makes & stage.writes - stage.reads:
+                rule = f"{self.name} makes features, but {stage.name} before it has made some already"
                 order = "" if stage.name == self.name else f"put {self.name} before {stage.name}, or "
-                raise PipelineError(f"{rule} {verb}: {order}leave one out")
+                raise PipelineError(f"{rule}: {order}leave one out")
+            if late := sorted(makes & (stage.reads - stage.may_lack) - made):
+                rule = f"{stage.name} works on {late[0]}, but {self.name} makes it only after that"
+                raise PipelineError(f"{rule}: put {self.name} before {stage.name}, or leave one out")
+            made |= stage.writes
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))
@@ -103,17 +122,17 @@ def have_features(stages: Sequence[Stage], of: str = "") -> bool:
     return any(isinstance(stage, Op) and "feat" in stage.writes and stage.of == of for stage in stages)
 
 
-_GIVEN = {"wav": "", "txt": "", "feat": ".fbank(…)", "label": ".tokenize(…)"}  # from a source, or by what they are made
+_MADE_BY = {"feat": ".fbank(…)", "label": ".tokenize(…)"}
 
 
 def check_there(stage: str, reads: Collection[str], before: Sequence[Stage]) -> None:
-    """Raises: PipelineError if ``stage`` needs a field that the source says it lacks, and no stage ``before`` makes it.
-    One that reads audio and features takes either."""
-    either = {"wav", "feat"} if {"wav", "feat"} <= {*reads} else set()
-    for name in (name for name in _GIVEN if name in reads and name not in either and sees_all(before)):
+    """Raises: PipelineError if ``stage`` needs a field that the source says it lacks, and no stage ``before`` makes
+    it."""
+    for name in sorted(reads) if sees_all(before) else ():
         if told := _lacking(name, before):
-            made = f"nothing makes it here: put {_GIVEN[name]} before {stage}"
-            raise PipelineError(f"{stage} works on {name}, and {made if _GIVEN[name] else told}")
+            maker = _MADE_BY.get(name)
+            made = f"nothing makes it here: put {maker} before {stage}" if maker else told
+            raise PipelineError(f"{stage} works on {name}, and {made}")
 
 
 def check_labels(stage: str, length: Any, before: Sequence[Stage]) -> None:
@@ -130,10 +149,29 @@ def _lacking(name: str, stages: Sequence[Stage]) -> str:
             return stage.lacking(name)
         if mixed := not stage.takes and [_lacking(name, graph.stages) for graph in branches_of(stage).values()]:
             return mixed[0] if all(mixed) else ""
-        makes = stage.gives == "sample" and not {"item", "file", "record"} & {*stage.takes}
-        if name in stage.writes if isinstance(stage, Op) else makes:
+        if {name, "*"} & own_names(stage)[1] if isinstance(stage, Op) else _makes_utterances(stage):
             return ""
     return ""
+
+
+def _makes_utterances(stage: Stage) -> bool:
+    """True if a stage makes utterances of others, whose fields are unknown."""
+    return stage.gives == "sample" and not {"item", "file", "record"} & {*stage.takes}
+
+
+def _stored(of: str, stages: Sequence[Stage]) -> Stage | None:
+    """Return the source whose audio, of the stream ``of``, comes as it is stored, and which no stage decodes."""
+    audio = frozenset(audio_names(of)[name] for name in ("wav", "sample_rate")) if of else {"wav", "sample_rate"}
+    for stage in reversed(stages):
+        if not stage.takes:
+            found = (_stored(of, graph.stages) for graph in branches_of(stage).values())
+            alone = None if branches_of(stage) or Trait.DECODED in stage.traits else stage
+            return next(filter(None, found), alone)
+        reads, writes = own_names(stage) if isinstance(stage, Op) else (ANY, frozenset[str]())
+        unknown = Trait.OPAQUE in stage.traits or (not isinstance(stage, Op) and _makes_utterances(stage))
+        if unknown or not audio.isdisjoint(writes - reads):
+            return None
+    return None
 
 
 def _textless(stages: Sequence[Stage]) -> Stage | None:
@@ -149,45 +187,6 @@ def _textless(stages: Sequence[Stage]) -> Stage | None:
         if chooses or Trait.OPAQUE in stage.traits:
             return None
     return None
-
-
-class StageLink:
-    """The link of a :class:`Op` stage at its place in a graph."""
-
-    __slots__ = ("changes_length", "name", "names", "of", "reads", "salt", "stage", "takes_pcm", "writes")
-
-    def __init__(self, stage: Op, site: Site) -> None:
-        self.stage, self.of = stage, stage.of
-        self.name = site.name
-        self.salt = site.salt
-        self.takes_pcm = Trait.TAKES_PCM in stage.traits
-        self.changes_length = getattr(stage.plan, "__func__", None) is not Op.plan
-        self.reads, self.writes = stage.reads, stage.writes
-        self.names: StreamNames = {}
-        if self.of:
-            self.names = token_names(self.of) if "txt" in self.reads else audio_names(self.of)
-            rows = {self.of} if "feat" in self.reads else ()  # features may be the stream itself: codes
-            self.reads, self.writes = (
-                frozenset([*(self.names.get(n, n) for n in s), *rows]) for s in (self.reads, self.writes)
-            )
-
-    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
-        return self.stage.plan(plan, sample, sample.draws(self.salt)) if self.changes_length else plan
-
-    def apply(self, sample: Sample) -> None:
-        if not self.of:
-            self.run(sample)
-            return
-        for view in sample.views(self.of, self.names):
-            try:
-                self.run(view)
-            except DataError as error:
-                raise view.named(error)  # noqa: B904
-            view.put_back()
-
-    def run(self, sample: Sample) -> None:
-        """Do the work of the stage. ``sample``: the utterance, or the view of its stream."""
-        self.stage.apply(sample, sample.draws(self.salt))
 
 
 class Listed(Protocol):

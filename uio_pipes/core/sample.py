@@ -114,10 +114,13 @@ class Sample(MutableMapping[str, Any]):
             return
         for i, link in enumerate(self.chain.links):
             if bits >> i & 1:
+                later, self.done = self.done & -1 << i, self.done | -1 << i  # it sees the fields as they are here
                 try:
                     link.apply(self)
                 except Exception as error:
                     raise self._caused(error, link.name)  # noqa: B904
+                finally:
+                    self.done = self.done & ~(-1 << i) | later
                 self.done |= 1 << i
 
     def compute(self, link: Link) -> None:
@@ -188,6 +191,8 @@ class Sample(MutableMapping[str, Any]):
                 for i, link in chain.rules:
                     if i >= first and not done >> i & 1:
                         plan = link.plan(plan, self)
+                if self.done < 0:  # within a stage, for which those after it are not there
+                    return plan
                 self._plan, self._planned = plan, len(chain.links)
             except Exception as error:
                 raise self._caused(error, "plan")  # noqa: B904
@@ -225,7 +230,8 @@ class Sample(MutableMapping[str, Any]):
                 plans.append(plan)
         except Exception as error:
             raise self._caused(error, stage)  # noqa: B904
-        self._streams = (self._streams or {}) | {of: (len(links), plans)}
+        if self.done >= 0:
+            self._streams = (self._streams or {}) | {of: (len(links), plans)}
         return plans
 
     def finished(self) -> Sample:
@@ -272,6 +278,8 @@ class Sample(MutableMapping[str, Any]):
         failure = self.failure(error, stage)
         if failure is not error:
             failure.__cause__ = error
+        if isinstance(failure, DataError):
+            failure.read = True
         return failure
 
     def failure(self, error: Exception, stage: str) -> UioError:

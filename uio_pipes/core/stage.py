@@ -145,6 +145,7 @@ class Trait(Flag):
     ON_TENSORS = auto()  # behind a stage that makes batches it works on tensors only: planning leaves it out
     TAKES_PCM = auto()  # where it reads audio, it also takes 16-bit samples as they are stored (Pcm16)
     TAKES_CHANNEL = auto()  # of a source: its audio is that of the ``channel`` which a row names
+    DECODED = auto()  # of a source: its audio may be samples already, not only files
     ONE_RATE = auto()  # utterances whose sample rate differs from that of their batch fail in it
 
 

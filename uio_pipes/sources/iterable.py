@@ -33,7 +33,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, names, printed
+from uio_pipes.core.stage import Node, Trait, names, printed
 from uio_pipes.formats.advice import absent, named_otherwise, no_column
 from uio_pipes.formats.naming import Renames, asked, audio_of, check_asked, check_rate, check_text, renamed, undecoded
 from uio_pipes.pipeline import Pipeline
@@ -275,6 +275,7 @@ class FromIterable(KnowsFields, Uncountable, Flow):
     name: ClassVar[str] = "from_iterable"
     takes: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "sample"
+    traits: ClassVar[Trait] = Trait.DECODED
 
     items: Any = field(metadata=printed(_items))
     fields: Mapping[str, str] | None = names()

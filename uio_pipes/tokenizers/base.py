@@ -6,8 +6,6 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import blake2b
 from importlib import import_module
@@ -59,11 +57,17 @@ def _wenet_table(tokenizer: object) -> Mapping[str, int]:
 
 def tokens_and_labels(tokenizer: Any, text: str) -> tuple[list[str], list[int]]:
     """Return what ``tokenizer``, which may be a function of the text, makes of ``text``; without tokens if it gives
-    labels only."""
+    labels only. Raises: TypeError if it gives something else."""
     result: Any = getattr(tokenizer, "tokenize", tokenizer)(text)  # isinstance of a protocol takes 6 µs
     both = isinstance(result, tuple) and len(result) == 2 and not isinstance(result[1], int)
     tokens, labels = result if both else ([], result)
-    return list(tokens), [int(label) for label in labels]
+    try:
+        if hasattr(labels, "keys"):  # a BatchEncoding, as tokenizers of transformers give it when they are called
+            labels = labels["input_ids"]
+        return list(tokens), [int(label) for label in labels]
+    except (TypeError, ValueError, KeyError) as error:
+        rule = "a tokenizer must return the labels of a text, whole numbers, or (tokens, labels)"
+        raise TypeError(f"{rule}, not {result!r:.80}") from error
 
 
 def digest(*parts: object) -> str:
@@ -89,82 +93,16 @@ def remove_blanks(text: str) -> str:
     return _BESIDE.sub("", text)
 
 
-ENOUGH = 1_000  # labels before a share is judged, unless the epoch ends before
-EXAMPLES = 3
-_CASES: tuple[tuple[str, Callable[[str], str]], ...] = (("lower", str.lower), ("upper", str.upper))
-
-
-@dataclass
-class UnknownShare:
-    """Labels, and unknown labels among them: those of a lane, and then of all lanes (see ``core.lane.Tally``).
-
-    ``examples``: a few texts with unknown tokens; ``in_them``: the unknown labels in them as they are, in lower, and in
-    upper case.
-    """
-
-    bound: float
-    labels: int = 0
-    unknown: int = 0
-    examples: list[str] = field(default_factory=list)
-    in_them: list[int] = field(default_factory=lambda: [0, 0, 0])
-    reported: bool = False
-
-    def show(
-        self, key: str, text: str, tokens: Sequence[str], labels: Sequence[int], unk_id: int,
-        labels_of: Callable[[str], Sequence[int]],
-    ) -> None:  # fmt: skip
-        """Add an example. ``labels_of``: what the tokenizer makes of a text."""
-        pairs = zip(tokens, labels, strict=False)
-        unknown = dict.fromkeys(token for token, label in pairs if label == unk_id)
-        shown = f"{text[:60]}…" if len(text) > 60 else text
-        self.examples.append(f"{key} {shown!r} ({' '.join(map(repr, list(unknown)[:5]))})")
-        found = [labels, labels, labels]
-        with suppress(Exception):  # of a tokenizer of the user's, which was not asked for these texts
-            found[1:] = [labels_of(change(text)) for _, change in _CASES]
-        self.in_them = [known + one.count(unk_id) for known, one in zip(self.in_them, found, strict=True)]
-
-    def add(self, other: UnknownShare) -> None:
-        """Count what ``other`` has counted, too."""
-        self.labels += other.labels
-        self.unknown += other.unknown
-        if len(self.examples) < EXAMPLES:
-            self.examples += other.examples
-            self.in_them = [a + b for a, b in zip(self.in_them, other.in_them, strict=True)]
-
-    def verdict(self, last: bool) -> str | None:
-        """Return the warning if it is due, once. ``last``: no more is counted in this epoch."""
-        enough = last or self.labels >= ENOUGH
-        if self.reported or not enough or self.unknown <= self.bound * self.labels:
-            return None
-        self.reported = True
-        share, first = self.unknown / self.labels, "" if last else "first "
-        return (
-            f"{share:.1%} of the {first}{self.labels} labels are unknown tokens (<unk>), above "
-            f"max_unk_share={self.bound}: {'; '.join(self.examples[:EXAMPLES])}. {self._cause()}"
-        )
-
-    def _cause(self) -> str:
-        as_it_is, *changed = self.in_them
-        least = min(changed)
-        if 2 * least > as_it_is:
-            return "Check that the dictionary fits the texts, or normalize them with .normalize_text(…)"
-        case = _CASES[changed.index(least)][0]
-        return (
-            f"The cause is the case of the letters: of the {as_it_is} unknown labels in these texts, {least} are left "
-            f"in {case} case. Change it with .normalize_text(str.{case}), or use a dictionary of this case"
-        )
-
-
 TablePath = str | os.PathLike[str]
 
 
-def read_symbols(path: TablePath) -> dict[str, int]:
-    """Read a symbol table with one ``token id`` per line (WeNet's ``units.txt``, ``lang_char.txt``).
+def read_symbols(path: TablePath, user: str = "") -> dict[str, int]:
+    """Read a symbol table with one ``token id`` per line (WeNet's ``units.txt``, ``lang_char.txt``) for ``user``.
 
     Raises: ListError naming file and line if it is missing, empty or of another form.
     """
     table: dict[str, int] = {}
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_lines(path, f"the symbol table of {user}" if user else "the symbol table"), 1):
         parts = line.split()
         if not parts:
             continue
@@ -176,18 +114,18 @@ def read_symbols(path: TablePath) -> dict[str, int]:
     return table
 
 
-def _lines(path: TablePath) -> list[str]:
+def _lines(path: TablePath, what: str) -> list[str]:
     try:
         return Path(path).read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ListError(f"cannot read {path}: {error}") from error
+        raise ListError(f"cannot read {what}, {path}: {getattr(error, 'strerror', error)}") from error
 
 
 class SymbolTable:
     """Symbols and their numbers, both ways. A symbol that is not in the table becomes ``unk``."""
 
-    def __init__(self, given: TablePath | Mapping[str, int], unk: str) -> None:
-        self.symbols = dict(given) if isinstance(given, Mapping) else read_symbols(given)
+    def __init__(self, given: TablePath | Mapping[str, int], unk: str, user: str) -> None:
+        self.symbols = dict(given) if isinstance(given, Mapping) else read_symbols(given, user)
         if unk not in self.symbols:
             raise PipelineError(f"the symbol table has no {unk!r} for unknown tokens; add it, or name yours with unk=…")
         self.unk, self.unk_id = unk, self.symbols[unk]
@@ -216,7 +154,8 @@ class NonLangSyms:
     """
 
     def __init__(self, given: TablePath | Iterable[str] | None, *, ignore_case: bool = False) -> None:
-        symbols = [] if given is None else _lines(given) if isinstance(given, (str, os.PathLike)) else list(given)
+        is_path, what = isinstance(given, (str, os.PathLike)), "the list of symbols non_lang_syms"
+        symbols = [] if given is None else _lines(given, what) if is_path else list(given)  # type: ignore[arg-type]
         self.symbols = tuple(s.strip() for s in symbols if s.strip())
         for symbol in self.symbols:
             if not is_symbol(symbol):
@@ -346,7 +285,7 @@ class CharTokenizer:
             "CharTokenizer", "segmenter must be a function of the text, without split_with_space", segmenter,
             "try segmenter=uio.JiebaSegmenter()",
         )  # fmt: skip
-        self._table = SymbolTable(symbol_table, unk)
+        self._table = SymbolTable(symbol_table, unk, "CharTokenizer")
         self._whole = NonLangSyms(non_lang_syms)
         self.symbols, self.non_lang_syms = self._table.symbols, self._whole.symbols
         self.unk_id = self._table.unk_id

@@ -245,7 +245,7 @@ class SentencePieceTokenizer:
         except OSError as error:
             raise ListError(f"cannot read the SentencePiece model {model}: {error}") from error
         self._processor = _processor(self._proto, str(model))
-        given = SymbolTable(symbol_table, unk) if symbol_table is not None else None
+        given = SymbolTable(symbol_table, unk, "SentencePieceTokenizer") if symbol_table is not None else None
         self._table = None if given is not None and self._is_own(given) else given
         self._raises = self._table is not None and self._are_upper(self._table)
         self._whole = NonLangSyms(non_lang_syms, ignore_case=self._table is not None)

@@ -148,3 +148,12 @@ def test_a_long_json_has_the_rows_of_a_short_one(items: Rows, top: dict[str, Any
             yield from rows_of_json(io.BytesIO(text + b" "), path)
 
     assert list(rows(0)) == list(rows(len(text) + 1))
+
+
+def test_an_object_of_objects_has_a_row_for_each(read: Callable[[Any, str], Rows]) -> None:
+    """As SpeechBrain's lists by the IDs of utterances."""
+    found = {"utt1": {"wav": "{data_root}/a.wav", "words": LONG}, 'utt "2"': {"wav": "b.wav", "key": "own"}}
+    assert read(found, "") == [
+        {"key": "utt1", "wav": "{data_root}/a.wav", "words": LONG},
+        {"key": "own", "wav": "b.wav"},
+    ]

@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import uio_pipes as uio
 from uio_pipes.prep.convert import convert
 from uio_pipes.prep.index import index_lists
 from uio_pipes.reports.inspect import inspect
+from uio_pipes.stages.reading.load_from_tar import LoadFromTar
 
 PARTS: Members = [
     part
@@ -108,3 +110,16 @@ def test_an_overlay_s_speaker_is_used_like_the_member_s(tmp_path: Path) -> None:
     graph = local(tmp_path, PARTS).overlay(tmp_path / "over.jsonl")
     assert [s["speaker"] for s in run(graph)[0]] == ["S0", "S9", "S0", "S1"]
     assert [s["speaker"] for s in run(graph.speaker({"S0": 1, "S9": 2}))[0]] == [1, 2, 1, 0]
+
+
+@pytest.mark.parametrize("make", [local, streamed])
+def test_a_text_may_be_compressed(make: Callable[[Path, Members], uio.Pipeline], tmp_path: Path) -> None:
+    packed = [(f"{n}.gz" if n.endswith("txt") else n, gzip.compress(d) if n.endswith("txt") else d) for n, d in PARTS]
+    cut = [(n, d[:-9] if n == "K002.txt.gz" else d) for n, d in packed]
+    graph = make(tmp_path, cut)
+    how = {"grouping": "webdataset", "text": "txt.gz"}
+    stages = [replace(one, **how) if isinstance(one, LoadFromTar) else one for one in graph.stages]
+    found, loader = run(uio.Pipeline(tuple(stages)))
+    texts = {sample["key"]: sample["txt"] for sample in run(make(tmp_path, PARTS))[0]}
+    assert {sample["key"]: sample["txt"] for sample in found} == {k: t for k, t in texts.items() if k != "K002"}
+    assert loader.stats().skipped == {"bad_text": 1}

@@ -145,8 +145,8 @@ def ksponspeech(c: Making) -> None:
         for index in range(2):
             key = f"KsponSpeech_{number * 10 + index:06d}" if number < 2 else f"KsponSpeech_E{number * 10 + index:05d}"
             folder = "KsponSpeech_01/KsponSpeech_0001" if number < 2 else part
-            raw = "o/ 일단 (70%)/(칠십 퍼센트) 네+ 나는* 갔다 b/"
-            said = c.say(part, key, "일단 70% 네 나는 갔다")
+            raw = "o/ 그/ 일단 (70%)/(칠십 퍼센트) 네+ 나는* 갔다 b/"
+            said = c.say(part, key, "그 일단 70% 네 나는 갔다")
             listed = f"{folder}/{key}.pcm" if number < 2 else f"KsponSpeech_eval/{folder}/{key}.pcm"
             rows[part].append(f"{listed} :: {raw}")
             c.write(f"{folder}/{key}.pcm", pcm(said))

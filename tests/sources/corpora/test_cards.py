@@ -194,11 +194,12 @@ def test_what_a_corpus_has_not_got_is_refused_at_once(name: Any, options: dict[s
 
 
 def test_a_folder_without_the_corpus_says_what_was_looked_for(tmp_path: Path) -> None:
-    message = (
-        r"has nothing of librispeech \(looked for extracted: LibriSpeech/\{part\}; as downloaded: \{part\}.tar.gz\)"
-    )
+    looked = r"extracted: LibriSpeech/train-clean-100; as downloaded: train-clean-100\.tar\.gz"
+    message = rf"has nothing of librispeech \(looked for {looked}\)"
     with pytest.raises(uio.ListError, match=rf"{message}: name the folder .* or download PART.tar.gz from https"):
         uio.from_corpus("librispeech", tmp_path)
+    with pytest.raises(uio.ListError, match=r"looked for as downloaded: LANG/voxpopuli/LANG_asr\*\.jsonl"):
+        uio.from_corpus("granary", tmp_path)
 
 
 def test_a_part_or_language_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:

@@ -204,3 +204,11 @@ def test_parts_for_limited_supervision(tmp_path: Path, downloaded: bool) -> None
         assert sorted(sample["key"] for sample in samples) == sorted(said.key for said in wanted)
         for sample in samples:
             check(sample, next(said for said in wanted if said.key == sample["key"]))
+
+
+def test_spgispeech_may_lie_beside_its_tables(tmp_path: Path) -> None:
+    making = made("spgispeech", tmp_path, False)
+    for part in (tmp_path / "spgispeech").iterdir():
+        part.rename(tmp_path / part.name)
+    (tmp_path / "spgispeech").rmdir()
+    check_parts("spgispeech", making)

@@ -374,3 +374,27 @@ def test_names_of_files_that_recur_are_told(caplog: pytest.LogCaptureFixture, mo
     assert len(told) == same
     advice = 'fields={"key": "{file | folder | name}-{file | stem}"}'
     assert not told or told[0].endswith(f"s0/0001.wav and s1/0001.wav have the same one, 0001: say another by {advice}")
+
+
+@pytest.mark.parametrize("named", ["$data_root/c{}.wav", "{{data_root}}/c{}.wav", "${{data_root}}/c{}.wav", "c{}.wav"])
+def test_the_lists_of_speechbrain(tmp_path: Path, named: str) -> None:
+    write(tmp_path, 2)
+    rows = {f"utt{n}": {"wav": named.format(n), "length": "1.01", "words": f"said {n}"} for n in range(2)}
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    fields = {"key": "key", "wav": "wav", "txt": "words", "duration": "length"}
+    table = uio.from_table(tmp_path / "train.json", root=tmp_path / "clips", fields=fields)
+    found = samples(table.decode_audio())
+    assert [(sample["key"], sample["txt"], sample["wav"].shape[1]) for sample in found] == [
+        (f"utt{n}", f"said {n}", RATE + 160 * n) for n in range(2)
+    ]
+    missing = uio.from_table(tmp_path / "train.json", root=tmp_path, fields=fields)
+    with pytest.raises(uio.DataError, match=r"fetch it, say where it is by fields .*'\), or correct the row"):
+        samples(missing.decode_audio())
+
+
+@pytest.mark.parametrize(("start", "end"), [("0.25", "0.75"), ("0:00:00.25", "00:00:00,75"), ("0:00.25", "00:0.75")])
+def test_times_may_be_written_as_on_a_clock(tmp_path: Path, start: str, end: str) -> None:
+    write(tmp_path, 1)
+    rows = [{"wav": "clips/c0.wav", "txt": "a", "start": start, "end": end}]
+    (sample,) = samples(uio.from_table(rows, root=tmp_path).decode_audio())
+    assert (sample["start"], sample["end"], sample["wav"].shape[1]) == (0.25, 0.75, RATE // 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from math import isfinite
@@ -97,12 +98,18 @@ def _check_characters(text: str, place: str, reason: str = "bad_line") -> None:
 LATEST = 1e9  # seconds: more is a mistake, and too much for counting samples
 
 
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:[.,]\d+)?)")
+
+
 def as_seconds(value: Any) -> Any:
-    """Return a time that is written as text as a number, as TouchNet reads it; anything else as it is."""
+    """Return a time that is written as text, in seconds or as H:MM:SS, as a number; anything else as it is."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
-        return value
+        if (clock := _CLOCK.fullmatch(value.strip())) is None:
+            return value
+        hours, minutes, seconds = clock.groups()
+        return int(hours or 0) * 3_600 + int(minutes) * 60 + float(seconds.replace(",", "."))
 
 
 def check_segment(fields: dict[str, Any], place: str, key: str) -> None:

@@ -4,6 +4,7 @@ objects, each with the fields of what it is in. Of a large JSON only one item of
 from __future__ import annotations
 
 import io
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, takewhile
@@ -235,7 +236,8 @@ def _item(number: int, item: Any, name: str) -> Iterator[Row]:
 
 
 def rows_of_json(content: BinaryIO, path: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a JSON file: its object, the objects of its list, or what ``path`` leads to in them.
+    """Yield the rows of a JSON file: its object, the objects of its list, or what ``path`` leads to in them. An object
+    of objects, such as SpeechBrain's by the IDs of utterances, has a row for each, with its name as ``key``.
 
     If its outermost list is within an object, rows also have the values, but no lists or objects, that come before it.
     Raises: ValueError if it is no JSON, or its rows are no objects; ListError without ijson for more than 16 MiB.
@@ -243,7 +245,11 @@ def rows_of_json(content: BinaryIO, path: Sequence[str]) -> Iterator[Row]:
     head = content.read(WHOLE + 1)
     if len(head) <= WHOLE:
         value = parse_json(head.removeprefix(b"\xef\xbb\xbf").strip(), halves=True)
+        if not path and isinstance(value, Mapping) and value and all(isinstance(v, Mapping) for v in value.values()):
+            return ({"key": key, **item} for key, item in value.items())
         return expanded(map(_object, value if isinstance(value, list) else [_before(value, path)]), path)
+    if not path and re.match(rb"(?:\xef\xbb\xbf)?\s*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:\s*\{", head[:_BUFFER]):
+        return ({"key": key, **_object(value)} for key, value in _streamed(head, content, "", "kvitems"))
     head += content.read(_BUFFER)
     name, parent = _outermost(head, path)
     items = _streamed(head, content, f"{name}.item" if name else "item")
@@ -284,10 +290,10 @@ def _outermost(head: bytes, path: Sequence[str]) -> tuple[str, dict[str, Any]]:
     raise ValueError(f"a JSON of more than 16 MiB must begin with {wanted}")
 
 
-def _streamed(head: bytes, content: BinaryIO, prefix: str) -> Iterator[Any]:
+def _streamed(head: bytes, content: BinaryIO, prefix: str, kind: str = "items") -> Iterator[Any]:
     ijson = _library()
     try:
-        yield from ijson.items(_Rest(head, content), prefix, buf_size=_BUFFER, use_float=True)
+        yield from getattr(ijson, kind)(_Rest(head, content), prefix, buf_size=_BUFFER, use_float=True)
     except ijson.JSONError as error:
         raise ValueError(f"after its beginning: {error}") from error
 

@@ -88,12 +88,16 @@ NO_UTTERANCE = frozenset(["missing_end", "changed_shard", "unsupported_member", 
 
 
 def no_raw_line(text: str, place: str) -> None:
-    """Refuse a line of a raw list in a list of shards. Raises: ListError."""
+    """Refuse a line of a raw list, or of a JSON file, in a list of shards. Raises: ListError."""
     if text.startswith("{"):
-        raise ListError(
-            f"{place} is a JSON object, not a path or URL of a shard: {redact(text)[:80]} … "
-            "This is a raw list: use from_raw_list (WeNet's data_type raw)"
+        of_wids = '"shardlist"' in text or not text.strip("{ ")
+        what = (
+            "This is no list but a JSON file, as webdataset's wids has for its shards: name these instead, as in "
+            "from_shard_list('FOLDER/*.tar')"
+            if of_wids
+            else "This is a raw list: use from_raw_list (WeNet's data_type raw)"
         )
+        raise ListError(f"{place} is a JSON object, not a path or URL of a shard: {redact(text)[:80]} … {what}")
 
 
 def listed_in(error: DataError, url: str, place: str, expected: ShardEntry | None = None) -> DataError:

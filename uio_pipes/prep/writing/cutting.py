@@ -23,7 +23,7 @@ from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
 from uio_pipes.audio.containers import HEAD, check_claims, check_finite, check_length, sniff, sniff_codec, with_size
 from uio_pipes.audio.decode import TOLERANCE, samples_of
 from uio_pipes.audio.flac import check_flac, check_single
-from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
+from uio_pipes.audio.lossy import check_frames, check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import is_named, suffix_of
 from uio_pipes.io.command import run_command
@@ -196,10 +196,13 @@ def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     if form in CODED:
         check_coded(data, form)
         return Audio(data, suffix, -1) if sample_rate is None else None
-    with soundfile.SoundFile(io.BytesIO(with_length(data))) as audio:
+    content = with_length(data)
+    if form == "mp3":  # not by a seek to its end, of which libmpg123 prints errors
+        check_frames(content)
+    with soundfile.SoundFile(io.BytesIO(content)) as audio:
         check_claims(audio.samplerate, audio.channels)
         rate, samples = audio.samplerate, audio.frames
-        if suffix in ("flac", "mp3") and 0 < samples < UNKNOWN:  # a file that was cut off fails only at its end
+        if suffix == "flac" and 0 < samples < UNKNOWN:  # a file that was cut off fails only at its end
             audio.seek(samples - 1)
             if not len(audio.read(1)):
                 raise DataError("truncated_audio", "the file ends before its header says; copy it again", url=wav)

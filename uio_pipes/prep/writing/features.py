@@ -17,8 +17,9 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.core.lane import Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import compute
-from uio_pipes.core.roles import Op, StageLink
+from uio_pipes.core.roles import Op
 from uio_pipes.core.sample import NOTHING, Sample
+from uio_pipes.core.stage_link import StageLink
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import RandomFile

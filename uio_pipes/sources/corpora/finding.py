@@ -271,7 +271,13 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
 
 
 def _nothing(corpus: Corpus, folder: str) -> str:
-    looked = "; ".join(f"{layout.form}: {in_words(layout.sought)}" for layout in corpus.layouts)
+    first = {name: option(corpus, name, next(iter(known))) for name, known in corpus.options.items() if known}
+    example = {**first, **chosen(corpus, corpus.train[0])}
+
+    def shown(path: str) -> str:
+        return PLACEHOLDER.sub(lambda found: found[1].upper(), fill(path, example))
+
+    looked = "; ".join(f"{layout.form}: {in_words(map(shown, layout.sought))}" for layout in corpus.layouts)
     return (
         f"{redact(folder)} has nothing of {corpus.name} (looked for {looked}): name the folder that these are in, or "
         f"download {corpus.download}"

@@ -187,13 +187,18 @@ SPGISPEECH = Corpus(
     layouts=(
         Layout("extracted", from_table, {
             "table": Table("{part}.csv", separator="|", quoted=False), "root": "",
-        }),
+        }, there="spgispeech/{part}"),
+        Layout("extracted, audio beside the tables", from_table, {
+            "table": Table("{part}.csv", separator="|", quoted=False), "root": "",
+            "fields": {"wav": "{table | stem}/{wav_filename}"},
+        }, there="{part}"),
     ),
     notes="Names of files recur from call to call: keys are HASH/N. The call stands for its speaker.",
 )  # fmt: skip
 
 _KSPON_TEXT = (
-    "text | s/\\b[bonlu]\\/ ?// | s/\\(([^()]*)\\)\\/\\([^()]*\\)/\\1/ | s/[*+]// | strip"  # noises, spelling, stutters
+    # noises, spelling, stutters and the slash behind a filler
+    "text | s/\\b[bonlu]\\/ ?// | s/\\(([^()]*)\\)\\/\\([^()]*\\)/\\1/ | s/[*+\\/]// | strip"
 )
 KSPONSPEECH = Corpus(
     "ksponspeech",
@@ -216,7 +221,7 @@ KSPONSPEECH = Corpus(
             "fields": {"wav": "path | s/^KsponSpeech_eval\\///"}, "drop": {_KSPON_TEXT: "\\s*"},
         }),
     ),
-    notes="Samples without a header. Marks of noises and stutters are removed from `txt`; of "
+    notes="Samples without a header. Marks of noises, fillers and stutters are removed from `txt`; of "
     "(spelling)/(pronunciation) it has the spelling.",
 )  # fmt: skip
 

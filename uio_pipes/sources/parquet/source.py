@@ -18,7 +18,7 @@ from uio_pipes.core.capabilities import KnowsFields
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source, SourceNode
-from uio_pipes.core.stage import NO_IDENTITY, Node, names
+from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, names
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.naming import names_of
 from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
@@ -51,6 +51,7 @@ class ListParquet(KnowsFields, Source):
     """Rows of Parquet files. ``shuffle``: row groups, and the rows in each, in another order in each epoch."""
 
     name: ClassVar[str] = "list_parquet"
+    traits: ClassVar[Trait] = Trait.DECODED
 
     paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False

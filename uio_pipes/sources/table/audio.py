@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
@@ -17,6 +18,7 @@ from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import Whole, is_local, open_file
 
 Absent = Literal["no_audio", "not_kept"]
+_ROOT = re.compile(r"(?:\$\w+|\$?\{\w+\})/+")  # what stands for root in lists of SpeechBrain's: $data_root, {data_root}
 
 
 class AudioByPath:
@@ -32,6 +34,8 @@ class AudioByPath:
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
         kind = _Unwanted if self._absent == "not_kept" else _Absent
+        if name[:1] in ("$", "{"):
+            name = _ROOT.sub("", name)
         if "://" not in name:
             if name.startswith(("/", "~")):
                 return kind((), os.path.expanduser(name))
@@ -43,9 +47,13 @@ class AudioByPath:
         return _Far(open_file(name, self._access), self._absent) if path is None else kind((), path)
 
 
-def _missing(absent: Absent, places: Sequence[str], url: str) -> DataError:
-    """Return the error of a file that is not there: a failure, or none if the table is of more than is wanted here."""
-    remedy = "fetch it, say where paths start (root=…, or --fields 'wav=FOLDER/{…}'), or correct the row"
+def _missing(absent: Absent, places: Sequence[str], url: str, free: bool = False) -> DataError:
+    """Return the error of a file that is not there: a failure, or none if the table is of more than is wanted here.
+
+    ``free``: whether nothing says where paths start.
+    """
+    start = ", or root=… where paths start" if free else ""
+    remedy = f"fetch it, say where it is by fields ('wav=FOLDER/{{…}}'){start}, or correct the row"
     message = f"no such file ({in_words(places)}): {remedy}"
     return (DataError if absent == "no_audio" else LeftOut)(absent, message, url=url)
 
@@ -57,7 +65,7 @@ class _Absent(Nearby):
     absent: ClassVar[Absent] = "no_audio"
 
     def missing(self, path: str) -> DataError:
-        return _missing(self.absent, self.places, path)
+        return _missing(self.absent, self.places, path, "" in self.folders)
 
 
 class _Unwanted(_Absent):

@@ -54,6 +54,7 @@ class DecodeAudio(OfStream):
     name: ClassVar[str] = "decode_audio"
     note: ClassVar[str] = "when the batch is made (mp3, m4a, aac, wma: when its length is needed)"
     writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    may_lack: ClassVar[frozenset[str]] = frozenset(["start", "end"])
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
     channel: int | str | None = 0
@@ -163,6 +164,7 @@ class DecodeVideo(Op):
     """
 
     name: ClassVar[str] = "decode_video"
+    may_lack: ClassVar[frozenset[str]] = frozenset(["start", "end"])
 
     fps: float | None = None
     size: Sequence[int] | None = None

@@ -19,9 +19,10 @@ from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws, Lru
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.roles import OfStream, StageLink
+from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, within
+from uio_pipes.core.stage_link import StageLink
 from uio_pipes.dsp.effects import REACH, add_noise, reverberate, room_response
 from uio_pipes.dsp.fbank import noise
 from uio_pipes.dsp.resample import resample

@@ -35,7 +35,7 @@ from uio_pipes.stages.batches.rows import (
 IGNORE = -1  # WeNet's padding of targets
 NO_LOSS = -100  # torch's, in the field ``labels`` of conversations
 _OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
-_MADE = frozenset([*_OF_BATCH, "wav", "feat", "label", "speaker"])  # names that ``keep`` cannot have
+_MADE = frozenset([*_OF_BATCH, "wav", "feat", "label"])  # names that ``keep`` cannot have
 
 ORIGIN = "__origin__"  # a field to keep that every utterance has: where it is in the list
 LONGEST, KEPT = ORDERS = "longest", "kept"
@@ -51,8 +51,8 @@ class Pad(Flow):
     A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
     there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
     ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
-    ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker`` (B,) int32 and the
-    lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
+    ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32
+    or a list of names, and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
     comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have
     several recordings there (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each
     has.
@@ -66,7 +66,7 @@ class Pad(Flow):
         keep: names of other fields that the batch has, too. If all utterances have numbers there, they are a tensor
             (B,); if arrays (T,) or (T, K), such as the codes of a codec, they are padded (floats by 0, whole numbers
             by -1, ``labels`` by -100) and have ``NAME_lengths``; and otherwise, as texts, a list, with None for an
-            utterance without such a field. Default: (), none.
+            utterance without such a field. With "speaker", there is one even if some lack it. Default: (), none.
         layout: "padded"; "ragged", lists of tensors; or "nested", torch's nested tensors. Default: "padded".
         collate: a function that makes the batch, a dict, of the list of finished utterances instead; they come longest
             first. Default: None.
@@ -105,7 +105,8 @@ class Pad(Flow):
             check_names(self.name, "keep", self.keep)
             object.__setattr__(self, "keep", tuple(self.keep))
         rule = "keep must name other fields than those that the batch has anyway"
-        require(_MADE.isdisjoint(self.keep), self.name, rule, self.keep, 'try ["txt"]')
+        remedy = "waveforms are pcm (beside features with pcm=True), labels are target; rename a field of your own"
+        require(_MADE.isdisjoint(self.keep), self.name, rule, self.keep, remedy)
         require(self.layout in LAYOUTS, self.name, f"layout must be one of {LAYOUTS}", self.layout, "see help")
         ok = self.collate is None or callable(self.collate)
         require(ok, self.name, "collate must be a function of a list of utterances", self.collate, "give a function")
@@ -297,12 +298,15 @@ class _Batch:
                 lengths_of |= {one: f"{one}_lengths" for one in several if f"{one}_lengths" in several}
         if fields and all("label" in f for f in fields):
             batch["label"] = torch.tensor([int(f["label"]) for f in fields])
-        if all(isinstance(f.get("speaker"), int) for f in fields):
-            batch["speaker"] = torch.tensor([f["speaker"] for f in fields], dtype=torch.int32)
+        speakers = [f.get("speaker") for f in fields]
+        if all(isinstance(one, int) for one in speakers):
+            batch["speaker"] = torch.tensor(speakers, dtype=torch.int32)
+        elif all(isinstance(one, (int, str)) for one in speakers):
+            batch["speaker"] = speakers
         for name, of in (("langs", "lang"), ("tasks", "task")):
             if all(of in f for f in fields):
                 batch[name] = [f[of] for f in fields]
-        for name in self.stage.keep:
+        for name in (one for one in self.stage.keep if one != "speaker" or one not in batch):
             padding = self.outputs.paddings(name, NO_LOSS if name == "labels" else IGNORE)
             kept = together(name, [f.get(name) for f in fields], self.stage.layout, padding)
             check_kept(self.stage.name, name, batch, kept)

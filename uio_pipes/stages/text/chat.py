@@ -16,9 +16,10 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import ChecksNext
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Lengths
-from uio_pipes.core.roles import Op, StageLink
+from uio_pipes.core.roles import Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
+from uio_pipes.core.stage_link import StageLink
 from uio_pipes.stages.audio.decode import DecodeAudio
 from uio_pipes.stages.text import chat_turns
 from uio_pipes.stages.utterances.concat import Concat

@@ -17,16 +17,18 @@ from uio_pipes.base.errors import DataError, LeftOut, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import UNKNOWN
-from uio_pipes.core.roles import OfStream, Op, StageLink
+from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage
+from uio_pipes.core.stage_link import StageLink
 from uio_pipes.formats.advice import lacking_in_sample
 from uio_pipes.formats.expressions import lookup
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.batches.budget import waveform_samples
 from uio_pipes.stages.utterances.filter import FilterNode
 from uio_pipes.tokenizers import Tokenizer
-from uio_pipes.tokenizers.base import EXAMPLES, UnknownShare, has_blank, remove_blanks, tokens_and_labels, unk_id
+from uio_pipes.tokenizers.base import has_blank, remove_blanks, tokens_and_labels, unk_id
+from uio_pipes.tokenizers.unknown import EXAMPLES, UnknownShare
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class ChooseText(Op):
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset(name.partition(".")[0] for name in self.names)
+
+    @property
+    def may_lack(self) -> frozenset[str]:  # type: ignore[override]
+        return self.reads
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         found = [(at, text) for at, name in enumerate(self.names) if (text := text_in(sample.fields, name)) is not None]
@@ -235,7 +241,7 @@ class Tokenize(OfStream):
 
     Args:
         tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, or one of WeNet's own),
-            or any function of the text that returns the labels, or (tokens, labels).
+            or any function of the text that returns the labels, or (tokens, labels), or a ``BatchEncoding``.
         remove_blanks: whether to remove the blanks beside Chinese characters first. Default: None, which removes
             them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
             gets its text as it is.
@@ -341,6 +347,7 @@ class CtcFilter(Op):
     reasons: ClassVar[frozenset[str]] = frozenset(["ctc_too_short"])
     note: ClassVar[str] = "by the plan: nothing is decoded"
     reads: ClassVar[frozenset[str]] = frozenset(["label", "feat", "wav", "sample_rate"])
+    may_lack: ClassVar[frozenset[str]] = frozenset(["feat", "wav", "sample_rate"])  # one of them
 
     subsampling: int | Callable[[int], int] = 4
 

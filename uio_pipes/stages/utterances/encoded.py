@@ -60,6 +60,7 @@ class Encoded(Flow):
     """
 
     name: ClassVar[str] = "encoded"
+    gives: ClassVar[str] = "sample"
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE
     note: ClassVar[str] = "uio.encode fills it"
 

@@ -65,7 +65,7 @@ class Speaker(Op):
     @cached_property
     def numbers(self) -> dict[str, int]:
         """Numbers by name. Reads the table. Raises: ListError."""
-        table = self.table if isinstance(self.table, Mapping) else read_symbols(self.table)
+        table = self.table if isinstance(self.table, Mapping) else read_symbols(self.table, ".speaker(…)")
         ok = all(is_whole(number) and number >= 0 for number in table.values())
         rule = "speakers' numbers must be whole, 0 or more"
         require(ok, self.name, rule, table, "each line of a symbol table is `name number`")

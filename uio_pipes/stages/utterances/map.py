@@ -18,10 +18,11 @@ from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import ANY
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import wanted
-from uio_pipes.core.roles import Flow, Op, StageLink
+from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import wants
 from uio_pipes.core.stage import Deferred, Node, Trait
+from uio_pipes.core.stage_link import StageLink
 
 MappedLength = Literal["same"] | Callable[[int], int]
 
