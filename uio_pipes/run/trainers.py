@@ -171,7 +171,7 @@ class LightningLoader:
 
 
 def _trainer_that_asks() -> Any:
-    """Return the loop of Lightning's ``Trainer`` that calls the caller, None for others: only it takes a batch ahead."""
+    """Return the loop of Lightning's ``Trainer`` that calls the caller, which takes a batch ahead; None for others."""
     frame, loop, theirs = sys._getframe(2), None, ("lightning.pytorch.", "pytorch_lightning.")
     while str(frame.f_globals.get("__name__")).startswith(theirs) and not hasattr(loop, "epoch_progress"):
         loop, frame = frame.f_locals.get("self", loop), frame.f_back or frame
