@@ -140,18 +140,18 @@ class Worker:
             multiprocessing_context=context,
             generator=torch.Generator(),  # the worker's seed must not be drawn from the trainer's generator
         )
-        try:
-            with uninterrupted():
+        self._pid = os.getpid()
+        with uninterrupted():  # until it is known at exit: multiprocessing would wait for a process that nobody ends
+            try:
                 self._batches: Any = iter(loader)
-        except OSError as error:
-            raise explained(error) from error
-        close_our_writer(self._batches)
-        watch_alone(self._batches)
+            except OSError as error:
+                raise explained(error) from error
+            close_our_writer(self._batches)
+            watch_alone(self._batches)
+            _end_at_exit(self)
         if inner is not None:
             inner.close()
-        self._pid = os.getpid()
         self._pids = ", ".join(map(str, worker_pids(self._batches)))
-        _end_at_exit(self)
 
     @property
     def stands_by(self) -> bool:
