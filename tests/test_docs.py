@@ -128,6 +128,8 @@ def test_hardly_a_block_is_passed_over() -> None:
     assert [_where(block) for block in every if block.not_run] == [
         ("README.md", "uio_pipes"),
         ("README.md", "A training script"),
+        ("README.md", "A training script"),
+        ("get_started.md", "Install"),
         ("get_started.md", "Install"),
         ("ray.md", "The cluster"),
         ("recipes.md", "Recipes"),
