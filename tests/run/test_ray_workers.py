@@ -350,5 +350,5 @@ def test_a_trainer_whose_own_agent_was_killed_ends_with_an_error() -> None:
     environ = {**environment(Path(__file__).parent), "RAY_worker_niceness": "0"}
     command = [sys.executable, "-c", WITHOUT_AGENT]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=90)
-    assert done.stdout.endswith("killed\n"), done.stderr
+    assert "killed\n" in done.stdout, done.stderr  # Ray prints there, too
     assert "RuntimeError: Ray's agent (raylet) on the trainer's machine has ended" in done.stderr
