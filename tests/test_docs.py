@@ -200,9 +200,10 @@ def defaults(cell: str, count: int) -> list[object]:
 
 @pytest.mark.parametrize("name", sorted(stages()))
 def test_the_parameters_of_a_section_are_those_of_the_stage(name: str) -> None:
-    _, found, rest = (ROOT / "docs" / "stages.md").read_text().partition(f"\n### `{name}`\n")
-    assert found, f"docs/stages.md has no section ### `{name}`"
-    section = rest.split("\n### ")[0]
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "stages").iterdir())
+    _, found, rest = pages.partition(f"\n## `{name}`\n")
+    assert found, f"no page in docs/stages has a section ## `{name}`"
+    section = re.split(r"\n##? ", rest)[0]
     parameters = inspect.signature(getattr(Pipeline, name, None) or getattr(uio, name)).parameters
     rows = re.findall(r"^\| (`[^|]*`) \| *([^|]*?) *\| ", section, re.MULTILINE)
     for cell, default in rows:
@@ -217,7 +218,7 @@ def test_the_parameters_of_a_section_are_those_of_the_stage(name: str) -> None:
 
 
 def test_every_stage_has_a_section_with_an_example() -> None:
-    shown = {block.heading for page, found in BLOCKS.items() if page.stem == "stages" for block in found}
+    shown = {block.heading for page, found in BLOCKS.items() if page.parent.name == "stages" for block in found}
     assert stages() - shown == set()
 
 
