@@ -120,15 +120,19 @@ def begin(measure: Callable[..., dict[str, Any]], parser: argparse.ArgumentParse
 
 def _told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Say in one line what is not installed; show any other error as usual."""
-    if isinstance(error, ImportError):
-        print(_lacking(error), file=sys.stderr)
+    if lacking := _lacking(error):
+        print(lacking, file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, trace)
 
 
-def _lacking(error: ImportError) -> str:
-    """Return what is not installed; an error in a worker of torch's has it in its last line."""
-    return f"{str(error).strip().splitlines()[-1].rstrip('.')}: {INSTALL}"
+def _lacking(error: BaseException) -> str:
+    """Return which package or system library is not installed, or nothing if that is not what is wrong."""
+    text = str(error).strip()
+    if library := re.search(r"(lib[\w.+-]+\.so[.\d]*): cannot open shared object file", text):
+        return f"the system has no {library[1]}, which a peer needs (that of FFmpeg: apt install ffmpeg); {INSTALL}"
+    # an error in a worker of torch's has it in its last line
+    return f"{text.splitlines()[-1].rstrip('.')}: {INSTALL}" if isinstance(error, ImportError) and text else ""
 
 
 def older(jobs: Mapping[str, Mapping[str, object]], commit: str | None) -> dict[str, dict[str, object]]:
@@ -182,10 +186,8 @@ def _here(module: str, what: dict[str, Any]) -> dict[str, Any]:
     one_thread()
     try:
         result: dict[str, Any] = json.loads(json.dumps(import_module(module).measure(**what)))
-    except ImportError as error:
-        return {"error": _lacking(error)}
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": _lacking(error) or f"{type(error).__name__}: {error}"}
     return result
 
 

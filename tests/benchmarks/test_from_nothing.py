@@ -68,10 +68,30 @@ def test_what_is_loaded_is_not_collected_while_the_clock_runs() -> None:
         gc.unfreeze()
 
 
-def test_what_is_not_installed_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    error = ImportError("Caught ImportError in DataLoader worker process 0.\nTrace …\nImportError: x is required.\n")
-    common._told(ImportError, error, None)
-    assert capsys.readouterr().err == f"ImportError: x is required: {common.INSTALL}\n"
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ImportError("Caught ImportError in DataLoader worker process 0.\nTrace …\nImportError: x is required.\n"),
+            "ImportError: x is required: ",
+        ),
+        (
+            RuntimeError(
+                "Could not load libtorchcodec. Likely causes: …\n[start of libtorchcodec loading traceback]\n"
+                "OSError: libavutil.so.60: cannot open shared object file: No such file or directory\n"
+                "[end of libtorchcodec loading traceback]."
+            ),
+            "the system has no libavutil.so.60, which a peer needs (that of FFmpeg: apt install ffmpeg); ",
+        ),
+    ],
+    ids=["a package", "a system library"],
+)
+def test_what_is_not_installed_is_one_line(capsys: pytest.CaptureFixture[str], error: Exception, told: str) -> None:
+    common._told(type(error), error, None)
+    assert capsys.readouterr().err == f"{told}{common.INSTALL}\n"
+
+
+def test_a_target_is_not_measured_where_a_peer_lacks() -> None:
     report = common.Report("none", "None")
     report.target("2 × a peer", False, "nan×")
     report.target("2 × a peer", False, "1.50×")

@@ -1,6 +1,7 @@
 """``uio cache``: what is kept, whether it is sound, and removing it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_show_lists_pipelines_with_their_records(folder: Path) -> None:
     assert any(stage.startswith("fbank(num_mel_bins=8") for stage in found)
     done = run_uio("cache", "show", folder)
     assert "decode_audio(channel=0) → fbank(num_mel_bins=8" in done.stdout
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", done.stdout)
 
 
 def test_verify_finds_a_flipped_byte(folder: Path) -> None:

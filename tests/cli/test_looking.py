@@ -71,9 +71,11 @@ def test_reports_and_drawings(uio_command: Uio, plain_corpus: Corpus) -> None:
     assert uio_command("inspect", str(plain_corpus.list), "--report", "a.html") == 0
     assert uio_command("simulate", "graphs.py:pipeline", "--world-size", "2", "--out", "b.html") == 0
     assert uio_command("bench", "graphs.py:pipeline", "--seconds", "0.2", "--out", "d.html") == 0
-    torch.save({"loader": uio.Loader(uio.from_shard_list(plain_corpus.list).batch(2)).state_dict()}, "e.pt")
-    assert uio_command("state", "show", "e.pt", "--html", "e.html") == 0
-    for name, figures in (("a", 0), ("b", 4), ("d", 0), ("e", 1)):
+    for name, lanes in (("c", 1), ("e", 2)):  # one lane needs no chart
+        loader = uio.Loader(uio.from_shard_list(plain_corpus.list).batch(2), lanes=lanes)
+        torch.save({"loader": loader.state_dict()}, f"{name}.pt")
+        assert uio_command("state", "show", f"{name}.pt", "--html", f"{name}.html") == 0
+    for name, figures in (("a", 0), ("b", 4), ("c", 0), ("d", 0), ("e", 1)):
         assert Path(f"{name}.html").read_text().count("<figure ") == figures, name
     assert "<h1>Where the time goes in graphs.py:pipeline</h1>" in Path("d.html").read_text()
     assert re.search(r"class=about>\d{4}-\d\d-\d\d .*cores?\), Python 3", Path("d.html").read_text())

@@ -285,8 +285,8 @@ def test_a_dataset_is_passed_over_exactly_or_not_at_all(many_shards: Corpus, tmp
 def main(settings: dict[str, Any]) -> None:
     accelerate.PartialState(cpu=True)  # begins the process group
     folder = Path(settings["folder"])
-    found = {"deal": deal, "train": train}[settings["mode"]](folder, settings["list"])
-    rank = torch.distributed.get_rank()
+    found = MODES[settings["mode"]](folder, settings["list"])
+    rank = int(os.environ["RANK"])
     (folder / f"{settings['mode']}{rank}.json").write_text(json.dumps(found))
 
 
@@ -314,6 +314,64 @@ def train(folder: Path, path: str) -> Any:
     few = uio.EvaluationLoader(labelled(graph.batch(100)), lanes=2)
     loss = [float(one) for batch in few for one in few.gather(torch.tensor([float(len(batch["keys"]))] * 3))]
     return {"seen": trainer.model.seen, "predicted": found, "loss": loss}
+
+
+class Loss(torch.nn.Module):
+    """A mean over those labels that are not -100; it divides by the number that it is given only if it ``counts``."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self.counts, self.weight = counts, torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, labels: Any, **options: Any) -> dict[str, torch.Tensor]:
+        known = labels[labels >= 0] * self.weight
+        number = options.get("num_items_in_batch") if self.counts else None
+        return {"loss": known.mean() if number is None else known.sum() / number, "logits": labels}
+
+
+def loss(folder: Path, path: str) -> Any:
+    """Train on six batches of unequal numbers of labels, two for each update, and evaluate them; of each kind."""
+    world = int(os.environ["WORLD_SIZE"])
+    graph = uio.from_shard_list(path).batch(6).pad(collate=of_unequal_lengths)
+    found = []
+    for counts in (True, False):
+        arguments = transformers.TrainingArguments(
+            str(folder), max_steps=3, logging_steps=1, learning_rate=0.0, save_strategy="no", use_cpu=True,
+            report_to=[], disable_tqdm=True, gradient_accumulation_steps=2 // world,
+        )  # fmt: skip
+        trainer = Plain(
+            Loss(counts),
+            arguments,
+            train_dataset=uio.Loader(graph, lanes=4),
+            eval_dataset=uio.EvaluationLoader(graph, lanes=4),
+        )
+        trainer.train()
+        logged = [(line["loss"], line["grad_norm"]) for line in trainer.state.log_history if "loss" in line]
+        found += [logged, trainer.evaluate()["eval_loss"]]
+    return found
+
+
+class Plain(uio.HFTrainerMixin, transformers.Trainer):  # type: ignore[misc, name-defined]
+    pass
+
+
+def of_unequal_lengths(samples: list[uio.Sample]) -> dict[str, Any]:
+    numbers = torch.tensor([int(sample["key"][1:]) for sample in samples])
+    labels = numbers[:, None].expand(-1, 9).clone()
+    labels[torch.arange(9) > numbers[:, None] % 9] = -100
+    return {"labels": labels}
+
+
+def whisper(folder: Path, path: str) -> Any:
+    """The recipe, which changes no weight at a rate of 0: its losses are those of the same model everywhere."""
+    from recipes.whisper.finetune import main
+
+    out = folder / f"of{os.environ['WORLD_SIZE']}"
+    main(path, path, out, dictionary=folder / "data/lang_char.txt", steps=4, every=4, rate=0.0, device="cpu")
+    return json.loads((out / "checkpoint-4" / "trainer_state.json").read_text())["log_history"]
+
+
+MODES = {"deal": deal, "train": train, "loss": loss, "whisper": whisper}
 
 
 def path_of_first(path: str) -> str:
@@ -354,16 +412,35 @@ def test_two_ranks_evaluate_every_utterance_once_and_one_goes_on(many_shards: Co
     assert alone.model.seen == stream[12:]
 
 
+def test_losses_do_not_depend_on_the_number_of_processes(many_shards: Corpus, tmp_path: Path) -> None:
+    """Two updates of accumulated batches are those of two ranks; losses that count their labels, and others."""
+    (alone,), (first, second) = (on_ranks(world, "loss", many_shards, tmp_path) for world in (1, 2))
+    assert first == second
+    for one, other in zip(alone, first, strict=True):
+        assert np.allclose(one, other, rtol=1e-5)
+    (counted, _), (ignored, _) = alone[0][0], alone[2][0]
+    assert 0 < abs(counted - ignored) < counted / 2, "a mean over all labels, and one of the means of batches"
+
+
 # A kill
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_recipe_has_the_same_losses_on_two_processes(many_shards: Corpus, tmp_path: Path) -> None:
+    pytest.importorskip("jiwer")
+    example(tmp_path)
+    (alone,), (of_two, _) = (on_ranks(world, "whisper", many_shards, tmp_path) for world in (1, 2))
+    for name, tolerance in (("eval_loss", 1e-5), ("eval_cer", 1e-9), ("loss", 0.05), ("grad_norm", 0.5)):
+        one, other = (np.mean([line[name] for line in lines if name in line]) for lines in (alone, of_two))
+        assert one == pytest.approx(other, rel=tolerance), name
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_recipe_killed_and_resumed_has_equal_losses(tmp_path: Path) -> None:
     pytest.importorskip("jiwer")
-    subprocess.run(
-        [Path(sys.executable).with_name("uio"), "example", "."], cwd=tmp_path, check=True, capture_output=True
-    )
+    example(tmp_path)
     whole, killed = (tmp_path / name for name in ("whole", "killed"))
     _finetune(tmp_path, whole).wait(300)
     running = _finetune(tmp_path, killed)
@@ -378,6 +455,11 @@ def test_the_recipe_killed_and_resumed_has_equal_losses(tmp_path: Path) -> None:
     assert _finetune(tmp_path, killed).wait(300) == 0
     assert _losses(killed) == _losses(whole)
     assert len(_losses(whole)) == 24 + 6, "each step, and each evaluation"
+
+
+def example(folder: Path) -> None:
+    command = [Path(sys.executable).with_name("uio"), "example", "."]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
 def _finetune(folder: Path, out: Path) -> subprocess.Popen[bytes]:

@@ -85,6 +85,29 @@ def test_every_checkpoint_resumes_with_what_was_missing(many_shards: Corpus, tmp
         assert resumed.seen == expected[step:], f"after step {step}"
 
 
+@pytest.mark.parametrize("every", [{"every_n_train_steps": 1}, {"every_n_epochs": 1}], ids=str)
+def test_a_resume_of_a_resume_at_an_epochs_end_goes_on(
+    many_shards: Corpus, tmp_path: Path, every: dict[str, int]
+) -> None:
+    """Lightning takes such a checkpoint for one to begin with, and would leave the loader at its first epoch."""
+    graph = pipeline(str(many_shards.list))
+    plain = uio.Loader(graph, seed=3, lanes=4)
+    epoch, second, third = ([digest(b) for b in plain] for _ in range(3))
+    expected = epoch + second + third
+
+    def fit(folder: Path, epochs: int, step: int = 0) -> list[str]:
+        model, saved = Model(), step and next(tmp_path.glob(f"{folder.name[:-1]}/*step={step}.ckpt"))
+        kept = lightning.pytorch.callbacks.ModelCheckpoint(folder, save_top_k=-1, **every)
+        loader = LightningLoader(graph, seed=3, lanes=4)
+        trainer(folder, max_epochs=epochs, callbacks=[kept]).fit(model, loader, ckpt_path=saved or None)
+        return model.seen
+
+    assert fit(tmp_path / "r", 1) == epoch
+    assert fit(tmp_path / "rr", 2, len(epoch)) == second
+    again = len(epoch) + (1 if "every_n_train_steps" in every else len(second))
+    assert fit(tmp_path / "rrr", 3, again) == expected[again:]
+
+
 def test_max_steps_ends_in_mid_epoch(many_shards: Corpus, tmp_path: Path) -> None:
     graph = pipeline(str(many_shards.list))
     expected = [digest(b) for b in uio.Loader(graph, seed=3)]

@@ -421,3 +421,30 @@ def test_ctrl_c(many_shards: Corpus, workers: int, whole_group: bool) -> None:
     assert run.returncode == 0, err
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert shared_files({run.pid, *map(int, pids)}) == set()
+
+
+STARTING = """
+import os, signal, sys
+import uio_pipes as uio
+from uio_pipes.run import workers
+
+workers.GRACE = 3600  # a worker that is only told to end would live so long
+signal.signal(signal.SIGINT, signal.default_int_handler)
+starts = []
+def interrupt():
+    starts.append(None)
+    if len(starts) == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGINT)
+os.register_at_fork(after_in_parent=interrupt)
+items = [{"key": str(n), "label": [n]} for n in range(20)]
+list(uio.Loader(uio.from_iterable(items).sharding_filter().batch(2), num_workers=3))
+"""
+
+
+@pytest.mark.parametrize("start", [1, 2, 3])
+def test_ctrl_c_while_workers_start(start: int) -> None:
+    """Every worker that has been started is known, and ended, however early the trainer ends."""
+    command = [sys.executable, "-c", STARTING, str(start)]
+    done = subprocess.run(command, env=environment(Path(__file__).parent), capture_output=True, text=True, timeout=60)
+    assert done.stderr.endswith("\nKeyboardInterrupt\n")
+    assert "Exception ignored" not in done.stderr

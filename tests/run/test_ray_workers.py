@@ -5,6 +5,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -323,3 +325,30 @@ def test_a_loader_of_which_no_actor_can_start_says_so_after_a_time(
     loader = uio.Loader(graph, num_workers=uio.RayWorkers(1, {"resources": {"moon": 1}}))
     with pytest.raises(RuntimeError, match=r"1 Ray actor of 1 not started yet, for \d+ s\. Is .*'moon'.*Free: "):
         next(iter(loader))
+
+
+WITHOUT_AGENT = """
+import test_ray_workers as here
+cluster = here.Cluster()
+numbers = [{"key": str(number)} for number in range(2_000)]
+graph = here.uio.from_iterable(numbers).sharding_filter().map(here.wide).batch(2)
+batches = iter(here.uio.Loader(graph, num_workers=here.uio.RayWorkers(2)))
+next(batches)
+cluster._cluster.head_node.kill_raylet()
+print("killed", flush=True)
+list(batches)
+"""
+
+
+def wide(sample: dict[str, Any]) -> dict[str, Any]:
+    return {**sample, "label": np.zeros(50_000, np.int64)}
+
+
+@pytest.mark.timeout(120)
+def test_a_trainer_whose_own_agent_was_killed_ends_with_an_error() -> None:
+    """Its actors are on other nodes and answer, so that nothing else tells of it."""
+    environ = {**environment(Path(__file__).parent), "RAY_worker_niceness": "0"}
+    command = [sys.executable, "-c", WITHOUT_AGENT]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=90)
+    assert "killed\n" in done.stdout, done.stderr  # Ray prints there, too
+    assert "RuntimeError: Ray's agent (raylet) on the trainer's machine has ended" in done.stderr

@@ -34,7 +34,7 @@ _BY_SETTING = frozenset([
     # fields that have another name, audio that is elsewhere, and messages of another form
     "missing_key", "missing_audio", "missing_features", "missing_text", "missing_speaker", "missing_segments",
     "missing_video", "missing_stream", "missing_messages", "missing_turns", "missing_recording", "missing_sample_rate",
-    "missing_member", "no_audio", "unmatched_archive", "bad_messages",
+    "missing_member", "missing_field", "no_audio", "unmatched_archive", "bad_messages",
     # what is not installed or not allowed, or must be written otherwise
     "missing_codec", "pipe_not_allowed", "compressed_tar", "text_ark", "unsupported_cut", "unsupported_features",
     "unsupported_transform",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,7 +65,8 @@ def show(folder: CacheFolder, as_json: Json = False) -> None:
         records = sum(files.get("index", 0) for files in written.values()) // ROW_BYTES
         size = sum(sum(files.values()) for files in written.values())
         stages = cache.read([f"{mark}/{ABOUT}"])[0].decode() if cache.exists(f"{mark}/{ABOUT}") else ""
-        found.append((mark, records, size, len(written), max(written)[:15], stages))
+        newest = re.sub(r"(....)(..)(..)T(..)(..)(..).*", r"\1-\2-\3 \4:\5:\6 UTC", max(written))
+        found.append((mark, records, size, len(written), newest, stages))
     if as_json:
         names = ("fingerprint", "records", "bytes", "files", "newest", "stages")
         print_json([dict(zip(names, one, strict=True)) for one in found])

@@ -56,7 +56,8 @@ def show(
 
         numbers, made = [str(lane.lane) for lane in seen.lanes], [lane.k for lane in seen.lanes]
         chart = Chart("Batches of each lane", numbers, {"batches": made}, ("lane", "batches"), "bars")
-        save(html, f"The loader's state in {file}", _shown(seen, key, items), [chart])
+        charts = [chart] if len(numbers) > 1 else []
+        save(html, f"The loader's state in {file}", _shown(seen, key, items), charts)
     if as_json:
         lanes = [_lane(lane) for lane in seen.lanes]
         print_json({"key": key, "meta": seen.meta.saved(), "lanes": lanes, "missing": seen.missing, "items": items})

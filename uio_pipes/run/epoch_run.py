@@ -30,7 +30,7 @@ from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import MessageSource, Runner
 
 logger = logging.getLogger("uio_pipes")
-NOTHING_LEFT = "epoch %d was over when its state was saved: nothing is left of it; loader.set_epoch(%d) begins the next"
+NOTHING_LEFT = "epoch %d is complete in the state that was loaded: continuing with epoch %d"
 
 
 class EpochRun(Iterator[Any]):

@@ -47,6 +47,7 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
     _saver: Any = None
     _passed = 0  # batches that the Trainer goes through before the first one to train on
     _told = 0  # batches of an epoch, as the Trainer was told; 0 if that is not known
+    _counts: bool | None = None  # whether the loss heeds the number of labels that it is given
 
     def __init__(self, *args: Any, **options: Any) -> None:
         try:
@@ -101,6 +102,44 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
         if isinstance(dataloader, _Taken):
             self.gather_function = dataloader.gather
         return super().evaluation_loop(dataloader, *args, **options)
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None, **options: Any
+    ) -> Any:
+        """As that of the ``Trainer``, for models whose loss ignores ``num_items_in_batch``, as well.
+
+        The ``Trainer`` takes a ``forward`` with ``**kwargs`` for one that divides by the number of labels of all
+        processes, and multiplies its loss by the number of processes. That of Whisper, and of many others, does not.
+
+        Args:
+            model: the model, as the ``Trainer`` wrapped it.
+            inputs: the batch.
+            return_outputs: return the outputs of the model, too. Default: False.
+            num_items_in_batch: labels of an update on all processes. Default: None, the loss is the mean of the batch.
+            **options: as for the ``Trainer``.
+        """
+        if not model.training:
+            num_items_in_batch = None  # an evaluation weighs the mean of each batch by its utterances
+        elif num_items_in_batch is not None and self.compute_loss_func is None:
+            if self._counts is None:
+                self._counts = self._counting(model, inputs, num_items_in_batch)
+                self.model_accepts_loss_kwargs = self._counts
+            num_items_in_batch = num_items_in_batch if self._counts else None
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch=num_items_in_batch, **options)
+
+    def _counting(self, model: Any, inputs: Any, count: Any) -> bool:
+        """Return whether twice as many labels halve the loss; where the count changes nothing, nothing is computed."""
+        if self.args.world_size * self.args.gradient_accumulation_steps * self.args.n_gpu == 1:
+            return True
+        model.eval()  # without dropout, so that both can be compared, and no random number is drawn
+        compute = super().compute_loss
+        with torch.no_grad():
+            losses = [
+                compute(model, {**inputs}, num_items_in_batch=number).mean().abs() for number in (count, 2 * count)
+            ]
+        model.train()
+        halved = losses[1] < 0.75 * losses[0]  # not so where a rank's batch has no labels: so all ranks are asked
+        return bool(self.accelerator.gather(halved.reshape(1)).any())
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any) -> Any:
         """As that of the ``Trainer``, resumed with exactly the next batch.

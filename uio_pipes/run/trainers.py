@@ -133,14 +133,18 @@ class LightningLoader:
         return self._loader
 
     def __iter__(self) -> Iterator[Any]:
-        before = self._loader
+        before, loop = self._loader, _trainer_that_asks()
         if self.validation:
             self._loader = None
+        elif (states := getattr(loop, "_combined_loader_states_to_load", None)) and loop._combined_loader is not None:
+            # Lightning itself loads them only if it takes the epoch of the checkpoint for one that goes on.
+            loop._combined_loader._load_state_dicts(states)
+            loop._combined_loader_states_to_load = []
         loader = self.loader
         if before is not None:
             loader._tuner = before._tuner  # what num_workers="auto" has chosen
         self._trained = None
-        return self._noted(loader) if _trainer_asks() else iter(loader)
+        return iter(loader) if loop is None else self._noted(loader)
 
     def _noted(self, loader: Loader) -> Iterator[Any]:
         batches = iter(loader)
@@ -164,10 +168,12 @@ class LightningLoader:
         self.loader.load_state_dict(state_dict)
 
 
-def _trainer_asks() -> bool:
-    """Return whether it is the ``Trainer`` who calls the caller: only it takes a batch ahead."""
-    module = str(sys._getframe(2).f_globals.get("__name__"))
-    return module.startswith(("lightning.pytorch.", "pytorch_lightning."))
+def _trainer_that_asks() -> Any:
+    """Return the loop of Lightning's ``Trainer`` that calls the caller, which takes a batch ahead; None for others."""
+    frame, loop, theirs = sys._getframe(2), None, ("lightning.pytorch.", "pytorch_lightning.")
+    while str(frame.f_globals.get("__name__")).startswith(theirs) and not hasattr(loop, "epoch_progress"):
+        loop, frame = frame.f_locals.get("self", loop), frame.f_back or frame
+    return loop
 
 
 def _gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:

@@ -132,16 +132,16 @@ class Worker:
             multiprocessing_context=context,
             generator=torch.Generator(),  # the worker's seed must not be drawn from the trainer's generator
         )
-        try:
-            with uninterrupted():
-                self._batches: Any = iter(loader)
-        except OSError as error:
-            raise explained(error) from error
-        close_our_writer(self._batches)
-        watch_alone(self._batches)
         self._pid = os.getpid()
+        with uninterrupted():  # until it is known at exit: multiprocessing would wait for a process that nobody ends
+            try:
+                self._batches: Any = iter(loader)
+            except OSError as error:
+                raise explained(error) from error
+            close_our_writer(self._batches)
+            watch_alone(self._batches)
+            _end_at_exit(self)
         self._pids = ", ".join(map(str, worker_pids(self._batches)))
-        _end_at_exit(self)
 
     def take(self) -> Message:
         """Return the next message of these lanes, in their order."""

@@ -15,6 +15,7 @@ import itertools
 import logging
 import os
 import pickle
+import socket
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -147,6 +148,11 @@ PLACING = (
     "scheduling_strategy",
 )
 
+NO_AGENT = (
+    "Ray's agent (raylet) on the trainer's machine has ended (out of memory?), and without it no batch arrives: start "
+    "Ray and the trainer again; the last state goes on with the next batch"
+)
+
 logger = logging.getLogger("uio_pipes")
 
 
@@ -242,6 +248,7 @@ class Fleet:
         self._avoided: dict[str, float] = {}  # node → until when
         self._silences: list[float] = []  # when actors did not answer
         self._reported = 0.0
+        self._agent = ""  # the socket of Ray's agent on the trainer's machine
 
     def another(self) -> Fleet:
         """Return a fleet of its own with the same settings."""
@@ -256,6 +263,8 @@ class Fleet:
         if not self._homes:
             join_cluster(self.ray, 2 * self._settings.count)
             weakref.finalize(self, _end, self.ray, self._homes, os.getpid())
+            here = self.ray.get_runtime_context().get_node_id()
+            self._agent = next((n["RayletSocketName"] for n in self.ray.nodes() if n["NodeID"] == here), "")
         while len(self._homes) <= place:
             self._homes.append(self._start(first=True))
         host = self.host(place)
@@ -299,8 +308,21 @@ class Fleet:
 
     # Losses
 
+    def _check_agent(self) -> None:
+        """Raises: RuntimeError if the agent of the trainer's machine is gone: no batch comes any more then, and Ray
+        itself says nothing while actors on other machines answer."""
+        with socket.socket(socket.AF_UNIX) as asked:
+            try:
+                asked.connect(self._agent)
+            except ConnectionRefusedError as error:
+                raise RuntimeError(NO_AGENT) from error
+            except OSError:
+                return  # it is not on this machine
+
     def check(self) -> None:
-        """Ask all actors whether they are there, and replace those that are not."""
+        """Ask all actors whether they are there, and replace those that are not. Raises: RuntimeError if the agent of
+        the trainer's machine is gone."""
+        self._check_agent()
         hosts = [host for host in self._homes if host.started]
         pings = {host: host.ping() for host in hosts}
         self._silences = [at for at in self._silences if time.monotonic() - at < AVOIDED]
@@ -324,6 +346,7 @@ class Fleet:
         """Replace an actor that died of ``error``, or does not answer, and move its lanes."""
         if host.lost or host not in self._homes:
             return
+        self._check_agent()
         dead = isinstance(error, self.ray.exceptions.ActorDiedError)
         if not dead:  # the node may be cut off, or dead, and Ray does not know yet
             self._avoided[host.node] = time.monotonic() + AVOIDED

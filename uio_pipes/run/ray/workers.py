@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from uio_pipes.run.lane_runner import Message, Position, RunSpec
-from uio_pipes.run.ray.fleet import QUIET, Fleet, Host, Packed, pickled, unpacked
+from uio_pipes.run.ray.fleet import NO_AGENT, QUIET, Fleet, Host, Packed, pickled, unpacked
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import checked
 
@@ -64,6 +64,8 @@ class RayWorker:
                     break
             except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
                 self._fleet.lose(self.host, error)
+            except OSError as error:  # the connection to it broke
+                raise RuntimeError(NO_AGENT) from error
             self._fleet.check()
         packed = self._packed.popleft()
         if not self._packed:
