@@ -57,6 +57,9 @@ def start(
     table: Annotated[
         Path | None, typer.Option(help="The table of characters to write; beside the script if not given.")
     ] = None,
+    part: Annotated[
+        str, typer.Option(help="The part of a corpus, or of a folder (train, dev, test), if not the one for training.")
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, help="Look at no more than this number of utterances.")] = 5_000,
     fields: Fields = None,
     allow_pipes: AllowPipes = False,
@@ -71,7 +74,7 @@ def start(
     tokens = table or out.with_name("tokens.txt")
     local_file(tokens)
     keep_inputs([data], [out, tokens])
-    state = Path(f"{out.stem}.pt")
+    state = out.with_suffix(".pt")
     if there := [str(path) for path in (out, tokens, state) if path.exists()]:
         are, them = ("is", "it") if len(there) == 1 else ("are", "them")
         told = f"{in_words(there)} {are} there already: remove {them}, or name another by --out and --table"
@@ -79,32 +82,28 @@ def start(
     from uio_pipes.formats.advice import shown
     from uio_pipes.io.files import write_lines
     from uio_pipes.prep.dictionary import write_table
-    from uio_pipes.prep.find_data import find_data, left_out, part_of
-    from uio_pipes.prep.start import begin
+    from uio_pipes.prep.finding.find import find_data
+    from uio_pipes.prep.start import begin, tried
 
-    listed = out.with_suffix(".list")
-    known = find_data(data, listed, allow_pipes, field_names(fields))
-    others = left_out(data, known.path, listed)
-    made = begin(known, str(tokens), limit, str(state))
+    found = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields), part)
+    known = found.known
+    made = begin(known, str(tokens), limit, str(state), found.told)
     if made.tokens:
         write_table(tokens, made.tokens)
     write_lines(out, made.script.splitlines())
     if json:
+        tried(out)
         print_json({"script": str(out), "table": str(tokens) if made.tokens else None, "tokens": len(made.tokens)})
         return
-    heard = Path(data).is_dir() and known.path == str(listed)
-    if heard:
-        say(f"{known.path}: the audio files in {part_of(data)}")
+    for told in found.told:
+        say(f"{data}: {told}")
     fields_seen = shown(sorted(made.seen.fields.keys() - {"key", "wav", "feat"}))
-    how = f" (--fields txt=NAME if it is one of {fields_seen})" if fields_seen else ""
-    how = " (they are read of a KEY.txt beside each audio file, or of a table with columns of both)" if heard else how
-    none = f"not written, no texts were found{how}"
-    say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else none}")
+    how = f" (--fields txt=NAME if it is one of {fields_seen})" if fields_seen and not found.written else ""
+    say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else f'not written, no texts were found{how}'}")
     if not known.lacks and '"feats"' not in made.script:
         say(f"{known.path}: no audio was found in it (--fields wav=NAME if it is one of {fields_seen})")
     if made.seen.reports:
         say(f"{counted(made.seen.failures.total(), 'utterance')} failed, the first: {made.seen.reports[0]}")
-    if others:
-        say(f"{known.path} is read of {data}, and not {shown(others)}: name one of these to read it")
+    say(f"{out}: {tried(out)}")
     for line in (f"{out}: it reads {data}. Next:", "", f"python {out}", f"uio bench {out}:pipeline --seconds 5"):
         say(line)

@@ -1,0 +1,333 @@
+"""What ``uio start`` and ``uio inspect`` are given: data of a known form, those that a folder holds, or the utterances
+that the search finds there."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.base.urls import is_named
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.formats.advice import guessed, named_otherwise, segment_in, shown
+from uio_pipes.formats.lists.lines import ARCHIVES
+from uio_pipes.formats.tables.description import Table
+from uio_pipes.formats.tar.reader import seen_in
+from uio_pipes.io.access import PLAIN
+from uio_pipes.io.files import write_lines
+from uio_pipes.io.folders import entry_of
+from uio_pipes.io.opening import is_local
+from uio_pipes.pipeline import Pipeline
+from uio_pipes.prep.corpora import named_corpus
+from uio_pipes.prep.finding.files import split_of
+from uio_pipes.prep.finding.utterances import Utterances, utterances_in
+from uio_pipes.prep.reading.data_list import JSONL, RAW, TEXT, GivenNames, head_of, kind_of, lines_of, objects_of
+from uio_pipes.prep.recognize import Recognized, begun, recognize, recognize_parts
+from uio_pipes.reports.inspect import inspect
+from uio_pipes.run.lane_runner import items_of
+from uio_pipes.run.planning import LENIENT
+from uio_pipes.sources.corpora.finding import everything
+from uio_pipes.sources.corpora.source import CORPORA
+from uio_pipes.sources.lists import from_raw_list
+from uio_pipes.sources.parquet.table import SUFFIXES, columns_within
+from uio_pipes.sources.table.source import from_table
+
+LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl")
+_LOOKED_AT = 4  # utterances
+_OF_HUB = re.compile(r"(?:hf://datasets/)?([\w.-]+/[\w-][\w.-]*)/?")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Data with the pipeline that begins them. ``told``: how they were found, in sentences; ``written``: the list that
+    was made of them."""
+
+    known: Recognized
+    told: list[str] = field(default_factory=list)
+    written: str = ""
+
+
+def find_data(
+    data: str, listed: Path | None = None, allow_pipes: bool = False, fields: GivenNames = None, part: str = ""
+) -> Found:
+    """Return what :func:`recognize` does, also of a folder, with the names that fields seem to have there. Of
+    utterances that the search finds the list ``listed`` is written.
+
+    ``part``: the part of a corpus, or the split of a folder (train, dev, test), that is wanted; "": that for training.
+
+    Raises: ListError for anything else, saying what was seen and what to do.
+    """
+    _refuse_names(data)
+    if (corpus := named_corpus(data)) is not None and part:
+        data = data.replace(f":{corpus.folder}", f",part={part}:{corpus.folder}")
+    if os.path.isdir(data):
+        return _in_folder(data, listed, allow_pipes, fields, part)
+    if corpus is not None or fields or not os.path.isfile(data) or is_named(data, (*ARCHIVES, *SUFFIXES)):
+        return Found(_named(data, allow_pipes, fields))
+    try:
+        known = _named(data, allow_pipes, fields)
+        if known.kind != TEXT and (not known.kind.startswith("table") or _works(known, whole=True)):
+            return Found(known)
+    except ListError:
+        known = None
+    joined = _joined_to(data)
+    if joined is not None:
+        return _listed(joined, listed)
+    return Found(_named(data, allow_pipes, fields) if known is None else known)
+
+
+def _joined_to(text: str) -> Utterances | None:
+    """Return the utterances whose texts are in a file, of its folder or the one above; None if it names none."""
+    folder, part = os.path.dirname(text) or ".", split_of(os.path.basename(text))
+    for place in (folder, os.path.dirname(os.path.abspath(folder))):
+        by = text if place == folder and os.path.dirname(text) else os.path.join(place, os.path.relpath(text, place))
+        found = utterances_in(place, part, by)
+        if found is not None:
+            return found if any("txt" in line for line in found.lines) else None
+    return None
+
+
+def _refuse_names(data: str) -> None:
+    """Raises: ListError if it is the name of a corpus or a data set, which is not here."""
+    if os.path.exists(data):
+        return
+    if data in CORPORA:
+        raise ListError(
+            f"{data} is a published corpus: name its folder, too, as in uio start {data}:FOLDER (uio corpora {data} "
+            "says what to download)"
+        )
+    named = _OF_HUB.fullmatch(data)
+    if named and not os.path.exists(data.partition("/")[0]) and "." not in os.path.basename(named[1]):
+        raise ListError(
+            f"there is no {data} here. A data set of the Hugging Face Hub is named by its Parquet files, as in "
+            f"uio start 'hf://datasets/{named[1]}/data/train-*.parquet' (pip install huggingface_hub); they are listed "
+            f"at https://huggingface.co/datasets/{named[1]}/tree/main"
+        )
+
+
+# A folder
+
+
+def _in_folder(folder: str, listed: Path | None, allow_pipes: bool, fields: GivenNames, part: str) -> Found:
+    """Return the first that can be read: the folder as a whole, a list or Kaldi's tables in it, shards, Parquet files,
+    a corpus that has a name, or what the search finds. Raises: ListError."""
+    unknown: ListError | None = None
+    try:
+        known = _named(folder, allow_pipes, fields)
+        if not part and (allow_pipes or _works(known)):
+            return Found(known)
+    except ListError as error:
+        unknown = error
+        if "save_to_disk" in str(error):
+            raise
+    names = [str(path.relative_to(folder)) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    for inner in _known_in(folder, names, part):
+        try:
+            known = _named(inner, allow_pipes, fields)
+        except ListError:
+            continue
+        if _works(known) and (known.lacks or "without transcripts" not in known.kind):
+            return Found(known, _not_read(folder, inner, names))
+    if corpus := _corpus_in(folder, part):
+        return Found(corpus)
+    if (found := utterances_in(folder, part)) is not None:
+        return _listed(found, listed)
+    for name in names:  # lists of what is elsewhere
+        if is_named(name, (".list", ".jsonl", ".json", ".tsv", ".csv")) and split_of(name) in ("", part or "train"):
+            try:
+                known = _named(os.path.join(folder, name), allow_pipes, fields)
+            except ListError:
+                continue
+            if _works(known):
+                return Found(known, _not_read(folder, known.path, names))
+    raise unknown or ListError(f"{folder} has nothing that can be read as the part {part}")
+
+
+def _known_in(folder: str, names: Sequence[str], part: str) -> Iterator[str]:
+    """Yield what is to be read of a folder, of those forms that say by names what they are: of the split that is
+    wanted. Raises: ListError if there are several of a form."""
+    lists = [name for name in names if os.path.basename(name) in LISTS]
+    kaldi = [os.path.dirname(name) for name in names if os.path.basename(name) in ("wav.scp", "feats.scp")]
+    for several, what in ((lists, "lists"), (list(dict.fromkeys(kaldi)), "Kaldi's tables")):
+        some = _of_split(several, part)
+        top = min((name.count("/") for name in some), default=0)
+        some = [name for name in some if name.count("/") == top]
+        folders = {os.path.dirname(name) if what == "lists" else name for name in some}
+        if len(folders) > 1:
+            one = os.path.join(folder, some[0])
+            raise ListError(f"{folder} has folders with {what} ({shown(sorted(folders))}): name one, as in uio start {one}")
+        some.sort(key=lambda name: LISTS.index(os.path.basename(name)) if what == "lists" else 0)
+        yield from (os.path.join(folder, name) for name in some[:1])
+    inside = glob.escape(folder.rstrip("/") or "/")
+    for suffixes in (SUFFIXES, ARCHIVES):
+        some = _of_split([name for name in names if is_named(name, suffixes)], part)
+        if some:
+            suffix = next(one for one in sorted(suffixes, key=len) if is_named(some[0], (one,)))
+            chosen = {os.path.join(folder, name) for name in some}
+            globs = (f"{inside}/{glob.escape(os.path.commonpath(some))}" if len(some) == 1 else "", *_globs(some, suffix))
+            every = (one if one.startswith(inside) else f"{inside}/{one}" for one in globs if one)
+            yield next((one for one in every if {*glob.glob(one, recursive=True)} == chosen), f"{inside}/*{suffix}")
+
+
+def _globs(names: Sequence[str], suffix: str) -> Iterator[str]:
+    """Yield globs that may be of these files, and no others."""
+    above = os.path.commonpath([os.path.dirname(name) or "." for name in names]).removeprefix(".")
+    place = f"{glob.escape(above)}/" if above else ""
+    start = glob.escape(os.path.commonprefix([os.path.basename(name) for name in names]).removesuffix(suffix))
+    yield from (f"{place}*{suffix}", f"{place}**/*{suffix}")
+    word = re.match(r"[a-z]+", start)
+    for begin in dict.fromkeys([word[0] if word else start, start]):
+        yield from (f"{place}{begin}*{suffix}", f"{place}**/{begin}*{suffix}")
+    yield from (f"{place}**/{split}*/**/*{suffix}" for split in ("train", "dev", "test"))
+
+
+def _of_split(names: Sequence[str], part: str) -> list[str]:
+    """Return the paths of the split that is wanted: the named one, or that of training, or else what is in none."""
+    splits = [split_of(*reversed(name.split("/"))) for name in names]
+    wanted = part or next((split for split in ("train", "", "dev", "test") if split in splits), "")
+    return [name for name, split in zip(names, splits, strict=True) if split == wanted]
+
+
+def _not_read(folder: str, read: str, names: Sequence[str]) -> list[str]:
+    """Return the sentence on folders and files beside what is read; [] without any."""
+    taken = {os.path.relpath(path, folder) for path in glob.glob(read, recursive=True) or [read]}
+    if os.path.isdir(read) or os.path.basename(read) in LISTS:
+        taken = {name for name in names if os.path.relpath(read, folder).startswith(name.split("/")[0])}
+    tops = {name.split("/")[0] for name in taken}
+    same = tops if len(tops) != 1 else set[str]()
+    within = next(iter(tops)) if len(tops) == 1 and all("/" in name for name in taken) else ""
+    others = {
+        "/".join(name.split("/")[: 2 if within and name.startswith(f"{within}/") else 1])
+        for name in names
+        if name not in taken
+    }
+    others -= {*same, within, *("/".join(name.split("/")[:2]) for name in taken)}
+    return [f"{read} is read, and not {shown(sorted(others))}"] if others else []
+
+
+def _corpus_in(folder: str, part: str) -> Recognized | None:
+    """Return the published corpus that a folder is, if its files are there, and its first utterances can be read: the
+    part that is wanted, or those for training, or else the first one that is there."""
+    found = list[Recognized]()
+    for name, card in CORPORA.items():
+        try:
+            there = {one for layout in everything(card, folder, {}, PLAIN) for one in layout.choices}
+            if not there or (part and part not in there):
+                continue
+            own = part or ("" if there & {*card.train} else next(one for one in card.parts if one in there))
+            known = recognize(f"{name},part={own}:{folder}" if own else f"{name}:{folder}")
+            found += [known] if _works(known, whole=True) else []
+        except (ListError, PipelineError):
+            continue
+    return found[0] if len(found) == 1 else None
+
+
+def _works(known: Recognized, whole: bool = False) -> bool:
+    """Return whether the first utterances can be read. ``whole``: at least half of them, which have texts."""
+    try:
+        seen = inspect(known.pipeline, limit=20 if whole else _LOOKED_AT)
+    except (ListError, PipelineError):
+        return False
+    heard = bool(seen.fields["wav"] or seen.fields["feat"]) or bool(known.lacks)
+    failed = seen.failures.total()
+    return seen.utterances > failed and (not whole or heard and failed * 20 <= seen.utterances)
+
+
+def _listed(found: Utterances, listed: Path | None) -> Found:
+    """Return utterances as a pipeline: of the list that is written, or of rows in memory.
+
+    Raises: ListError if there is such a list already.
+    """
+    if not found.lines:
+        raise ListError(f"{found.folder} has recordings, but none of the part that is wanted")
+    archives = [os.path.join(found.folder, name) for name in found.archives]
+    kind = "recordings with their texts" if any("txt" in line for line in found.lines) else "recordings without texts"
+    if listed is None:
+        rows = [{**line, "wav": line["wav"] if archives else os.path.join(os.path.abspath(found.folder), line["wav"])}
+                for line in found.lines]  # fmt: skip
+        known = Recognized(found.folder, kind, from_table(rows, archives=archives or None))
+        return Found(known, found.told)
+    if listed.exists():
+        raise ListError(f"{listed} is there already, where the list of the utterances is written: remove it")
+    place = entry_of(found.folder, str(listed))
+    lines = ({**line, "wav": line["wav"] if archives else os.path.join(place, line["wav"])} for line in found.lines)
+    write_lines(listed, (json.dumps(line, ensure_ascii=False) for line in lines))
+    if archives:
+        known = begun(str(listed), kind, from_table, Table(str(listed), format="jsonl"), archives=archives)
+    else:
+        known = begun(str(listed), kind, from_raw_list, str(listed), text="txt" if "with t" in kind else None)
+    return Found(replace(known, path=str(listed)), found.told, str(listed))
+
+
+# The names of fields
+
+
+def _named(path: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
+    """Return data with the names that their fields seem to have. Raises: ListError."""
+    given = dict(fields or {})
+    free = ((ours, theirs) for ours, theirs in _names_in_file(path).items() if theirs not in given.values())
+    names = {ours: theirs for ours, theirs in free if ours not in given}
+    known = recognize(path, allow_pipes, names | given or None)
+    seen = [] if "txt" in names | given else _without_text(known.pipeline)
+    if seen and (text := guessed(seen, ("txt",))):
+        names |= text
+        known = recognize(path, allow_pipes, names | given)
+    told = "".join(f", {theirs} taken as {ours}" for ours, theirs in names.items())
+    return replace(known, kind=known.kind + told)
+
+
+def _names_in_file(path: str) -> dict[str, str]:
+    """Return our names of fields with those that they seem to have in Parquet files or in lines of JSON."""
+    if is_named(path, SUFFIXES):
+        there = columns_within((path,), PLAIN)
+        lacking = [ours for ours, usual in (("wav", "audio"), ("txt", "text")) if not {ours, usual, "feat"} & {*there}]
+        return _with_segment(guessed([there], lacking), there)
+    local = is_local(path)
+    if local is None or not os.path.isfile(local) or is_named(path, ARCHIVES):
+        return {}
+    lines = lines_of(head_of(path))
+    if not lines or not lines[0].startswith("{") or kind_of(lines, None) not in ("", JSONL, RAW):
+        return {}
+    return _with_segment(guessed(objects := objects_of(lines)), objects[0])
+
+
+def _with_segment(found: dict[str, str], there: Collection[str]) -> dict[str, str]:
+    """Return names of fields with those of start and end, if audio has these by other names."""
+    segment = segment_in(there) if {"wav", "audio"} & {*found, *there} else {}
+    return found | {ours: theirs for ours, theirs in segment.items() if ours != theirs and "end" in segment}
+
+
+def text_elsewhere(pipeline: Pipeline) -> str:
+    """Return the sentence that the first utterances have no text, and what seems to be it: a field, or one of their
+    JSON; "" if nothing does, or one of them has a text."""
+    seen = _without_text(pipeline)
+    found = bool(seen) and guessed(seen, ("txt",))
+    return f"the utterances have no txt: {named_otherwise('txt', seen[0], others=seen[1:])}" if found else ""
+
+
+def _without_text(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Return what advice can name of the first utterances, [] if one of them has a text."""
+    first = [dict(sample.fields) for sample in islice(items_of(pipeline.build(Lane(Ledger(LENIENT)))), _LOOKED_AT)]
+    told = any("txt" in fields or "messages" in fields for fields in first)
+    return [] if told else [seen_in(fields) for fields in first]
+
+
+def found_parts(path: str, allow_pipes: bool, fields: Mapping[str, str] | None) -> Iterator[Found]:
+    """Yield what there is at a path; of a corpus each part that is there, of a folder of recordings its utterances.
+
+    Raises: ListError, PipelineError.
+    """
+    try:
+        yield from [Found(one) for one in recognize_parts(path, allow_pipes, fields)]
+    except ListError:
+        if not os.path.isdir(path):
+            raise
+        yield find_data(path, None, allow_pipes, fields)
