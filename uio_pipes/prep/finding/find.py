@@ -260,8 +260,8 @@ def _listed(found: Utterances, listed: Path | None) -> Found:
     place = entry_of(found.folder, str(listed))
     lines = ({**line, "wav": line["wav"] if archives else os.path.join(place, line["wav"])} for line in found.lines)
     write_lines(listed, (json.dumps(line, ensure_ascii=False) for line in lines))
-    if archives:
-        known = begun(str(listed), kind, from_table, Table(str(listed), format="jsonl"), archives=archives)
+    if archives or any("encoding" in line for line in found.lines):
+        known = begun(str(listed), kind, from_table, Table(str(listed), format="jsonl"), archives=archives or None)
     else:
         known = begun(str(listed), kind, from_raw_list, str(listed), text="txt" if "with t" in kind else None)
     return Found(replace(known, path=str(listed)), found.told, str(listed))

@@ -99,7 +99,7 @@ def _quoting(separator: str) -> Callable[[list[str]], list[list[str]]]:
 def _patterned(pattern: re.Pattern[str]) -> Callable[[list[str]], list[list[str]]]:
     def cells(lines: list[str]) -> list[list[str]]:
         found = [pattern.fullmatch(line.strip()) for line in lines]
-        return [[hit["key"], hit["text"]] for hit in found if hit] if sum(map(bool, found[:9])) * 2 > 1 else []
+        return [[hit["key"], hit["text"]] for hit in found if hit] if sum(map(bool, found[:9])) * 2 > len(found[:9]) else []
 
     return cells
 
@@ -112,8 +112,8 @@ _FORMS: dict[str, Callable[[list[str]], list[list[str]]]] = {
     "columns by ;": _quoting(";"),
     '( KEY "text" )': _patterned(_QUOTED),
     "text (KEY)": _patterned(_BEHIND),
-    "KEY text": lambda lines: [line.split(None, 1) for line in lines],
     "KEY:text": _patterned(re.compile(r"(?P<key>[^:=\s]+)\s*[:=]\s*(?P<text>.+)")),
+    "KEY text": lambda lines: [line.split(None, 1) for line in lines],
 }
 
 

@@ -113,6 +113,10 @@ class Index:
         """Yield ways by which rows name recordings, with the share of the rows that do: first of a column as it is."""
         known = [*columns[:12], FILE]
         yield from ((self.share(rows, way, text), way) for column in known if (way := Way((column,))))
+        for pair in permutations([*columns[:8], FILE, FOLDER], 2):
+            for mark in _MARKS:
+                way = Way(pair, mark)
+                yield self.share(rows, way, text), way
         for column in known:
             for cut in _CUTS:
                 way = Way((column,), cut=cut)
@@ -120,10 +124,6 @@ class Index:
                     yield self.share(rows, way, text), way
             if affixes := self._affixes({Way((column,)).name(row, text) for row in rows}):
                 way = Way((column,), before=affixes[0], after=affixes[1])
-                yield self.share(rows, way, text), way
-        for pair in permutations([*columns[:8], FILE, FOLDER], 2):
-            for mark in _MARKS:
-                way = Way(pair, mark)
                 yield self.share(rows, way, text), way
 
     def share(self, rows: Sequence[Row], way: Way, text: TextFile) -> float:
@@ -185,4 +185,4 @@ def _wordiness(values: Sequence[str], column: str) -> float:
     if letters * 5 < length * 2 or letters < 2 * len(there) and all(value.isascii() for value in there):
         return 0.0
     words = sum(" " in value or not value.isascii() for value in there) / len(there)
-    return (0.2 + len({*there}) / len(there)) * min(length / len(there), 100) * (1 + 2 * words)
+    return (0.2 + len({*there}) / len(there)) * min(sum(len(value.encode()) for value in there) / len(there), 100) * (1 + 2 * words)

@@ -80,6 +80,7 @@ class Search:
         self.index = Index(self.files.recordings)
         self.splits = [recording.split for recording in self.files.recordings]
         self.silent = list[TextFile]()  # texts that name no recording
+        self.listed = False  # whether lists tell splits
         self._lately = list[tuple[str, Way]]()
 
     def run(self) -> list[Candidate]:
@@ -157,6 +158,7 @@ class Search:
             rows = parsed.rows[parsed.headed and len(parsed.rows) > 1 :]
             some = rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE]
             for share, way in self.index.ways(some, parsed.columns, text):
+                share -= 0.1 * (len(parsed.columns) == 1) + 0.02 * bool(way.cut)  # a part of a value, and no text
                 if best is None or share > best[0] + 0.02:
                     best = share, parsed, way
                 if share > 0.98:
@@ -196,6 +198,7 @@ class Search:
                 for row in _rows_of(source, self.files.folder):
                     for number in self.index.named(one.way.name(row, source.text), row, source.text):
                         self.splits[number] = self.splits[number] or source.text.split
+                        self.listed = True
 
     def _ranked(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         with_texts = [one for one in candidates if one.column]
@@ -207,7 +210,7 @@ class Search:
         for one in with_texts:
             self._measure(one, wanted)
         some = sorted((one for one in with_texts if one.covered), key=lambda one: (-round(one.cover, 2), -one.score))
-        return self._together(some) if some and some[0].cover < ENOUGH else some
+        return self._together(some) if some and (some[0].cover < ENOUGH or some[0].of_rows) else some
 
     def _first_split(self, candidates: Iterable[Candidate]) -> str:
         there = Counter(self.splits) + Counter(said.split for one in candidates for said in one.spoken)
@@ -251,8 +254,8 @@ class Search:
         else:
             one.covered, one.wanted = len(covered.intersection(of)), len(of)
         one.cover = one.covered / max(one.wanted, 1)
-        parts = Counter((said.recording, said.start) for said in one.spoken)
-        if len(parts) * 1.5 < len(one.spoken):
+        parts = {(said.recording, said.start) for said in one.spoken}
+        if len(parts) * 1.5 < len({(said.recording, said.start, said.text) for said in one.spoken}):
             one.cover = one.covered = 0  # several texts for a recording, and no times
 
     def _fits(self, way: Way, number: int) -> bool:
@@ -264,10 +267,13 @@ class Search:
         first, added = some[0], False
         done = {said.recording for said in first.spoken}
         for other in some[1:]:
-            more = [said for said in other.spoken if said.recording not in done]
+            more = [said for said in other.spoken if said.recording not in done and said.split == self.wanted]
+            if first.of_rows and not (other.of_rows and other.cover >= ENOUGH):
+                continue
             if len(more) * 20 >= len(first.spoken) and other.score * 4 >= first.score:
                 first.spoken, added = first.spoken + more, True
                 first.sources = first.sources + other.sources
+                first.named = dict(Counter(first.named) + Counter(other.named))
                 done |= {said.recording for said in more}
         if added:
             self._measure(first, self.wanted)

@@ -74,6 +74,9 @@ def _made(files: Files, search: Search, best: Candidate | None) -> Utterances:
     if best is None:
         chosen = [Spoken(number, "", split) for number, split in enumerate(search.splits) if split == wanted]
         told = [f"none of {counted(len(chosen), 'recording')} has a text that is known"]
+        if words := _labels([recordings[said.recording].path for said in chosen]) if search.listed else []:
+            chosen = [said._replace(text=word) for said, word in zip(chosen, words, strict=True) if word]
+            told = ["the text of a recording is the name of its folder, as in Speech Commands"]
     else:
         chosen = list({(said.recording, said.start, said.speaker): said for said in reversed(best.spoken)
                        if said.split == wanted}.values())[::-1]  # fmt: skip
@@ -89,6 +92,14 @@ def _made(files: Files, search: Search, best: Candidate | None) -> Utterances:
     if archives and files.archives != archives:
         told.append(f"read of {counted(len(archives), 'archive')}: {shown(archives)}")
     return Utterances(files.folder, lines, archives, told)
+
+
+def _labels(paths: list[str]) -> list[str]:
+    """Return the names of the folders of recordings, if these are words, each of several recordings."""
+    words = [path.split("/")[-2] if "/" in path else "" for path in paths]
+    plain = [word for word in words if word and word[0] not in "_."]
+    several = 1 < len({*plain}) < len(plain) or len({*plain}) > 1
+    return [word if word[:1] not in "_." else "" for word in words] if several and all(map(str.isalpha, plain)) else []
 
 
 def _lines(files: Files, chosen: list[Spoken]) -> Iterator[dict[str, Any]]:
