@@ -537,3 +537,136 @@ def speech_commands(c: Corpus) -> None:
             c.audio(f"{word}/0{n}a_nohash_{n}.wav", ("train", "dev", "test")[n], text=word)
     c.write("validation_list.txt", [f"{word}/01a_nohash_1.wav" for word in ("yes", "no", "seven")])
     c.write("testing_list.txt", [f"{word}/02a_nohash_2.wav" for word in ("yes", "no", "seven")])
+
+
+@layout()
+def speechocean762(c: Corpus) -> None:
+    for part in ("train", "test"):
+        rows = [(f"00001{n}{len(part)}", f"WAVE/SPEAKER000{n}/00001{n}{len(part)}.wav") for n in range(3)]
+        said = [c.audio(f"speechocean762/{path}", part) for _, path in rows]
+        c.write(f"speechocean762/{part}/wav.scp", [f"{key}\t{path}" for key, path in rows])
+        c.write(f"speechocean762/{part}/text", [f"{key}\t{words}" for (key, _), words in zip(rows, said, strict=True)])
+        c.write(f"speechocean762/{part}/utt2spk", [f"{key}\t000{n}" for n, (key, _) in enumerate(rows)])
+        c.write(f"speechocean762/{part}/spk2age", ["0001\t6"])
+    c.write("speechocean762/resource/scores.json", json.dumps({key: {"text": "NO", "accuracy": 8} for key, _ in rows}))
+
+
+@layout()
+def mucs_code_switching(c: Corpus) -> None:
+    """Kaldi's segments, with paths of the publisher's machine."""
+    for part in ("train", "test"):
+        place = f"Hindi-English/{part}"
+        recordings = {f"rec{n}{part[:2]}": [c.say(part, f"rec{n}", c.text(), start=0.1 + 0.6 * m) for m in range(2)] for n in range(2)}
+        for name, some in recordings.items():
+            c.write(f"{place}/{name}.wav", recorded(some, 16_000))
+        every = [(f"{name}_{m}", name, one) for name, some in recordings.items() for m, one in enumerate(some)]
+        c.write(f"{place}/transcripts/segments", [f"{key} {name} {one.start:.2f} {one.end:.2f}" for key, name, one in every])
+        c.write(f"{place}/transcripts/text", [f"{key} {one.txt}" for key, _, one in every])
+        c.write(f"{place}/transcripts/wav.scp", [f"{name} /data/hindi/{part}/{name}.wav" for name in recordings])
+        c.write(f"{place}/transcripts/utt2spk", [f"{key} {name}" for key, name, _ in every])
+
+
+@layout()
+def wsj_dots(c: Corpus) -> None:
+    for part, folder in (("train", "si_tr_s"), ("dev", "si_dt_05")):
+        rows = [f"{c.audio(f'wsj/{folder}/01{n}/01{n}c020{n}{part[0]}.wav', part).upper()} (01{n}c020{n}{part[0]})" for n in range(3)]
+        for n in range(3):
+            c.said[n - 3] = c.said[n - 3]._replace(txt=(c.said[n - 3].txt or "").upper(), part="train")
+        c.write(f"wsj/transcrp/{folder}.dot", rows)
+
+
+@layout()
+def vystadial(c: Corpus) -> None:
+    for part, n in c.parts():
+        c.write(f"data_voip_en/{part}/jurcic-{part[0]}{n}.wav.trn", c.audio(f"data_voip_en/{part}/jurcic-{part[0]}{n}.wav", part).upper())
+        c.said[-1] = c.said[-1]._replace(txt=(c.said[-1].txt or "").upper())
+
+
+@layout(CHINESE)
+def ascend(c: Corpus) -> None:
+    rows: dict[str, list[str]] = {}
+    for part, n in c.parts():
+        path = f"waves/ses{n}_{part}_L.wav"
+        rows.setdefault({"dev": "validation"}.get(part, part), []).append(f"000{n},{path},{c.audio(path, part)},0.4,mixed,{n},1,education")
+    tables(c, rows, "{}_metadata.csv", "id,file_name,transcription,duration,language,original_speaker_id,session_id,topic")
+
+
+@layout()
+def switchboard_like(c: Corpus) -> None:
+    for name in ("conv01", "conv02"):
+        some = [c.say("train", name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
+        c.write(f"wav/{name}.wav", recorded(some, 16_000))
+        c.write(f"trans/{name}.csv", ["start,end,speaker,text", *(f"{one.start:.3f},{one.end:.3f},A,{one.txt}" for one in some)])
+
+
+@layout()
+def subtitles(c: Corpus) -> None:
+    for name in ("talk1", "talk2"):
+        some = [c.say("train", name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
+        c.write(f"{name}.wav", recorded(some, 16_000))
+        c.write(f"{name}.srt", [line for n, one in enumerate(some, 1) for line in (str(n), f"00:00:0{one.start:.3f} --> 00:00:0{one.end:.3f}".replace(".", ","), str(one.txt), "")])
+
+
+@layout()
+def tuda_xml(c: Corpus) -> None:
+    for part in ("train", "dev"):
+        for n in range(3):
+            base = f"german-speechdata/{part}/2014-03-17-13-0{n}{part[0]}"
+            said = c.audio(f"{base}_Kinect-Beam.wav", part)
+            c.write(f"{base}.xml", f"<?xml version='1.0'?><recording><speaker_id>a{n}</speaker_id><gender>male</gender><sentence>{said.title()}</sentence><cleaned_sentence>{said}</cleaned_sentence></recording>")
+            c.said[-1] = c.said[-1]._replace(txt=said.title())
+
+
+@layout(CHINESE)
+def many_parts_deep(c: Corpus) -> None:
+    for part, n in c.parts():
+        folder = f"release/v1/corpus/{ {'dev': 'validation'}.get(part, part)}"
+        c.write(f"{folder}/txt/{part}{n}.txt", c.audio(f"{folder}/wav/{part}{n}.wav", part))
+
+
+@layout()
+def json_by_id(c: Corpus) -> None:
+    c.write("annotations.json", json.dumps({f"clip{n}": c.audio(f"audio/clip{n}.ogg") for n in range(4)}))
+
+
+@layout()
+def ids_of_splits(c: Corpus) -> None:
+    rows = []
+    names: dict[str, list[str]] = {}
+    for part, n in list(c.parts())[:6]:
+        rows.append(f"{part[0]}{n}x|{c.audio(f'wavs/{part[0]}{n}x.wav', part)}")
+        names.setdefault(part, []).append(f"{part[0]}{n}x")
+    c.write("metadata.csv", rows)
+    tables(c, names, "splits/{}.txt")
+
+
+@layout()
+def zip_of_speakers(c: Corpus) -> None:
+    for speaker in ("A01", "B02"):
+        for n in range(3):
+            c.put(f"{speaker}.zip", f"{speaker}/{speaker}_{n}a.txt", c.audio(f"{speaker}/{speaker}_{n}a.wav", archive=f"{speaker}.zip"))
+
+
+@layout()
+def split_column(c: Corpus) -> None:
+    rows = [f"{n}{part},{part},audio/{n}{part}.wav,{c.audio(f'audio/{n}{part}.wav', part)}" for part, n in c.parts()]
+    c.write("index.csv", ["utt,split,wav,sentence", *rows])
+
+
+@layout()
+def numbers_without_zeros(c: Corpus) -> None:
+    c.write("texts.tsv", ["id\ttext", *(f"{n}\t{c.audio(f'clips/{n:05}.wav')}" for n in range(4))])
+
+
+@layout()
+def template_names(c: Corpus) -> None:
+    c.write("data.csv", ["speaker,number,text", *(f"s{s},{n},{c.audio(f'audio/s{s}_{n}.wav')}" for s in (1, 2) for n in (1, 2))])
+
+
+@layout()
+def libritts_like(c: Corpus) -> None:
+    for part, n in c.parts():
+        base = f"Corp/{part}-clean/{n}1/{n}9/{n}1_{n}9_0000{n}_000000"
+        said = c.audio(f"{base}.wav", part)
+        c.write(f"{base}.normalized.txt", said)
+        c.write(f"{base}.original.txt", said.title())

@@ -29,7 +29,7 @@ _SPLIT = re.compile(
 _NO_TABLES = re.compile(
     r"(?i)(?:read.?me|licen[cs]e|change(?:log|s)|copying|authors|citation)\b.*"
     r"|.*\.(?:md|rst|html?|pdf|py|sh|pl|c|cc|h|css|js|npy|pt|bin|idx|png|jpe?g|ya?ml|toml|lock|log|md5|sha\d*)"
-    r"|utt2\w+|spk2\w+|segments|reco2\w+|feats\.scp|cmvn\.\w+|(?:train|\w+)\.list"
+    r"|utt2\w+|spk2\w+|reco2\w+|feats\.scp|cmvn\.\w+"
 )
 _CODES: tuple[tuple[str, str, float], ...] = (  # with the characters that most of such a text is of
     ("cp949", "[\uac00-\ud7a3]", 0.8),

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.base.errors import ListError, PipelineError, UioError
 from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
@@ -30,7 +30,7 @@ from uio_pipes.prep.corpora import named_corpus
 from uio_pipes.prep.finding.files import split_of
 from uio_pipes.prep.finding.utterances import Utterances, utterances_in
 from uio_pipes.prep.reading.data_list import JSONL, RAW, TEXT, GivenNames, head_of, kind_of, lines_of, objects_of
-from uio_pipes.prep.recognize import Recognized, begun, recognize, recognize_parts
+from uio_pipes.prep.recognize import SILENT, Recognized, begun, recognize, recognize_parts
 from uio_pipes.reports.inspect import inspect
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT
@@ -119,32 +119,39 @@ def _refuse_names(data: str) -> None:
 def _in_folder(folder: str, listed: Path | None, allow_pipes: bool, fields: GivenNames, part: str) -> Found:
     """Return the first that can be read: the folder as a whole, a list or Kaldi's tables in it, shards, Parquet files,
     a corpus that has a name, or what the search finds. Raises: ListError."""
-    unknown: ListError | None = None
+    unknown: UioError | None = None
     try:
         known = _named(folder, allow_pipes, fields)
         if not part and (allow_pipes or _works(known)):
             return Found(known)
-    except ListError as error:
+    except UioError as error:
         unknown = error
         if "save_to_disk" in str(error):
             raise
     names = [str(path.relative_to(folder)) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+    silent: Found | None = None
     for inner in _known_in(folder, names, part):
         try:
             known = _named(inner, allow_pipes, fields)
-        except ListError:
+        except UioError:
             continue
-        if _works(known) and (known.lacks or "without transcripts" not in known.kind):
-            return Found(known, _not_read(folder, inner, names))
+        if _works(known):
+            read = Found(known, _not_read(folder, inner, names))
+            if known.lacks or SILENT[False] not in known.kind:
+                return read
+            silent = read
     if corpus := _corpus_in(folder, part):
-        return Found(corpus)
-    if (found := utterances_in(folder, part)) is not None:
+        return corpus
+    found = utterances_in(folder, part)
+    if found is not None and (silent is None or any("txt" in line for line in found.lines)):
         return _listed(found, listed)
+    if silent is not None:
+        return silent
     for name in names:  # lists of what is elsewhere
         if is_named(name, (".list", ".jsonl", ".json", ".tsv", ".csv")) and split_of(name) in ("", part or "train"):
             try:
                 known = _named(os.path.join(folder, name), allow_pipes, fields)
-            except ListError:
+            except UioError:
                 continue
             if _works(known):
                 return Found(known, _not_read(folder, known.path, names))
@@ -213,10 +220,10 @@ def _not_read(folder: str, read: str, names: Sequence[str]) -> list[str]:
     return [f"{read} is read, and not {shown(sorted(others))}"] if others else []
 
 
-def _corpus_in(folder: str, part: str) -> Recognized | None:
+def _corpus_in(folder: str, part: str) -> Found | None:
     """Return the published corpus that a folder is, if its files are there, and its first utterances can be read: the
     part that is wanted, or those for training, or else the first one that is there."""
-    found = list[Recognized]()
+    found = list[Found]()
     for name, card in CORPORA.items():
         try:
             there = {one for layout in everything(card, folder, {}, PLAIN) for one in layout.choices}
@@ -224,21 +231,21 @@ def _corpus_in(folder: str, part: str) -> Recognized | None:
                 continue
             own = part or ("" if there & {*card.train} else next(one for one in card.parts if one in there))
             known = recognize(f"{name},part={own}:{folder}" if own else f"{name}:{folder}")
-            found += [known] if _works(known, whole=True) else []
-        except (ListError, PipelineError):
+            told = [f"it is {name}, whose card says how it is read", *([f"its part {own} is read"] if own else [])]
+            found += [Found(known, told)] if _works(known, whole=True) else []
+        except UioError:
             continue
     return found[0] if len(found) == 1 else None
 
 
 def _works(known: Recognized, whole: bool = False) -> bool:
-    """Return whether the first utterances can be read. ``whole``: at least half of them, which have texts."""
+    """Return whether some of the first utterances can be read. ``whole``: at least half of them, which have audio."""
     try:
         seen = inspect(known.pipeline, limit=20 if whole else _LOOKED_AT)
-    except (ListError, PipelineError):
+    except UioError:
         return False
-    heard = bool(seen.fields["wav"] or seen.fields["feat"]) or bool(known.lacks)
-    failed = seen.failures.total()
-    return seen.utterances > failed and (not whole or heard and failed * 20 <= seen.utterances)
+    heard = seen.fields["wav"] or seen.fields["feat"]
+    return bool(seen.utterances) and (not whole or (bool(heard) and seen.failures.total() <= seen.utterances))
 
 
 def _listed(found: Utterances, listed: Path | None) -> Found:

@@ -24,6 +24,7 @@ Row = Mapping[str, str]
 ANNOTATIONS = (".stm", ".textgrid", ".segments.xml")
 _BEHIND = re.compile(r"(?:<s>\s*)?(?P<text>.*?)(?:\s*</s>)?\s*\((?P<key>[^()\s]+)\)")
 _QUOTED = re.compile(r"\(\s*(?P<key>\S+)\s+\"(?P<text>.*)\"\s*\)")
+_SEGMENT = re.compile(r"(\S+)\s+(\S+)\s+(\d+(?:\.\d+)?)\s+(\d+(?:\.\d+)?)")
 _COMMENT = ("#", ";;", "%%")
 _CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:[.,]\d+)?)")
 _SPOKEN = re.compile(r"(?m)^(\S*\d:\d\d[.,]\d+) --> (\S+).*\n((?:.+\n?)+)")
@@ -61,6 +62,10 @@ def forms_of(text: TextFile, root: str, limit: int = -1, form: str = "") -> Iter
         yield from made
     else:
         lines = [line for line in content.splitlines() if line.strip() and not line.startswith(_COMMENT)]
+        if all(map(_SEGMENT.fullmatch, lines)):
+            names = ("key", "recording", "start", "end")
+            yield _of_objects("segments", [dict(zip(names, line.split(), strict=True)) for line in lines])
+            return
         for one, cells in _FORMS.items():
             if form in ("", one) and (rows := cells(lines)):
                 yield _of_cells(one, rows)

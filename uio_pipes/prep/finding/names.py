@@ -37,6 +37,7 @@ class Way(NamedTuple):
     cut: str = ""
     before: str = ""
     after: str = ""
+    digits: int = 0  # to which a number is filled with zeros
 
     def name(self, row: Row, text: TextFile) -> str:
         """Return the name of the recording; "" if the row has none."""
@@ -47,7 +48,7 @@ class Way(NamedTuple):
         if self.cut:
             found = re.search(self.cut, without_suffix(name))
             name = found[0] if found else ""
-        return f"{self.before}{name}{self.after}" if name else ""
+        return f"{self.before}{name.zfill(self.digits)}{self.after}" if name else ""
 
     def __str__(self) -> str:
         name = f" {self.mark} ".join("name" if one == FILE else "folder" if one == FOLDER else f"column {one}" 
@@ -76,6 +77,7 @@ class Index:
         self.by = defaultdict[str, list[int]](list)
         for number, recording in enumerate(recordings):
             self.by[recording.stem.casefold()].append(number)
+        self.times = dict[str, tuple[float, float]]()  # of names that stand for a part of a recording
         self._sorted = sorted(self.by)
         self._turned = sorted(stem[::-1] for stem in self.by)
 
@@ -122,6 +124,8 @@ class Index:
                 way = Way((column,), cut=cut)
                 if len({way.name(row, text) for row in rows}) * 2 > len(rows):
                     yield self.share(rows, way, text), way
+            for digits in {len(stem) for stem in self._sorted[:2] if stem.isdecimal()}:
+                yield self.share(rows, way := Way((column,), digits=digits), text), way
             if affixes := self._affixes({Way((column,)).name(row, text) for row in rows}):
                 way = Way((column,), before=affixes[0], after=affixes[1])
                 yield self.share(rows, way, text), way

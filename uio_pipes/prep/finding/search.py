@@ -60,12 +60,20 @@ class Candidate:
     covered: int = 0
     wanted: int = 0
     of_rows: bool = False  # whether ``wanted`` are rows, not recordings
+    split: str = ""  # that was measured
+
+    @property
+    def texts(self) -> list[TextFile]:
+        """The texts of the split that was measured, or else of none, or else all."""
+        every = [source.text for source in self.sources]
+        wanted = [text for text in every if text.split == self.split] or [text for text in every if not text.split]
+        return wanted or every
 
     def __str__(self) -> str:
-        first = self.sources[0].text
+        texts = self.texts
         if self.sources[0].form == "whole":
-            return f"the {first.ending} of the same name"
-        where = first.path if len(self.sources) == 1 else f"{counted(len(self.sources), 'file')} like {first.path}"
+            return f"the {texts[0].ending} of the same name"
+        where = texts[0].path if len(texts) == 1 else f"{counted(len(texts), 'file')} like {texts[0].path}"
         return f"{self.way} of {where}"
 
 
@@ -184,8 +192,11 @@ class Search:
                     continue
                 for row, value in zip(rows, values, strict=True):
                     for number in self.index.named(table.way.name(row, source.text), row, source.text):
-                        known = self.index.by[value.rpartition("/")[2].casefold()]
+                        name, (start, end) = value.rpartition("/")[2].casefold(), _times(row)
+                        known = self.index.by[name]
                         known += [number] if number not in known else []
+                        if start is not None and end is not None and column == "key":
+                            self.index.times[name] = start, end
 
     # What they cover
 
@@ -232,7 +243,7 @@ class Search:
                 found = []  # the same name for several recordings in several rows: which one is meant does not show
             one.named[split] = one.named.get(split, 0) + (not found)
             for number in found:
-                start, end = _times(row)
+                start, end = self.index.times.get(name.casefold()) or _times(row)
                 speaker = next((row[name] for name in source.columns if name.lower() in _SPEAKERS and name in row), "")
                 words = row.get(one.column, "").strip()
                 if words or start is None:
@@ -240,7 +251,7 @@ class Search:
                     one.spoken.append(Spoken(number, words, of, start, end, speaker))
                     one.named[of] = one.named.get(of, 0) + 1
         several = Counter(said.recording for said in one.spoken)
-        if all(count == 1 for count in several.values()) and one.sources[0].form not in ("annotation", "timed"):
+        if all(count == 1 for count in several.values()) and not self.index.times and one.sources[0].form not in ("annotation", "timed"):
             one.spoken = [said._replace(start=None, end=None) for said in one.spoken]
         one.spoken = [said for said in one.spoken if said.text]
 
@@ -248,6 +259,7 @@ class Search:
         covered = {said.recording for said in one.spoken if said.split == wanted}
         of = [number for number, split in enumerate(self.splits) if split == wanted and self._fits(one.way, number)]
         listed = [source for source in one.sources if split_of(source.text.name) == wanted != ""]
+        one.split = wanted
         one.of_rows = not of or (bool(listed) and len(covered) < len(of))
         if one.of_rows:
             one.covered, one.wanted = sum(said.split == wanted for said in one.spoken), one.named.get(wanted, 0)
@@ -283,9 +295,10 @@ class Search:
 def _source(text: TextFile, parsed: Parsed, way: Way, index: Index | None) -> tuple[Source, Way]:
     """Return a text as it is read, and its way, with the names of columns if its first row has these."""
     rows, header = parsed.rows, tuple[str, ...]()
-    if parsed.headed and len(rows) > 1 and index is not None:
+    if parsed.headed and len(rows) > 1:
         first = way.name(rows[0], text)
-        if not (first and index.named(first, {}, text)):
+        usual = {cell.lower() for cell in rows[0].values()} & {*_STARTS, *_ENDS}
+        if usual if index is None or way.columns == (FILE,) else not (first and index.named(first, {}, text)):
             cells = [rows[0].get(column, "") or column for column in parsed.columns]
             if all(len(cell) < 40 for cell in cells) and len({*cells}) == len(cells):
                 header = tuple(cells)

@@ -55,7 +55,7 @@ def utterances_in(folder: str, part: str = "", by: str = "") -> Utterances | Non
 def _ask(folder: str, found: list[Candidate], search: Search) -> None:
     """Raises: ListError if there are texts, and none that are surely those of the recordings."""
     if found:
-        best = [f"uio start {os.path.join(folder, one.sources[0].text.path)} ({_numbers(one)})" for one in found[:2]]
+        best = [f"uio start {os.path.join(folder, one.texts[0].path)} ({_numbers(one)})" for one in found[:2]]
         least = f"{ENOUGH:.0%}".replace("%", " %")
         raise ListError(f"{folder}: no texts cover {least} of the recordings. Name the one to take: {', or '.join(best)}")
     count = search.splits.count(search.wanted)
