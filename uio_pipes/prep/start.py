@@ -130,7 +130,7 @@ def tried(script: Path) -> str:
             break
     if not given:
         raise ListError(f"{script} is written, but it delivers nothing: {loader.stats()}")
-    lost = loader.stats().failures.total()
+    lost = loader.stats().failures
     well = "all well" if not lost else f"{counted(lost, 'utterance')} failed"
     return f"tried, it gave {counted(given, 'utterance')} in {counted(batches, 'batch')}, {well}"
 

@@ -74,7 +74,7 @@ def find_data(
         return Found(_named(data, allow_pipes, fields))
     try:
         known = _named(data, allow_pipes, fields)
-        if known.kind != TEXT and (not known.kind.startswith("table") or _works(known, whole=True)):
+        if known.kind != TEXT and (not known.kind.startswith("table") or _works(known, 0.05)):
             return Found(known)
     except ListError:
         known = None
@@ -86,12 +86,12 @@ def find_data(
 
 def _joined_to(text: str) -> Utterances | None:
     """Return the utterances whose texts are in a file, of its folder or the one above; None if it names none."""
-    folder, part = os.path.dirname(text) or ".", split_of(os.path.basename(text))
-    for place in (folder, os.path.dirname(os.path.abspath(folder))):
-        by = text if place == folder and os.path.dirname(text) else os.path.join(place, os.path.relpath(text, place))
-        found = utterances_in(place, part, by)
-        if found is not None:
-            return found if any("txt" in line for line in found.lines) else None
+    folder, part = Path(text).absolute().parent, split_of(os.path.basename(text))
+    for place in (folder, folder.parent):
+        if place == folder or (place not in Path.cwd().parents and place not in (Path.cwd(), Path.home())):
+            name = str(place) if os.path.isabs(text) else os.path.relpath(place)
+            if (found := utterances_in(name, part, str(Path(text).absolute()))) is not None:
+                return found
     return None
 
 
@@ -132,10 +132,12 @@ def _in_folder(folder: str, listed: Path | None, allow_pipes: bool, fields: Give
     silent: Found | None = None
     for inner in _known_in(folder, names, part):
         try:
-            known = _named(inner, allow_pipes, fields)
+            known = _named(inner, allow_pipes, fields) if isinstance(inner, str) else None
         except UioError:
             continue
-        if _works(known):
+        if known is None:
+            unknown = ListError(str(inner))
+        elif _works(known):
             read = Found(known, _not_read(folder, inner, names))
             if known.lacks or SILENT[False] not in known.kind:
                 return read
@@ -158,11 +160,12 @@ def _in_folder(folder: str, listed: Path | None, allow_pipes: bool, fields: Give
     raise unknown or ListError(f"{folder} has nothing that can be read as the part {part}")
 
 
-def _known_in(folder: str, names: Sequence[str], part: str) -> Iterator[str]:
+def _known_in(folder: str, names: Sequence[str], part: str) -> Iterator[str | ListError]:
     """Yield what is to be read of a folder, of those forms that say by names what they are: of the split that is
-    wanted. Raises: ListError if there are several of a form."""
+    wanted; an error of several folders of Kaldi's. Raises: ListError if there are several lists, and nothing else."""
     lists = [name for name in names if os.path.basename(name) in LISTS]
     kaldi = [os.path.dirname(name) for name in names if os.path.basename(name) in ("wav.scp", "feats.scp")]
+    several_lists: ListError | None = None
     for several, what in ((lists, "lists"), (list(dict.fromkeys(kaldi)), "Kaldi's tables")):
         some = _of_split(several, part)
         top = min((name.count("/") for name in some), default=0)
@@ -170,7 +173,13 @@ def _known_in(folder: str, names: Sequence[str], part: str) -> Iterator[str]:
         folders = {os.path.dirname(name) if what == "lists" else name for name in some}
         if len(folders) > 1:
             one = os.path.join(folder, some[0])
-            raise ListError(f"{folder} has folders with {what} ({shown(sorted(folders))}): name one, as in uio start {one}")
+            where = shown(sorted(folders))
+            error = ListError(f"{folder} has folders with {what} ({where}): name one, as in uio start {one}")
+            if what == "lists":
+                several_lists = error
+            else:
+                yield error
+            continue
         some.sort(key=lambda name: LISTS.index(os.path.basename(name)) if what == "lists" else 0)
         yield from (os.path.join(folder, name) for name in some[:1])
     inside = glob.escape(folder.rstrip("/") or "/")
@@ -182,6 +191,8 @@ def _known_in(folder: str, names: Sequence[str], part: str) -> Iterator[str]:
             globs = (f"{inside}/{glob.escape(os.path.commonpath(some))}" if len(some) == 1 else "", *_globs(some, suffix))
             every = (one if one.startswith(inside) else f"{inside}/{one}" for one in globs if one)
             yield next((one for one in every if {*glob.glob(one, recursive=True)} == chosen), f"{inside}/*{suffix}")
+    if several_lists is not None:
+        raise several_lists
 
 
 def _globs(names: Sequence[str], suffix: str) -> Iterator[str]:
@@ -232,20 +243,20 @@ def _corpus_in(folder: str, part: str) -> Found | None:
             own = part or ("" if there & {*card.train} else next(one for one in card.parts if one in there))
             known = recognize(f"{name},part={own}:{folder}" if own else f"{name}:{folder}")
             told = [f"it is {name}, whose card says how it is read", *([f"its part {own} is read"] if own else [])]
-            found += [Found(known, told)] if _works(known, whole=True) else []
+            found += [Found(known, told)] if _works(known, 0.5) else []
         except UioError:
             continue
     return found[0] if len(found) == 1 else None
 
 
-def _works(known: Recognized, whole: bool = False) -> bool:
-    """Return whether some of the first utterances can be read. ``whole``: at least half of them, which have audio."""
+def _works(known: Recognized, lost: float | None = None) -> bool:
+    """Return whether some of the first utterances can be read. ``lost``: the share that may fail of what has audio."""
     try:
-        seen = inspect(known.pipeline, limit=20 if whole else _LOOKED_AT)
+        seen = inspect(known.pipeline, limit=_LOOKED_AT if lost is None else 20)
     except UioError:
         return False
     heard = seen.fields["wav"] or seen.fields["feat"]
-    return bool(seen.utterances) and (not whole or (bool(heard) and seen.failures.total() <= seen.utterances))
+    return bool(seen.utterances) and (lost is None or (bool(heard) and seen.failures.total() <= lost * 20))
 
 
 def _listed(found: Utterances, listed: Path | None) -> Found:

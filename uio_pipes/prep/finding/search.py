@@ -88,6 +88,7 @@ class Search:
         self.index = Index(self.files.recordings)
         self.splits = [recording.split for recording in self.files.recordings]
         self.silent = list[TextFile]()  # texts that name no recording
+        self.there = dict[str, None]()  # splits that have texts
         self.listed = False  # whether lists tell splits
         self._lately = list[tuple[str, Way]]()
 
@@ -216,6 +217,7 @@ class Search:
         for one in with_texts:
             if not one.spoken:
                 self._read(one)
+        self.there = dict.fromkeys(said.split for one in with_texts for said in one.spoken)
         wanted = self.part or self._first_split(with_texts)
         self.wanted = wanted
         for one in with_texts:

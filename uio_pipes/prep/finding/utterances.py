@@ -46,8 +46,10 @@ def utterances_in(folder: str, part: str = "", by: str = "") -> Utterances | Non
     search = Search(files, part)
     found = search.run()
     if by:
-        found = [one for one in found if any(os.path.join(folder, s.text.path) == by for s in one.sources)][:1]
-    if not found or (found[0].cover < ENOUGH and not by):
+        found = [one for one in found if any(os.path.abspath(os.path.join(folder, t.path)) == by for t in one.texts)][:1]
+        if not found:
+            return None
+    elif not found or found[0].cover < ENOUGH:
         _ask(folder, found, search)
     return _made(files, search, found[0] if found else None)
 
@@ -58,6 +60,12 @@ def _ask(folder: str, found: list[Candidate], search: Search) -> None:
         best = [f"uio start {os.path.join(folder, one.texts[0].path)} ({_numbers(one)})" for one in found[:2]]
         least = f"{ENOUGH:.0%}".replace("%", " %")
         raise ListError(f"{folder}: no texts cover {least} of the recordings. Name the one to take: {', or '.join(best)}")
+    if others := sorted(split for split in search.there if split not in ("", search.wanted)):
+        wanted = search.wanted or "what is in no split"
+        raise ListError(
+            f"{folder}: {wanted} has no texts that are known, and {' and '.join(others)} "
+            f"{'have' if len(others) > 1 else 'has'}: uio start {folder} --part {others[0]} reads these"
+        )
     count = search.splits.count(search.wanted)
     for text in search.silent:
         lines = text.text(1 << 20).count("\n") if text.size < 1 << 30 else 0
@@ -130,5 +138,6 @@ def _numbers(one: Candidate) -> str:
     lost = one.wanted - one.covered
     none = f"; {lost:,} {'has' if lost == 1 else 'have'} none" if lost > 0 else ""
     if one.of_rows:
-        return f"{one.covered:,} of {counted(one.wanted, 'row')} name a recording by {one}"
+        name = "names" if one.wanted == 1 else "name"
+        return f"{one.covered:,} of {counted(one.wanted, 'row')} {name} a recording by {one}"
     return f"{one.covered:,} of {counted(one.wanted, 'recording')} have a text by {one}{none}"
