@@ -9,10 +9,20 @@ from pathlib import Path
 
 from corpora_small.making import Making, encoded, pcm, recorded, sphere, spoken
 
-ENGLISH = ("the birch canoe slid on the planks", "glue the sheet", "it's easy to tell", "these days a chicken leg is rare")
+ENGLISH = (
+    "the birch canoe slid on the planks",
+    "glue the sheet",
+    "it's easy to tell",
+    "these days a chicken leg is rare",
+)
 CHINESE = ("绿是阳春烟景大块文章的底色", "他仅凭腰部的力量", "今天天气很好", "打开客厅的灯")
 KOREAN = ("그는 괜찮은 척하려고", "오늘 날씨가 좋다", "우리는 학교에 간다", "지난해 공동 창업자가")
-JAPANESE = ("水をマレーシアから買わなくてはならないのです", "木曜日停戦会談は何の進展もないまま", "上院議員は私がデータをゆがめた", "彼の話を聞いた")
+JAPANESE = (
+    "水をマレーシアから買わなくてはならないのです",
+    "木曜日停戦会談は何の進展もないまま",
+    "上院議員は私がデータをゆがめた",
+    "彼の話を聞いた",
+)
 Rows = list[tuple[str, str]]
 
 
@@ -41,7 +51,9 @@ class Corpus(Making):
 
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield part and number of four utterances of train, two of dev and two of test."""
-        yield from ((part, f"{number}") for part, count in (("train", 4), ("dev", 2), ("test", 2)) for number in range(count))
+        yield from (
+            (part, f"{number}") for part, count in (("train", 4), ("dev", 2), ("test", 2)) for number in range(count)
+        )
 
 
 Layout = Callable[[Corpus], None]
@@ -115,7 +127,9 @@ def magicdata_downloaded(c: Corpus) -> None:
     for part, n in c.parts():
         name = f"5_54{n}_2017{n}.wav"
         said = c.audio(f"{part}/5_54{n}/{name}", part, archive=f"{part}_set.tar.gz")
-        rows = c._archives.setdefault(f"{part}_set.tar.gz", {}).setdefault(f"{part}/TRANS.txt", b"UtteranceID\tSpeakerID\tTranscription\n")
+        rows = c._archives.setdefault(f"{part}_set.tar.gz", {}).setdefault(
+            f"{part}/TRANS.txt", b"UtteranceID\tSpeakerID\tTranscription\n"
+        )
         c._archives[f"{part}_set.tar.gz"][f"{part}/TRANS.txt"] = rows + f"{name}\t5_54{n}\t{said}\n".encode()
 
 
@@ -165,7 +179,10 @@ def jvs(c: Corpus) -> None:
     for speaker in ("jvs001", "jvs002"):
         for style in ("parallel100", "whisper10"):
             folder = f"jvs_ver1/{speaker}/{style}"
-            rows = [f"VOICEACTRESS100_00{n}:{c.audio(f'{folder}/wav24kHz16bit/VOICEACTRESS100_00{n}.wav')}" for n in range(2)]
+            rows = [
+                f"VOICEACTRESS100_00{n}:{c.audio(f'{folder}/wav24kHz16bit/VOICEACTRESS100_00{n}.wav')}"
+                for n in range(2)
+            ]
             c.write(f"{folder}/transcripts_utf8.txt", rows)
     c.write("jvs_ver1/gender_f0range.txt", ["speaker Male_or_Female minf0[Hz] maxf0[Hz]", "jvs001 M 70 200"])
 
@@ -222,7 +239,13 @@ def hifi_tts(c: Corpus) -> None:
         for part, n in c.parts():
             path = f"audio/{speaker}/12{n}/word_{part}_{speaker}_{n}.flac"
             said = c.audio(f"hi_fi_tts_v0/{path}", part)
-            row = {"audio_filepath": path, "text": said, "duration": 0.4, "text_no_preprocessing": said.title(), "text_normalized": said}
+            row = {
+                "audio_filepath": path,
+                "text": said,
+                "duration": 0.4,
+                "text_no_preprocessing": said.title(),
+                "text_normalized": said,
+            }
             rows.setdefault(part, []).append(json.dumps(row))
         tables(c, rows, f"hi_fi_tts_v0/{number}_manifest_{kind}_{{}}.json")
 
@@ -272,7 +295,9 @@ def fluent_speech_commands(c: Corpus) -> None:
     rows: dict[str, list[str]] = {}
     for part, n in c.parts():
         path = f"wavs/speakers/spk{n}/{part}{n}-aa.wav"
-        rows.setdefault({"dev": "valid"}.get(part, part), []).append(f"{n},{path},spk{n},{c.audio(path, part)},activate,lights,none")
+        rows.setdefault({"dev": "valid"}.get(part, part), []).append(
+            f"{n},{path},spk{n},{c.audio(path, part)},activate,lights,none"
+        )
     tables(c, rows, "data/{}_data.csv", ",path,speakerId,transcription,action,object,location")
 
 
@@ -285,7 +310,10 @@ def javanese_asr(c: Corpus) -> None:
 @layout()
 def javanese_tts(c: Corpus) -> None:
     for side in ("female", "male"):
-        c.write(f"jv_id_{side}/line_index.tsv", [f"jv{side[0]}_0{n}\t{c.audio(f'jv_id_{side}/wavs/jv{side[0]}_0{n}.wav')}" for n in range(3)])
+        c.write(
+            f"jv_id_{side}/line_index.tsv",
+            [f"jv{side[0]}_0{n}\t{c.audio(f'jv_id_{side}/wavs/jv{side[0]}_0{n}.wav')}" for n in range(3)],
+        )
 
 
 @layout()
@@ -308,9 +336,14 @@ def russian_librispeech(c: Corpus) -> None:
 def alffa(c: Corpus) -> None:
     """Kaldi's tables, whose paths are those of the publisher's machine."""
     for part in ("train", "test"):
-        rows = [(f"SWH-05-{part}_0{n}", c.audio(f"data/{part}/wav/SWH-05-2010/SWH-05-{part}_0{n}.wav", part)) for n in range(3)]
+        rows = [
+            (f"SWH-05-{part}_0{n}", c.audio(f"data/{part}/wav/SWH-05-2010/SWH-05-{part}_0{n}.wav", part))
+            for n in range(3)
+        ]
         c.write(f"data/{part}/text", [f"{key}\t{said}" for key, said in rows])
-        c.write(f"data/{part}/wav.scp", [f"{key} /home/gelas/asr/data/{part}/wav/SWH-05-2010/{key}.wav" for key, _ in rows])
+        c.write(
+            f"data/{part}/wav.scp", [f"{key} /home/gelas/asr/data/{part}/wav/SWH-05-2010/{key}.wav" for key, _ in rows]
+        )
         c.write(f"data/{part}/utt2spk", [f"{key} SWH-05-2010" for key, _ in rows])
 
 
@@ -333,7 +366,11 @@ def mucs(c: Corpus) -> None:
 @layout()
 def heroico(c: Corpus) -> None:
     """Answers by folder and number in Latin-1, recordings of prompts that all speakers read."""
-    answers = [f"{s}/{n}\t{c.audio(f'speech/heroico/Answers_Spanish/{s}/{n}.wav', text=f'sí señor {s} dice {n}a cosas')}" for s in (1, 2) for n in (1, 2)]
+    answers = [
+        f"{s}/{n}\t{c.audio(f'speech/heroico/Answers_Spanish/{s}/{n}.wav', text=f'sí señor {s} dice {n}a cosas')}"
+        for s in (1, 2)
+        for n in (1, 2)
+    ]
     c.write("transcripts/heroico-answers.txt", answers, "latin-1")
 
 
@@ -376,13 +413,19 @@ def samromur(c: Corpus) -> None:
         said = c.audio(f"samromur_21.05/{part}/00{n}/{name}", part)
         rows.append(f"{n}\t00{n}\t{name}\t{said.capitalize()}.\t{said}\tmale\t20-29\t0.4\t{part}")
         c.said[-1] = c.said[-1]._replace(txt=f"{said.capitalize()}.")
-    c.write("samromur_21.05/metadata.tsv", ["id\tspeaker_id\tfilename\tsentence\tsentence_norm\tgender\tage\tduration\tstatus", *rows])
+    c.write(
+        "samromur_21.05/metadata.tsv",
+        ["id\tspeaker_id\tfilename\tsentence\tsentence_norm\tgender\tage\tduration\tstatus", *rows],
+    )
 
 
 @layout()
 def esd(c: Corpus) -> None:
     for speaker in ("0011", "0012"):
-        rows = [f"{speaker}_00000{n}\t{c.audio(f'ESD/{speaker}/{mood}/{speaker}_00000{n}.wav')}\t{mood}" for n, mood in enumerate(("Neutral", "Angry", "Happy"))]
+        rows = [
+            f"{speaker}_00000{n}\t{c.audio(f'ESD/{speaker}/{mood}/{speaker}_00000{n}.wav')}\t{mood}"
+            for n, mood in enumerate(("Neutral", "Angry", "Happy"))
+        ]
         c.write(f"ESD/{speaker}/{speaker}.txt", rows)
 
 
@@ -390,8 +433,14 @@ def esd(c: Corpus) -> None:
 def vctk_first(c: Corpus) -> None:
     for speaker in ("p225", "p226"):
         for n in range(3):
-            c.write(f"VCTK-Corpus/txt/{speaker}/{speaker}_00{n}.txt", c.audio(f"VCTK-Corpus/wav48/{speaker}/{speaker}_00{n}.wav"))
-    c.write("VCTK-Corpus/speaker-info.txt", ["ID  AGE  GENDER  ACCENTS  REGION", "225  23  F    English    Southern England"])
+            c.write(
+                f"VCTK-Corpus/txt/{speaker}/{speaker}_00{n}.txt",
+                c.audio(f"VCTK-Corpus/wav48/{speaker}/{speaker}_00{n}.wav"),
+            )
+    c.write(
+        "VCTK-Corpus/speaker-info.txt",
+        ["ID  AGE  GENDER  ACCENTS  REGION", "225  23  F    English    Southern England"],
+    )
 
 
 @layout()
@@ -437,8 +486,15 @@ def cml_tts(c: Corpus) -> None:
     rows: dict[str, list[str]] = {}
     for part, n in c.parts():
         path = f"{part}/audio/96{n}/97{n}/96{n}_97{n}_0{n}.wav"
-        rows.setdefault(part, []).append(f"{path}|12844|{c.audio(f'cml_tts_dataset_dutch_v0.1/{path}', part)}|0.9|96{n}|0.4")
-    tables(c, rows, "cml_tts_dataset_dutch_v0.1/{}.csv", "wav_filename|wav_filesize|transcript|transcript_wav2vec|client_id|duration")
+        rows.setdefault(part, []).append(
+            f"{path}|12844|{c.audio(f'cml_tts_dataset_dutch_v0.1/{path}', part)}|0.9|96{n}|0.4"
+        )
+    tables(
+        c,
+        rows,
+        "cml_tts_dataset_dutch_v0.1/{}.csv",
+        "wav_filename|wav_filesize|transcript|transcript_wav2vec|client_id|duration",
+    )
 
 
 @layout()
@@ -454,7 +510,10 @@ def librispeech_part(c: Corpus) -> None:
 def librispeech_bare(c: Corpus) -> None:
     for chapter in ("84-121123", "174-50561"):
         folder = chapter.replace("-", "/")
-        c.write(f"{folder}/{chapter}.trans.txt", [f"{chapter}-000{n} {c.audio(f'{folder}/{chapter}-000{n}.flac')}" for n in range(3)])
+        c.write(
+            f"{folder}/{chapter}.trans.txt",
+            [f"{chapter}-000{n} {c.audio(f'{folder}/{chapter}-000{n}.flac')}" for n in range(3)],
+        )
 
 
 @layout()
@@ -475,8 +534,13 @@ def gigaspeech_on_the_hub(c: Corpus) -> None:
         name = f"xs_chunks_000{n}" if part == "train" else f"{part}_chunks_000{n}"
         sid = f"AUD000{n}_S{part}"
         place = "xs" if part == "train" else part
-        said = c.audio(f"{name}/{sid}.wav", "train" if part == "train" else part, archive=f"data/audio/{place}_files/{name}.tar.gz")
-        c.write(f"data/metadata/{place}_metadata/{name}_metadata.csv", ["sid,speaker,text_tn,begin_time,end_time,path", f"{sid},N/A,{said},1.5,1.9,audio/youtube/{sid}.wav"])
+        said = c.audio(
+            f"{name}/{sid}.wav", "train" if part == "train" else part, archive=f"data/audio/{place}_files/{name}.tar.gz"
+        )
+        c.write(
+            f"data/metadata/{place}_metadata/{name}_metadata.csv",
+            ["sid,speaker,text_tn,begin_time,end_time,path", f"{sid},N/A,{said},1.5,1.9,audio/youtube/{sid}.wav"],
+        )
 
 
 @layout()
@@ -486,7 +550,18 @@ def chime6(c: Corpus) -> None:
         for speaker in ("P09", "P10"):
             some = [c.say(part, f"{session}_{speaker}", f"{c.text()}", start=0.1 + 0.6 * n) for n in range(2)]
             c.write(f"CHiME6/audio/{part}/{session}_{speaker}.wav", recorded(some, 16_000))
-            rows += [{"end_time": f"0:00:0{one.end:.2f}", "start_time": f"0:00:0{one.start:.2f}", "words": one.txt, "speaker": speaker, "ref": "U02", "location": "kitchen", "session_id": session} for one in some]
+            rows += [
+                {
+                    "end_time": f"0:00:0{one.end:.2f}",
+                    "start_time": f"0:00:0{one.start:.2f}",
+                    "words": one.txt,
+                    "speaker": speaker,
+                    "ref": "U02",
+                    "location": "kitchen",
+                    "session_id": session,
+                }
+                for one in some
+            ]
         c.write(f"CHiME6/transcriptions/{part}/{session}.json", json.dumps(rows, indent=1))
 
 
@@ -495,7 +570,10 @@ def magicdata_ramc(c: Corpus) -> None:
     for name in ("CTS-CN-F2F-01", "CTS-CN-F2F-02"):
         some = [c.say("train", name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
         c.write(f"MDT2021S003/WAV/{name}.wav", recorded(some, 16_000))
-        c.write(f"MDT2021S003/TXT/{name}.txt", [f"[{one.start:.3f},{one.end:.3f}]\tG0000{n}\tmale,beijing\t{one.txt}" for n, one in enumerate(some)])
+        c.write(
+            f"MDT2021S003/TXT/{name}.txt",
+            [f"[{one.start:.3f},{one.end:.3f}]\tG0000{n}\tmale,beijing\t{one.txt}" for n, one in enumerate(some)],
+        )
 
 
 @layout()
@@ -503,16 +581,43 @@ def textgrids_of_calls(c: Corpus) -> None:
     for name in ("R8001_M8004", "R8003_M8001"):
         some = [c.say("train", name, c.text(), start=0.1 + 0.6 * n) for n in range(2)]
         c.write(f"Train_Ali_far/audio_dir/{name}_MS802.wav", recorded(some, 16_000))
-        lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", "xmax = 2", "tiers? <exists>", "size = 1", "item []:", "    item [1]:", '        class = "IntervalTier"', '        name = "N_SPK8013"', "        xmin = 0", "        xmax = 2", f"        intervals: size = {len(some)}"]
+        lines = [
+            'File type = "ooTextFile"',
+            'Object class = "TextGrid"',
+            "",
+            "xmin = 0",
+            "xmax = 2",
+            "tiers? <exists>",
+            "size = 1",
+            "item []:",
+            "    item [1]:",
+            '        class = "IntervalTier"',
+            '        name = "N_SPK8013"',
+            "        xmin = 0",
+            "        xmax = 2",
+            f"        intervals: size = {len(some)}",
+        ]
         for n, one in enumerate(some, 1):
-            lines += [f"        intervals [{n}]:", f"            xmin = {one.start}", f"            xmax = {one.end}", f'            text = "{one.txt}"']
+            lines += [
+                f"        intervals [{n}]:",
+                f"            xmin = {one.start}",
+                f"            xmax = {one.end}",
+                f'            text = "{one.txt}"',
+            ]
         c.write(f"Train_Ali_far/textgrid_dir/{name}.TextGrid", lines)
 
 
 @layout()
 def speechbrain(c: Corpus) -> None:
     for part in ("train", "valid"):
-        rows = {f"utt{n}{part}": {"wav": f"{{data_root}}/{part}/u{n}{part}.wav", "length": 0.4, "words": c.audio(f"{part}/u{n}{part}.wav", part.replace("valid", "dev"))} for n in range(3)}
+        rows = {
+            f"utt{n}{part}": {
+                "wav": f"{{data_root}}/{part}/u{n}{part}.wav",
+                "length": 0.4,
+                "words": c.audio(f"{part}/u{n}{part}.wav", part.replace("valid", "dev")),
+            }
+            for n in range(3)
+        }
         c.write(f"{part}.json", json.dumps(rows, indent=2))
 
 
@@ -556,11 +661,16 @@ def mucs_code_switching(c: Corpus) -> None:
     """Kaldi's segments, with paths of the publisher's machine."""
     for part in ("train", "test"):
         place = f"Hindi-English/{part}"
-        recordings = {f"rec{n}{part[:2]}": [c.say(part, f"rec{n}", c.text(), start=0.1 + 0.6 * m) for m in range(2)] for n in range(2)}
+        recordings = {
+            f"rec{n}{part[:2]}": [c.say(part, f"rec{n}", c.text(), start=0.1 + 0.6 * m) for m in range(2)]
+            for n in range(2)
+        }
         for name, some in recordings.items():
             c.write(f"{place}/{name}.wav", recorded(some, 16_000))
         every = [(f"{name}_{m}", name, one) for name, some in recordings.items() for m, one in enumerate(some)]
-        c.write(f"{place}/transcripts/segments", [f"{key} {name} {one.start:.2f} {one.end:.2f}" for key, name, one in every])
+        c.write(
+            f"{place}/transcripts/segments", [f"{key} {name} {one.start:.2f} {one.end:.2f}" for key, name, one in every]
+        )
         c.write(f"{place}/transcripts/text", [f"{key} {one.txt}" for key, _, one in every])
         c.write(f"{place}/transcripts/wav.scp", [f"{name} /data/hindi/{part}/{name}.wav" for name in recordings])
         c.write(f"{place}/transcripts/utt2spk", [f"{key} {name}" for key, name, _ in every])
@@ -569,7 +679,10 @@ def mucs_code_switching(c: Corpus) -> None:
 @layout()
 def wsj_dots(c: Corpus) -> None:
     for part, folder in (("train", "si_tr_s"), ("dev", "si_dt_05")):
-        rows = [f"{c.audio(f'wsj/{folder}/01{n}/01{n}c020{n}{part[0]}.wav', part).upper()} (01{n}c020{n}{part[0]})" for n in range(3)]
+        rows = [
+            f"{c.audio(f'wsj/{folder}/01{n}/01{n}c020{n}{part[0]}.wav', part).upper()} (01{n}c020{n}{part[0]})"
+            for n in range(3)
+        ]
         for n in range(3):
             c.said[n - 3] = c.said[n - 3]._replace(txt=(c.said[n - 3].txt or "").upper(), part="train")
         c.write(f"wsj/transcrp/{folder}.dot", rows)
@@ -578,7 +691,10 @@ def wsj_dots(c: Corpus) -> None:
 @layout()
 def vystadial(c: Corpus) -> None:
     for part, n in c.parts():
-        c.write(f"data_voip_en/{part}/jurcic-{part[0]}{n}.wav.trn", c.audio(f"data_voip_en/{part}/jurcic-{part[0]}{n}.wav", part).upper())
+        c.write(
+            f"data_voip_en/{part}/jurcic-{part[0]}{n}.wav.trn",
+            c.audio(f"data_voip_en/{part}/jurcic-{part[0]}{n}.wav", part).upper(),
+        )
         c.said[-1] = c.said[-1]._replace(txt=(c.said[-1].txt or "").upper())
 
 
@@ -587,8 +703,12 @@ def ascend(c: Corpus) -> None:
     rows: dict[str, list[str]] = {}
     for part, n in c.parts():
         path = f"waves/ses{n}_{part}_L.wav"
-        rows.setdefault({"dev": "validation"}.get(part, part), []).append(f"000{n},{path},{c.audio(path, part)},0.4,mixed,{n},1,education")
-    tables(c, rows, "{}_metadata.csv", "id,file_name,transcription,duration,language,original_speaker_id,session_id,topic")
+        rows.setdefault({"dev": "validation"}.get(part, part), []).append(
+            f"000{n},{path},{c.audio(path, part)},0.4,mixed,{n},1,education"
+        )
+    tables(
+        c, rows, "{}_metadata.csv", "id,file_name,transcription,duration,language,original_speaker_id,session_id,topic"
+    )
 
 
 @layout()
@@ -596,7 +716,10 @@ def switchboard_like(c: Corpus) -> None:
     for name in ("conv01", "conv02"):
         some = [c.say("train", name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
         c.write(f"wav/{name}.wav", recorded(some, 16_000))
-        c.write(f"trans/{name}.csv", ["start,end,speaker,text", *(f"{one.start:.3f},{one.end:.3f},A,{one.txt}" for one in some)])
+        c.write(
+            f"trans/{name}.csv",
+            ["start,end,speaker,text", *(f"{one.start:.3f},{one.end:.3f},A,{one.txt}" for one in some)],
+        )
 
 
 @layout()
@@ -604,7 +727,19 @@ def subtitles(c: Corpus) -> None:
     for name in ("talk1", "talk2"):
         some = [c.say("train", name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
         c.write(f"{name}.wav", recorded(some, 16_000))
-        c.write(f"{name}.srt", [line for n, one in enumerate(some, 1) for line in (str(n), f"00:00:0{one.start:.3f} --> 00:00:0{one.end:.3f}".replace(".", ","), str(one.txt), "")])
+        c.write(
+            f"{name}.srt",
+            [
+                line
+                for n, one in enumerate(some, 1)
+                for line in (
+                    str(n),
+                    f"00:00:0{one.start:.3f} --> 00:00:0{one.end:.3f}".replace(".", ","),
+                    str(one.txt),
+                    "",
+                )
+            ],
+        )
 
 
 @layout()
@@ -613,14 +748,17 @@ def tuda_xml(c: Corpus) -> None:
         for n in range(3):
             base = f"german-speechdata/{part}/2014-03-17-13-0{n}{part[0]}"
             said = c.audio(f"{base}_Kinect-Beam.wav", part)
-            c.write(f"{base}.xml", f"<?xml version='1.0'?><recording><speaker_id>a{n}</speaker_id><gender>male</gender><sentence>{said.title()}</sentence><cleaned_sentence>{said}</cleaned_sentence></recording>")
+            c.write(
+                f"{base}.xml",
+                f"<?xml version='1.0'?><recording><speaker_id>a{n}</speaker_id><gender>male</gender><sentence>{said.title()}</sentence><cleaned_sentence>{said}</cleaned_sentence></recording>",
+            )
             c.said[-1] = c.said[-1]._replace(txt=said.title())
 
 
 @layout(CHINESE)
 def many_parts_deep(c: Corpus) -> None:
     for part, n in c.parts():
-        folder = f"release/v1/corpus/{ {'dev': 'validation'}.get(part, part)}"
+        folder = f"release/v1/corpus/{ {'dev': 'validation'}.get(part, part) }"
         c.write(f"{folder}/txt/{part}{n}.txt", c.audio(f"{folder}/wav/{part}{n}.wav", part))
 
 
@@ -644,7 +782,11 @@ def ids_of_splits(c: Corpus) -> None:
 def zip_of_speakers(c: Corpus) -> None:
     for speaker in ("A01", "B02"):
         for n in range(3):
-            c.put(f"{speaker}.zip", f"{speaker}/{speaker}_{n}a.txt", c.audio(f"{speaker}/{speaker}_{n}a.wav", archive=f"{speaker}.zip"))
+            c.put(
+                f"{speaker}.zip",
+                f"{speaker}/{speaker}_{n}a.txt",
+                c.audio(f"{speaker}/{speaker}_{n}a.wav", archive=f"{speaker}.zip"),
+            )
 
 
 @layout()
@@ -660,7 +802,10 @@ def numbers_without_zeros(c: Corpus) -> None:
 
 @layout()
 def template_names(c: Corpus) -> None:
-    c.write("data.csv", ["speaker,number,text", *(f"s{s},{n},{c.audio(f'audio/s{s}_{n}.wav')}" for s in (1, 2) for n in (1, 2))])
+    c.write(
+        "data.csv",
+        ["speaker,number,text", *(f"s{s},{n},{c.audio(f'audio/s{s}_{n}.wav')}" for s in (1, 2) for n in (1, 2))],
+    )
 
 
 @layout()

@@ -99,7 +99,9 @@ def begin(
     shown, gives = ("feats", "keys, feats, feats_lengths") if heard or featured else ("target", "keys")
     script = SCRIPT.format(
         path=_quotable(redact(data.path)),
-        told="".join(f"\n\n{line}" for line in wrap(_quotable(". ".join([*told, ""]).strip()), 88)).replace("\n\n", "\n")
+        told="".join(f"\n\n{line}" for line in wrap(_quotable(". ".join([*told, ""]).strip()), 88)).replace(
+            "\n\n", "\n"
+        )
         if told
         else "",
         seen=_seen(seen),

@@ -74,7 +74,8 @@ def find_data(
         return Found(_named(data, allow_pipes, fields))
     try:
         known = _named(data, allow_pipes, fields)
-        if known.kind != TEXT and (not known.kind.startswith("table") or _works(known, 0.05)):
+        lacking = known.kind == TEXT or SILENT[False] in known.kind
+        if not lacking and (not known.kind.startswith("table") or _works(known, 0.05)):
             return Found(known)
     except ListError:
         known = None
@@ -131,13 +132,14 @@ def _in_folder(folder: str, listed: Path | None, allow_pipes: bool, fields: Give
     names = [str(path.relative_to(folder)) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     silent: Found | None = None
     for inner in _known_in(folder, names, part):
+        if isinstance(inner, ListError):
+            unknown = inner
+            continue
         try:
-            known = _named(inner, allow_pipes, fields) if isinstance(inner, str) else None
+            known = _named(inner, allow_pipes, fields)
         except UioError:
             continue
-        if known is None:
-            unknown = ListError(str(inner))
-        elif _works(known):
+        if _works(known):
             read = Found(known, _not_read(folder, inner, names))
             if known.lacks or SILENT[False] not in known.kind:
                 return read
@@ -188,7 +190,10 @@ def _known_in(folder: str, names: Sequence[str], part: str) -> Iterator[str | Li
         if some:
             suffix = next(one for one in sorted(suffixes, key=len) if is_named(some[0], (one,)))
             chosen = {os.path.join(folder, name) for name in some}
-            globs = (f"{inside}/{glob.escape(os.path.commonpath(some))}" if len(some) == 1 else "", *_globs(some, suffix))
+            globs = (
+                f"{inside}/{glob.escape(os.path.commonpath(some))}" if len(some) == 1 else "",
+                *_globs(some, suffix),
+            )
             every = (one if one.startswith(inside) else f"{inside}/{one}" for one in globs if one)
             yield next((one for one in every if {*glob.glob(one, recursive=True)} == chosen), f"{inside}/*{suffix}")
     if several_lists is not None:

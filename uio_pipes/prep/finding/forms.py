@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -37,7 +37,7 @@ class Parsed(NamedTuple):
     """
 
     form: str
-    rows: list[Row]
+    rows: Sequence[Row]
     columns: tuple[str, ...]
     headed: bool = False  # whether the first row may be the names of columns
 
@@ -104,7 +104,11 @@ def _quoting(separator: str) -> Callable[[list[str]], list[list[str]]]:
 def _patterned(pattern: re.Pattern[str]) -> Callable[[list[str]], list[list[str]]]:
     def cells(lines: list[str]) -> list[list[str]]:
         found = [pattern.fullmatch(line.strip()) for line in lines]
-        return [[hit["key"], hit["text"]] for hit in found if hit] if sum(map(bool, found[:9])) * 2 > len(found[:9]) else []
+        return (
+            [[hit["key"], hit["text"]] for hit in found if hit]
+            if sum(map(bool, found[:9])) * 2 > len(found[:9])
+            else []
+        )
 
     return cells
 

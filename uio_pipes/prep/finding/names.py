@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import permutations
+from itertools import permutations, takewhile
 from typing import NamedTuple
 
 from uio_pipes.formats.advice import USUAL
@@ -20,7 +19,16 @@ MOST = 0.5  # of the rows of a table must name recordings
 FILE, FOLDER = "(file)", "(folder)"  # columns that all rows have: their table's name without suffix, its folder's
 _CUTS = (r"[^-_:/.]+$", r"(?<=[-_:/]).*$", r"^[^:|,;\s]+", r"\S+$")  # parts of a value that may be the name
 _MARKS = ("_", "-", "/", "", ".")
-_TEXTS = (*USUAL["txt"], "sentence_1", "utterance", "prompt", "normalised_text", "normalized", "original", "transcript_1")
+_TEXTS = (
+    *USUAL["txt"],
+    "sentence_1",
+    "utterance",
+    "prompt",
+    "normalised_text",
+    "normalized",
+    "original",
+    "transcript_1",
+)
 _NO_TEXT = re.compile(
     r"(?i).*(?:speaker|spk|gender|sex\b|age\b|accent|dialect|lang|locale|path|file|url|source|dur|start|end\b|time|rate"
     r"|license|emotion|client|phon|pinyin|ipa\b|split|subset|book|chapter|title|domain|topic|model|device|name\b).*|.*id"
@@ -108,8 +116,9 @@ class Index:
     def _nearness(self, number: int, text: TextFile) -> tuple[int, bool]:
         """Return how many folders a recording shares with the table, and whether it is of its split."""
         recording = self.recordings[number]
-        near = os.path.commonprefix([recording.path.split("/")[:-1], text.folder.split("/")])
-        return len(near) if recording.archive == text.archive else -1, recording.split == text.split
+        pairs = zip(recording.path.split("/")[:-1], text.folder.split("/"), strict=False)
+        near = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        return near if recording.archive == text.archive else -1, recording.split == text.split
 
     def ways(self, rows: Sequence[Row], columns: Sequence[str], text: TextFile) -> Iterator[tuple[float, Way]]:
         """Yield ways by which rows name recordings, with the share of the rows that do: first of a column as it is."""
@@ -186,7 +195,11 @@ def _wordiness(values: Sequence[str], column: str) -> float:
         return 0.0
     letters = sum(character.isalpha() for value in there for character in value)
     length = sum(map(len, there))
-    if letters * 5 < length * 2 or letters < 2 * len(there) and all(value.isascii() for value in there):
+    if letters * 5 < length * 2 or (letters < 2 * len(there) and all(map(str.isascii, there))):
         return 0.0
     words = sum(" " in value or not value.isascii() for value in there) / len(there)
-    return (0.2 + len({*there}) / len(there)) * min(sum(len(value.encode()) for value in there) / len(there), 100) * (1 + 2 * words)
+    return (
+        (0.2 + len({*there}) / len(there))
+        * min(sum(len(value.encode()) for value in there) / len(there), 100)
+        * (1 + 2 * words)
+    )

@@ -39,7 +39,7 @@ class Source(NamedTuple):
     form: str
     header: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: list[Row]  # the first ones
+    rows: Sequence[Row]  # the first ones
 
 
 @dataclass
@@ -141,7 +141,11 @@ class Search:
         rows = [{"name": Way((FILE,)).name({}, text)} for text in texts[:: max(1, len(texts) // SAMPLE)]]
         if len(texts) == 1 and not self.index.named(rows[0]["name"], {}, texts[0]):
             return None
-        own = ((share, way) for share, way in self.index.ways(rows, ("name",), texts[0]) if way.columns == ("name",) and not way.cut)
+        own = (
+            (share, way)
+            for share, way in self.index.ways(rows, ("name",), texts[0])
+            if way.columns == ("name",) and not way.cut
+        )
         share, way = max(own, key=lambda one: one[0])
         return way._replace(columns=(FILE,)) if share >= MOST else None
 
@@ -168,7 +172,7 @@ class Search:
             some = rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE]
             for share, way in self.index.ways(some, parsed.columns, text):
                 share -= 0.1 * (len(parsed.columns) == 1) + 0.02 * bool(way.cut)  # a part of a value, and no text
-                if best is None or share > best[0] + 0.02:
+                if best is None or share > best[0] + 0.01:
                     best = share, parsed, way
                 if share > 0.98:
                     break
@@ -253,7 +257,11 @@ class Search:
                     one.spoken.append(Spoken(number, words, of, start, end, speaker))
                     one.named[of] = one.named.get(of, 0) + 1
         several = Counter(said.recording for said in one.spoken)
-        if all(count == 1 for count in several.values()) and not self.index.times and one.sources[0].form not in ("annotation", "timed"):
+        if (
+            all(count == 1 for count in several.values())
+            and not self.index.times
+            and one.sources[0].form not in ("annotation", "timed")
+        ):
             one.spoken = [said._replace(start=None, end=None) for said in one.spoken]
         one.spoken = [said for said in one.spoken if said.text]
 

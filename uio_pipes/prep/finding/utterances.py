@@ -1,4 +1,4 @@
-"""What the search found as utterances: lines of a list, and the sentence with numbers that says how they were joined."""
+"""What the search found as utterances: lines of a list, and the sentence with numbers on how they were joined."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def utterances_in(folder: str, part: str = "", by: str = "") -> Utterances | Non
     search = Search(files, part)
     found = search.run()
     if by:
-        found = [one for one in found if any(os.path.abspath(os.path.join(folder, t.path)) == by for t in one.texts)][:1]
+        found = [one for one in found if any(os.path.abspath(os.path.join(folder, t.path)) == by for t in one.texts)][
+            :1
+        ]
         if not found:
             return None
     elif not found or found[0].cover < ENOUGH:
@@ -59,7 +61,9 @@ def _ask(folder: str, found: list[Candidate], search: Search) -> None:
     if found:
         best = [f"uio start {os.path.join(folder, one.texts[0].path)} ({_numbers(one)})" for one in found[:2]]
         least = f"{ENOUGH:.0%}".replace("%", " %")
-        raise ListError(f"{folder}: no texts cover {least} of the recordings. Name the one to take: {', or '.join(best)}")
+        raise ListError(
+            f"{folder}: no texts cover {least} of the recordings. Name the one to take: {', or '.join(best)}"
+        )
     if others := sorted(split for split in search.there if split not in ("", search.wanted)):
         wanted = search.wanted or "what is in no split"
         raise ListError(
