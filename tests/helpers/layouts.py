@@ -47,7 +47,9 @@ class Corpus(Making):
     def text(self) -> str:
         number = len(self.said)
         word = self.texts[number % len(self.texts)]
-        return f"{word}{' ' if word.isascii() else ''}{'一二三四五六七八九十'[number % 10] if not word.isascii() else 'abcdefghij'[number % 10]}"
+        if word.isascii():
+            return f"{word} {'abcdefghij'[number % 10]}"
+        return f"{word}{'一二三四五六七八九十'[number % 10]}"
 
     def parts(self) -> Iterator[tuple[str, str]]:
         """Yield part and number of four utterances of train, two of dev and two of test."""
@@ -750,7 +752,8 @@ def tuda_xml(c: Corpus) -> None:
             said = c.audio(f"{base}_Kinect-Beam.wav", part)
             c.write(
                 f"{base}.xml",
-                f"<?xml version='1.0'?><recording><speaker_id>a{n}</speaker_id><gender>male</gender><sentence>{said.title()}</sentence><cleaned_sentence>{said}</cleaned_sentence></recording>",
+                f"<?xml version='1.0'?><recording><speaker_id>a{n}</speaker_id><gender>male</gender>"
+                f"<sentence>{said.title()}</sentence><cleaned_sentence>{said}</cleaned_sentence></recording>",
             )
             c.said[-1] = c.said[-1]._replace(txt=said.title())
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes.base.checks import in_words
+from uio_pipes.base.errors import UioError
 from uio_pipes.base.urls import counted
 from uio_pipes.cli.common import keep_inputs, local_file, print_json, say
 from uio_pipes.cli.options import AllowPipes, Fields, Json, field_names
@@ -57,9 +58,7 @@ def start(
     table: Annotated[
         Path | None, typer.Option(help="The table of characters to write; beside the script if not given.")
     ] = None,
-    part: Annotated[
-        str, typer.Option(help="The part of a corpus, or of a folder (train, dev, test), if not the one for training.")
-    ] = "",
+    part: Annotated[str, typer.Option(help="The part to read of a corpus, or of a folder: train, dev or test.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Look at no more than this number of utterances.")] = 5_000,
     fields: Fields = None,
     allow_pipes: AllowPipes = False,
@@ -68,7 +67,8 @@ def start(
     """Write a training script for data that you have.
 
     It runs as it is: source, sample rate, table of characters and budget of batches are filled in from the data, each
-    with a comment on why.
+    with a comment on why. In a folder, the texts of recordings are searched for, and what was found is written as a
+    list. The script is tried on the first 20 utterances.
     """
     local_file(out)
     tokens = table or out.with_name("tokens.txt")
@@ -87,7 +87,11 @@ def start(
 
     found = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields), part)
     known = found.known
-    made = begin(known, str(tokens), limit, str(state), found.told)
+    try:
+        made = begin(known, str(tokens), limit, str(state), found.told)
+    except UioError:
+        Path(found.written or out).unlink(missing_ok=True)  # the list, of which no script was made
+        raise
     if made.tokens:
         write_table(tokens, made.tokens)
     write_lines(out, made.script.splitlines())

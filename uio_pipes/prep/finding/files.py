@@ -210,7 +210,6 @@ def _distinct(folder: str, paths: list[str]) -> Iterator[str]:
             there[path.rpartition("/")[2], _head_of(os.path.join(folder, path), HEAD)] = path
     for path in sorted(paths):
         name = path.rpartition("/")[2]
-        if named[name] > 1 and not split_of_audio(path) and there:
-            if (name, _head_of(os.path.join(folder, path), HEAD)) in there:
-                continue
-        yield path
+        is_copy = bool(there) and named[name] > 1 and not split_of_audio(path)
+        if not (is_copy and (name, _head_of(os.path.join(folder, path), HEAD)) in there):
+            yield path

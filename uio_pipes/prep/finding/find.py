@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from uio_pipes.base.errors import ListError, PipelineError, UioError
+from uio_pipes.base.errors import ListError, UioError
 from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
@@ -204,12 +204,18 @@ def _globs(names: Sequence[str], suffix: str) -> Iterator[str]:
     """Yield globs that may be of these files, and no others."""
     above = os.path.commonpath([os.path.dirname(name) or "." for name in names]).removeprefix(".")
     place = f"{glob.escape(above)}/" if above else ""
-    start = glob.escape(os.path.commonprefix([os.path.basename(name) for name in names]).removesuffix(suffix))
+    start = glob.escape(_common([os.path.basename(name) for name in names]).removesuffix(suffix))
     yield from (f"{place}*{suffix}", f"{place}**/*{suffix}")
     word = re.match(r"[a-z]+", start)
     for begin in dict.fromkeys([word[0] if word else start, start]):
         yield from (f"{place}{begin}*{suffix}", f"{place}**/{begin}*{suffix}")
     yield from (f"{place}**/{split}*/**/*{suffix}" for split in ("train", "dev", "test"))
+
+
+def _common(names: Sequence[str]) -> str:
+    """Return how all names begin."""
+    first, last = min(names), max(names)
+    return first[: next((at for at, one in enumerate(first) if one != last[at : at + 1]), len(first))]
 
 
 def _of_split(names: Sequence[str], part: str) -> list[str]:

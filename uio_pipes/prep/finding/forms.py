@@ -77,9 +77,8 @@ def whole(text: TextFile, root: str) -> str:
     content = text.text().strip()
     lines = content.splitlines()
     if len(lines) == 1 and content.startswith("."):
-        with suppress(OSError, ValueError):
-            with open(os.path.join(root, text.folder, content), encoding="utf-8") as file:
-                lines = file.read().strip().splitlines()
+        with suppress(OSError, ValueError), open(os.path.join(root, text.folder, content), encoding="utf-8") as file:
+            lines = file.read().strip().splitlines()
     return re.sub(r"^\d+ \d+ (?=\D)", "", lines[0].strip()) if lines else ""  # TIMIT's, with first and last sample
 
 

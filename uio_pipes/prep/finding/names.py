@@ -31,7 +31,7 @@ _TEXTS = (
 )
 _NO_TEXT = re.compile(
     r"(?i).*(?:speaker|spk|gender|sex\b|age\b|accent|dialect|lang|locale|path|file|url|source|dur|start|end\b|time|rate"
-    r"|license|emotion|client|phon|pinyin|ipa\b|split|subset|book|chapter|title|domain|topic|model|device|name\b).*|.*id"
+    r"|license|emotion|client|phon|pinyin|ipa\b|split|subset|book|chapter|title|domain|topic|model|device|name\b).*|(?:.*[_\W])?(?:utt|uu)?id"
 )
 _IDENTIFIER = re.compile(r"[^\s\d]*[-_.\d][\w.:/-]*|\W*")
 
