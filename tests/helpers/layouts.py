@@ -100,8 +100,9 @@ def thchs30(c: Corpus) -> None:
 
 @layout(CHINESE)
 def primewords(c: Corpus) -> None:
-    rows = [{"id": n, "user_id": "7", "length": "0.4", "file": f"{n}e{n}.wav",
-             "text": c.audio(f"primewords_md_2018_set1/audio_files/{n}/0{n}/{n}e{n}.wav")} for n in range(4)]  # fmt: skip
+    place = "primewords_md_2018_set1/audio_files"
+    said = [c.audio(f"{place}/{n}/0{n}/{n}e{n}.wav") for n in range(4)]
+    rows = [{"id": n, "user_id": "7", "file": f"{n}e{n}.wav", "text": words} for n, words in enumerate(said)]
     c.write("primewords_md_2018_set1/set1_transcript.json", json.dumps(rows, ensure_ascii=False))
 
 

@@ -275,13 +275,12 @@ def test_a_text_within_an_object_of_json_is_found(tmp_path: Path) -> None:
     assert found.kind.endswith(", json:meta.sentence taken as txt")
 
 
-def test_what_is_there_is_listed_where_nothing_seems_to_be_the_text_and_what_failed_is_told(tmp_path: Path) -> None:
+def test_a_list_without_our_text_is_joined_by_what_seems_to_be_one(tmp_path: Path) -> None:
     wavs(tmp_path)
     lines = [{"key": f"k{n}", "wav": f"wavs/{n}.wav", "caption": "good day"} for n in (0, 1, 9)]
     (tmp_path / "a.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
     told = command.uio("start", "a.list", cwd=tmp_path).stdout
-    assert "no texts were found (--fields txt=NAME if it is one of caption)" in told
-    assert "1 utterance failed, the first: inspect: wavs/9.wav, utterance 'k9': no such file" in told
+    assert "a.list: 2 of 3 rows name a recording by column wav of a.list" in told
     bad = shards_in(tmp_path, "snd", b"good day") / "0.tar"
     assert "no utterance that can be read" not in command.uio("start", bad, "--out", "b.py", cwd=tmp_path).stderr
 

@@ -18,6 +18,7 @@ from uio_pipes.base.urls import is_named
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.advice import guessed, named_otherwise, segment_in, shown
+from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.formats.tar.reader import seen_in
@@ -226,20 +227,14 @@ def _of_split(names: Sequence[str], part: str) -> list[str]:
 
 
 def _not_read(folder: str, read: str, names: Sequence[str]) -> list[str]:
-    """Return the sentence on folders and files beside what is read; [] without any."""
-    taken = {os.path.relpath(path, folder) for path in glob.glob(read, recursive=True) or [read]}
-    if os.path.isdir(read) or os.path.basename(read) in LISTS:
-        taken = {name for name in names if os.path.relpath(read, folder).startswith(name.split("/")[0])}
-    tops = {name.split("/")[0] for name in taken}
-    same = tops if len(tops) != 1 else set[str]()
-    within = next(iter(tops)) if len(tops) == 1 and all("/" in name for name in taken) else ""
-    others = {
-        "/".join(name.split("/")[: 2 if within and name.startswith(f"{within}/") else 1])
-        for name in names
-        if name not in taken
-    }
-    others -= {*same, within, *("/".join(name.split("/")[:2]) for name in taken)}
-    return [f"{read} is read, and not {shown(sorted(others))}"] if others else []
+    """Return the sentence on what else is in a folder, recordings apart; [] if nothing is."""
+    taken = [os.path.relpath(path, folder) for path in glob.glob(read, recursive=True) or [read]]
+    others = [name for name in names if name.rpartition(".")[2].lower() not in AUDIO]
+    for depth in range(1, 1 + min(name.count("/") + 1 for name in taken)):
+        above = {"/".join(name.split("/")[:depth]) for name in taken}
+        if beside := {"/".join(name.split("/")[:depth]) for name in others} - above:
+            return [f"{read} is read, and not {shown(sorted(beside))}"]
+    return []
 
 
 def _corpus_in(folder: str, part: str) -> Found | None:

@@ -272,13 +272,19 @@ class Search:
         one.split = wanted
         one.of_rows = not of or (bool(listed) and len(covered) < len(of))
         if one.of_rows:
-            one.covered, one.wanted = sum(said.split == wanted for said in one.spoken), one.named.get(wanted, 0)
+            self.measure_rows(one)
         else:
             one.covered, one.wanted = len(covered.intersection(of)), len(of)
         one.cover = one.covered / max(one.wanted, 1)
         parts = {(said.recording, said.start) for said in one.spoken}
         if len(parts) * 1.5 < len({(said.recording, said.start, said.text) for said in one.spoken}):
             one.cover = one.covered = 0  # several texts for a recording, and no times
+
+    def measure_rows(self, one: Candidate) -> None:
+        """Count the rows that name a recording, in place of the recordings that have a text."""
+        one.of_rows = True
+        one.covered = sum(said.split == one.split for said in one.spoken)
+        one.wanted = one.named.get(one.split, 0)
 
     def _fits(self, way: Way, number: int) -> bool:
         stem = self.index.recordings[number].stem.casefold()

@@ -51,6 +51,8 @@ def utterances_in(folder: str, part: str = "", by: str = "") -> Utterances | Non
         ]
         if not found:
             return None
+        if len(found[0].texts) == 1:
+            search.measure_rows(found[0])
     elif not found or found[0].cover < ENOUGH:
         _ask(folder, found, search)
     return _made(files, search, found[0] if found else None)
