@@ -181,7 +181,7 @@ def text_among(rows: Sequence[Row], columns: Sequence[str], way: Way) -> tuple[f
     for name in _TEXTS:
         for column in scores:
             if column.lower() == name:
-                return 10 * scores[column], column
+                return 3 * scores[column], column
     best = max(scores.values(), default=0)
     return next(((score, column) for column, score in scores.items() if 2 * score >= best), (0.0, ""))
 

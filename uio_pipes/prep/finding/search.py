@@ -335,7 +335,9 @@ def _rows_of(source: Source, root: str) -> Iterator[Row]:
         else:
             yield {"text": whole(source.text, root)}
         return
-    parsed = next(one for one in forms_of(source.text, root, -1, source.form) if one.form == source.form)
+    parsed = next((one for one in forms_of(source.text, root, -1, source.form) if one.form == source.form), None)
+    if parsed is None:
+        return
     if not source.header:
         yield from parsed.rows
         return
