@@ -23,7 +23,6 @@ JAPANESE = (
     "上院議員は私がデータをゆがめた",
     "彼の話を聞いた",
 )
-Rows = list[tuple[str, str]]
 
 
 class Corpus(Making):
@@ -147,18 +146,6 @@ def aidatatang(c: Corpus) -> None:
     c.write("aidatatang_200zh/transcript/aidatatang_200_zh_transcript.txt", rows)
 
 
-@layout(CHINESE)
-def aidatatang_extracted(c: Corpus) -> None:
-    rows = []
-    for part, n in c.parts():
-        base = f"T0055G00{n}{part[0]}{part[1]}S0001"
-        said = c.audio(f"corpus/{part}/G00{n}/{base}.wav", part)
-        rows.append(f"{base} {' '.join([said[:2], said[2:]])}")
-        c.said[-1] = c.said[-1]._replace(txt=" ".join([said[:2], said[2:]]))
-        c.write(f"corpus/{part}/G00{n}/{base}.metadata", ["SEX\tMale", "AGE\t23"])
-    c.write("transcript/aidatatang_200_zh_transcript.txt", rows)
-
-
 @layout(KOREAN)
 def zeroth(c: Corpus) -> None:
     for part, n in c.parts():
@@ -264,13 +251,6 @@ def cmu_arctic(c: Corpus) -> None:
 
 
 @layout()
-def l2_arctic(c: Corpus) -> None:
-    for speaker in ("ABA", "SKA"):
-        for n in range(3):
-            c.write(f"{speaker}/transcript/arctic_a000{n}.txt", c.audio(f"{speaker}/wav/arctic_a000{n}.wav"))
-
-
-@layout()
 def voxforge(c: Corpus) -> None:
     for speaker in ("anon-20080101-kaz", "bob-20090202-xyz"):
         rows = [(f"a000{n}", c.audio(f"{speaker}/wav/a000{n}.wav").upper()) for n in range(3)]
@@ -305,12 +285,6 @@ def fluent_speech_commands(c: Corpus) -> None:
 
 
 @layout()
-def javanese_asr(c: Corpus) -> None:
-    rows = [f"00{n}ab\tspk{n}\t{c.audio(f'asr_javanese/data/0{n}/00{n}ab.flac')}" for n in range(4)]
-    c.write("asr_javanese/utt_spk_text.tsv", rows)
-
-
-@layout()
 def javanese_tts(c: Corpus) -> None:
     for side in ("female", "male"):
         c.write(
@@ -323,16 +297,6 @@ def javanese_tts(c: Corpus) -> None:
 def uk_english(c: Corpus) -> None:
     rows = [f"EN000{n}, sof_0{n}_0{n}, {c.audio(f'southern_english_female/sof_0{n}_0{n}.wav')}" for n in range(4)]
     c.write("southern_english_female/line_index.csv", rows)
-
-
-@layout()
-def russian_librispeech(c: Corpus) -> None:
-    rows: dict[str, list[str]] = {}
-    for part, n in c.parts():
-        path = f"audio/9014/{n}/romeo_{part}_0{n}.wav"
-        said = c.audio(f"ruls_data/{part}/{path}", part)
-        rows.setdefault(part, []).append(json.dumps({"text": said, "audio_filepath": path, "duration": 0.4}))
-    tables(c, rows, "ruls_data/{}/manifest.json")
 
 
 @layout()
@@ -357,13 +321,6 @@ def kaldi_other_names(c: Corpus) -> None:
     said = [c.audio(path) for _, path in rows]
     c.write("lists/wav.scp", [f"{key} {path}" for key, path in rows])
     c.write("lists/text", [f"{key} {words}" for (key, _), words in zip(rows, said, strict=True)])
-
-
-@layout()
-def mucs(c: Corpus) -> None:
-    for part in ("train", "test"):
-        rows = [f"{n}99_{part[:2]} {c.audio(f'{part}/audio/{n}99_{part[:2]}.wav', part)}" for n in range(3)]
-        c.write(f"{part}/transcription.txt", rows)
 
 
 @layout()
@@ -394,12 +351,6 @@ def kazakh_ksc(c: Corpus) -> None:
         c.write(f"ISSAI_KSC/Transcriptions/{key}.txt", c.audio(f"ISSAI_KSC/Audios/{key}.wav", part))
         rows.setdefault(part, []).append(f"{key} {n}f")
     tables(c, rows, "ISSAI_KSC/Meta/{}.csv", "uttID deviceID")
-
-
-@layout()
-def uzbek_usc(c: Corpus) -> None:
-    for part, n in c.parts():
-        c.write(f"ISSAI_USC/{part}/{n}2{part[0]}.txt", c.audio(f"ISSAI_USC/{part}/{n}2{part[0]}.wav", part))
 
 
 @layout()
@@ -482,22 +433,6 @@ def common_voice_one_language(c: Corpus) -> None:
     rows["validated"] = [row for several in rows.values() for row in several]
     rows["other"] = [f"abc\tcommon_voice_cy_9.mp3\t{c.audio('clips/common_voice_cy_9.mp3', 'other')}\t0\t0\t\t\t\tcy\t"]
     tables(c, rows, "{}.tsv", head)
-
-
-@layout()
-def cml_tts(c: Corpus) -> None:
-    rows: dict[str, list[str]] = {}
-    for part, n in c.parts():
-        path = f"{part}/audio/96{n}/97{n}/96{n}_97{n}_0{n}.wav"
-        rows.setdefault(part, []).append(
-            f"{path}|12844|{c.audio(f'cml_tts_dataset_dutch_v0.1/{path}', part)}|0.9|96{n}|0.4"
-        )
-    tables(
-        c,
-        rows,
-        "cml_tts_dataset_dutch_v0.1/{}.csv",
-        "wav_filename|wav_filesize|transcript|transcript_wav2vec|client_id|duration",
-    )
 
 
 @layout()
@@ -691,16 +626,6 @@ def wsj_dots(c: Corpus) -> None:
         c.write(f"wsj/transcrp/{folder}.dot", rows)
 
 
-@layout()
-def vystadial(c: Corpus) -> None:
-    for part, n in c.parts():
-        c.write(
-            f"data_voip_en/{part}/jurcic-{part[0]}{n}.wav.trn",
-            c.audio(f"data_voip_en/{part}/jurcic-{part[0]}{n}.wav", part).upper(),
-        )
-        c.said[-1] = c.said[-1]._replace(txt=(c.said[-1].txt or "").upper())
-
-
 @layout(CHINESE)
 def ascend(c: Corpus) -> None:
     rows: dict[str, list[str]] = {}
@@ -757,13 +682,6 @@ def tuda_xml(c: Corpus) -> None:
                 f"<sentence>{said.title()}</sentence><cleaned_sentence>{said}</cleaned_sentence></recording>",
             )
             c.said[-1] = c.said[-1]._replace(txt=said.title())
-
-
-@layout(CHINESE)
-def many_parts_deep(c: Corpus) -> None:
-    for part, n in c.parts():
-        folder = f"release/v1/corpus/{ {'dev': 'validation'}.get(part, part) }"
-        c.write(f"{folder}/txt/{part}{n}.txt", c.audio(f"{folder}/wav/{part}{n}.wav", part))
 
 
 @layout()
