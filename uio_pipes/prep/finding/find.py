@@ -20,6 +20,7 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.advice import guessed, named_otherwise, segment_in, shown
 from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.lists.lines import ARCHIVES
+from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.formats.tar.reader import seen_in
 from uio_pipes.io.access import PLAIN
@@ -185,32 +186,30 @@ def _known_in(folder: str, names: Sequence[str], part: str) -> Iterator[str | Li
             continue
         some.sort(key=lambda name: LISTS.index(os.path.basename(name)) if what == "lists" else 0)
         yield from (os.path.join(folder, name) for name in some[:1])
-    inside = glob.escape(folder.rstrip("/") or "/")
     for suffixes in (SUFFIXES, ARCHIVES):
-        some = _of_split([name for name in names if is_named(name, suffixes)], part)
-        if some:
-            suffix = next(one for one in sorted(suffixes, key=len) if is_named(some[0], (one,)))
-            chosen = {os.path.join(folder, name) for name in some}
-            globs = (
-                f"{inside}/{glob.escape(os.path.commonpath(some))}" if len(some) == 1 else "",
-                *_globs(some, suffix),
-            )
-            every = (one if one.startswith(inside) else f"{inside}/{one}" for one in globs if one)
-            yield next((one for one in every if {*glob.glob(one, recursive=True)} == chosen), f"{inside}/*{suffix}")
+        if some := _of_split([name for name in names if is_named(name, suffixes)], part):
+            suffix = next(one for one in sorted(suffixes, key=len, reverse=True) if is_named(some[0], (one,)))
+            stems = ",".join(name.removesuffix(suffix) for name in some if name.endswith(suffix))
+            yield _glob_of(folder, some) or os.path.join(glob.escape(folder), f"{{{stems}}}{suffix}")
     if several_lists is not None:
         raise several_lists
 
 
-def _globs(names: Sequence[str], suffix: str) -> Iterator[str]:
-    """Yield globs that may be of these files, and no others."""
+def _glob_of(folder: str, names: Sequence[str]) -> str:
+    """Return a glob of these files and no others, or the path of the only one; "" if there is no plain one."""
+    if len(names) == 1:
+        return os.path.join(glob.escape(folder), glob.escape(names[0]))
+    suffix = next(
+        one for one in (*sorted(ARCHIVES, key=len, reverse=True), ".zip", *SUFFIXES, "") if is_named(names[0], one)
+    )
     above = os.path.commonpath([os.path.dirname(name) or "." for name in names]).removeprefix(".")
-    place = f"{glob.escape(above)}/" if above else ""
-    start = glob.escape(_common([os.path.basename(name) for name in names]).removesuffix(suffix))
-    yield from (f"{place}*{suffix}", f"{place}**/*{suffix}")
-    word = re.match(r"[a-z]+", start)
-    for begin in dict.fromkeys([word[0] if word else start, start]):
-        yield from (f"{place}{begin}*{suffix}", f"{place}**/{begin}*{suffix}")
-    yield from (f"{place}**/{split}*/**/*{suffix}" for split in ("train", "dev", "test"))
+    place = os.path.join(glob.escape(folder), glob.escape(above), "")
+    start = _common([os.path.basename(name) for name in names]).removesuffix(suffix)
+    begins = ("", *(glob.escape(found[0]) for found in [re.match(r"[a-z]+", start)] if found), glob.escape(start))
+    globs = [f"{place}{deep}{begin}*{suffix}" for begin in begins for deep in ("", "**/")]
+    globs += [f"{place}**/{split}*/**/*{suffix}" for split in ("train", "dev", "test")]
+    chosen = {os.path.join(folder, name) for name in names}
+    return next((one for one in globs if {*glob.glob(one, recursive=True)} == chosen), "")
 
 
 def _common(names: Sequence[str]) -> str:
@@ -228,7 +227,7 @@ def _of_split(names: Sequence[str], part: str) -> list[str]:
 
 def _not_read(folder: str, read: str, names: Sequence[str]) -> list[str]:
     """Return the sentence on what else is in a folder, recordings apart; [] if nothing is."""
-    taken = [os.path.relpath(path, folder) for path in glob.glob(read, recursive=True) or [read]]
+    taken = [os.path.relpath(path, folder) for path in ([read] if os.path.exists(read) else expand(read, PLAIN))]
     others = [name for name in names if name.rpartition(".")[2].lower() not in AUDIO]
     for depth in range(1, 1 + min(name.count("/") + 1 for name in taken)):
         above = {"/".join(name.split("/")[:depth]) for name in taken}
@@ -273,6 +272,8 @@ def _listed(found: Utterances, listed: Path | None) -> Found:
     if not found.lines:
         raise ListError(f"{found.folder} has recordings, but none of the part that is wanted")
     archives = [os.path.join(found.folder, name) for name in found.archives]
+    if len(archives) > 1 and (every := _glob_of(found.folder, found.archives)):
+        archives = [every]
     kind = "recordings with their texts" if any("txt" in line for line in found.lines) else "recordings without texts"
     if listed is None:
         rows = [{**line, "wav": line["wav"] if archives else os.path.join(os.path.abspath(found.folder), line["wav"])}

@@ -11,7 +11,6 @@ from typing import Any
 from uio_pipes.audio.containers import sniff
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import counted
-from uio_pipes.formats.advice import shown
 from uio_pipes.prep.finding.files import Files, files_below, look_into_archives
 from uio_pipes.prep.finding.search import ENOUGH, Candidate, Search, Spoken
 
@@ -103,8 +102,8 @@ def _made(files: Files, search: Search, best: Candidate | None) -> Utterances:
     if wanted in there or (not wanted and not there):
         told = told[:1]
     lines = list(_lines(files, chosen))
-    if archives and files.archives != archives:
-        told.append(f"read of {counted(len(archives), 'archive')}: {shown(archives)}")
+    if any("encoding" in line for line in lines):
+        told.append("recordings without a header are read as samples of 16 bits at 16,000 Hz")
     return Utterances(files.folder, lines, archives, told)
 
 
