@@ -19,7 +19,7 @@ import soundfile
 import touchdataset
 
 import uio_pipes as uio
-from uio_pipes.prep.find_data import find_data, left_out
+from uio_pipes.prep.finding.find import find_data
 from uio_pipes.prep.recognize import Recognized, recognize
 from uio_pipes.prep.start import begin
 
@@ -137,7 +137,7 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "columns of other names": (of_other_names, 7, ('"wav": "clip"', ".decode_audio()")),
     "texts": (texts, 60, ("uio.from_text(", ".batch(2)  # texts", 'batch["target"].shape')),
     "no texts": (silent, 1, ("text=None",)),
-    "clone of the Hub": (of_hub, 7, ("**/train*.parquet", "sentence taken as txt")),
+    "clone of the Hub": (of_hub, 7, ("data/train-0.parquet", "sentence taken as txt")),
     "foreign lines": (
         foreign_lines,
         6,
@@ -147,7 +147,7 @@ DATA: dict[str, tuple[Callable[[Path], object], int, tuple[str, ...]]] = {
     "LJSpeech": (ljspeech, 6, ('separator="|"', '"wav": "wavs/{key}.wav"')),
     "samples": (samples, 6, ('"sample_rate": "sampling_rate"',)),
     "Kaldi's transcript": (transcript, 12, ("kaldi/transcript",)),
-    "folder of audio": (wavs, 6, ('from_raw_list("train.list"',)),
+    "folder of audio": (wavs, 6, ('from_raw_list("train.list"', "6 of 6 recordings have a text by the .txt of the")),
     "folder of shards": (lambda root: shards_in(root, "transcript", b"good day"), 10, ("transcript taken as txt",)),
     "texts in JSON": (lambda root: shards_in(root, "json", b'{"text": "t"}'), 10, ('fields={"txt": "json:text"}',)),
     "Kaldi": (kaldi, 12, ("uio.from_kaldi(",)),
@@ -189,25 +189,25 @@ def test_what_else_is_in_a_folder_is_said(tmp_path: Path) -> None:
     corpus.raw_list(tmp_path / "data", 3).list.rename(tmp_path / "data" / "data.list")
     (tmp_path / "data" / "kaldi").mkdir()
     (tmp_path / "data" / "kaldi" / "text").write_text("a b\n")
-    assert find_data(str(tmp_path), tmp_path / "train.list").path == str(tmp_path / "data" / "data.list")
+    assert find_data(str(tmp_path)).known.path == str(tmp_path / "data" / "data.list")
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "data.list").write_text("{}\n")
     with pytest.raises(uio.ListError, match=r"folders with lists \(.*data, .*more\): name one, as in .*data/d"):
-        find_data(str(tmp_path), tmp_path / "train.list")
+        find_data(str(tmp_path))
     parquet_corpus.write(tmp_path / "a.parquet", [{"text": "good day"}] * 3)
     done = command.uio("start", tmp_path, cwd=tmp_path)
-    assert "**/*.parquet is read of " in done.stdout
-    assert ", and not data, more: name one of these" in done.stdout
+    assert "a.parquet is read, and not data, more" in done.stdout
     assert "no audio was found in it (--fields wav=NAME" in done.stdout
 
 
 def test_a_list_or_a_table_above_the_audio_is_read(tmp_path: Path) -> None:
-    lines = foreign_lines(tmp_path)
+    """Rows of a table for training go before those of a table of no split, and texts of files of their own."""
+    foreign_lines(tmp_path)
     (tmp_path / "notes.tsv").write_text("who\twhen\nme\ttoday\n")
-    assert find_data(str(tmp_path), tmp_path / "made.list").path == str(lines)
-    (tmp_path / "train.tsv").write_text("path\tsentence\nwavs/0.wav\tgood day\n")
-    assert find_data(str(tmp_path), tmp_path / "made.list").path == str(tmp_path / "train.tsv")
-    assert not (tmp_path / "made.list").exists()
+    (tmp_path / "train.tsv").write_text("path\tsentence\nwavs/0.wav\tgood morning\n")
+    found = find_data(str(tmp_path))
+    assert found.told == ["1 of 1 row names a recording by column path of train.tsv"]
+    assert [sample["txt"] for sample in uio.Loader(found.known.pipeline)] == ["good morning"]
 
 
 def splits(root: Path, name: str) -> Path:
@@ -228,10 +228,10 @@ def splits(root: Path, name: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "read", "told"),
     [
-        ("0.txt", 'from_raw_list("train.list"', "train.list: the audio files in data/train\n"),
-        ("metadata.csv", '"data/train/metadata.csv"', "data/train/metadata.csv is"),
-        ("0.tar", '"data/train/*.tar"', "data/train/*.tar is"),
-        ("0.parquet", '"data/**/train*/**/*.parquet"', "data/**/train*/**/*.parquet is"),
+        ("0.txt", 'from_raw_list("train.list"', "data: train is read, and not test (--part test)"),
+        ("metadata.csv", 'from_raw_list("train.list"', "data: train is read, and not test (--part test)"),
+        ("0.tar", '"data/train/0.tar"', "data: data/train/0.tar is read, and not test"),
+        ("0.parquet", '"data/train/0.parquet"', "data: data/train/0.parquet is read, and not test"),
     ],
 )
 def test_of_several_parts_that_of_train_is_read_and_the_others_are_named(
@@ -240,22 +240,15 @@ def test_of_several_parts_that_of_train_is_read_and_the_others_are_named(
     splits(tmp_path, name)
     done = command.uio("start", "data", cwd=tmp_path)
     assert told in done.stdout, done.stdout + done.stderr
-    assert " is read of data, and not test: name one" in done.stdout
     script = (tmp_path / "train.py").read_text()
     assert read in script
     assert "which saw 1 utterance" in script or "which saw 3 utterances" in script
 
 
-def test_parts_within_folders_are_named_too(tmp_path: Path) -> None:
-    splits(tmp_path / "all", "0.parquet")
-    read = find_data(str(tmp_path / "all"), tmp_path / "made.list").path
-    assert left_out(str(tmp_path / "all"), read, tmp_path / "made.list") == ["data/test"]
-
-
 def test_what_is_given_goes_before_what_is_guessed_and_does_not_undo_it(tmp_path: Path) -> None:
     rows = [{"uid": "a", "speech_data": corpus.wav_bytes(0), "normalized": "good day"}] * 3
     path = str(parquet_corpus.write(tmp_path / "a.parquet", rows))
-    found = find_data(path, tmp_path / "made.list", fields={"txt": "normalized"})
+    found = find_data(path, fields={"txt": "normalized"}).known
     assert 'fields={"wav": "speech_data", "txt": "normalized"}' in found.call
     assert "normalized" not in found.kind
 
@@ -264,36 +257,30 @@ def test_segments_under_other_names_are_read_as_such(tmp_path: Path) -> None:
     wavs(tmp_path)
     row = {"file": "wavs/0.wav", "start_time": 0, "end_time": 0.1, "text": "good day"}
     (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
-    (sample,) = uio.Loader(find_data(str(tmp_path / "a.jsonl"), tmp_path / "made.list").pipeline)
+    (sample,) = uio.Loader(find_data(str(tmp_path / "a.jsonl")).known.pipeline)
     assert (sample["start"], sample["end"]) == (0, 0.1)
 
 
-def test_a_file_of_texts_above_the_audio_is_told_of(tmp_path: Path) -> None:
-    for text in wavs(tmp_path).glob("*.txt"):
-        text.unlink()
-    (tmp_path / "wavs" / "transcripts.txt").write_text("0 good day\n")
-    told = command.uio("start", "wavs", cwd=tmp_path).stdout
-    assert "no texts were found (they are read of a KEY.txt beside each audio file" in told
-    assert "train.list is read of wavs, and not transcripts.txt: name" in told
+def test_what_lists_audio_alone_is_told_to_be_named_by_its_folder(tmp_path: Path) -> None:
+    wavs(tmp_path)
     (tmp_path / "wavs.txt").write_text("wavs/0.wav\nwavs/1.wav\n")
     for given in ("wavs.txt", "wavs/*.wav"):
-        error = command.uio("start", given, "--out", "b.py", "--table", "b.txt", cwd=tmp_path).stderr
+        error = command.uio("start", given, cwd=tmp_path).stderr
         assert "of audio files, name their folder: uio start wavs" in error.replace("\n", " ")
 
 
 def test_a_text_within_an_object_of_json_is_found(tmp_path: Path) -> None:
     shards = shards_in(tmp_path, "json", b'{"meta": {"sentence": "good day"}}')
-    found = find_data(str(shards), tmp_path / "made.list")
+    found = find_data(str(shards)).known
     assert found.kind.endswith(", json:meta.sentence taken as txt")
 
 
-def test_what_is_there_is_listed_where_nothing_seems_to_be_the_text_and_what_failed_is_told(tmp_path: Path) -> None:
+def test_a_list_without_our_text_is_joined_by_what_seems_to_be_one(tmp_path: Path) -> None:
     wavs(tmp_path)
     lines = [{"key": f"k{n}", "wav": f"wavs/{n}.wav", "caption": "good day"} for n in (0, 1, 9)]
     (tmp_path / "a.list").write_text("".join(json.dumps(line) + "\n" for line in lines))
     told = command.uio("start", "a.list", cwd=tmp_path).stdout
-    assert "no texts were found (--fields txt=NAME if it is one of caption)" in told
-    assert "1 utterance failed, the first: inspect: wavs/9.wav, utterance 'k9': no such file" in told
+    assert "a.list: 2 of 3 rows name a recording by column wav of a.list" in told
     bad = shards_in(tmp_path, "snd", b"good day") / "0.tar"
     assert "no utterance that can be read" not in command.uio("start", bad, "--out", "b.py", cwd=tmp_path).stderr
 
@@ -332,6 +319,7 @@ def test_what_has_no_script_says_what_to_do(tmp_path: Path) -> None:
 
 def test_what_is_not_here_is_told_how_to_be_named(tmp_path: Path) -> None:
     kaldi_data.recordings(tmp_path / "data" / "train")
+    assert find_data(str(tmp_path / "data")).known.call.startswith("uio.from_kaldi(")
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_list([{"audio": "a.wav", "text": "t"}]).save_to_disk(tmp_path / "saved")
     (tmp_path / "empty").mkdir()
@@ -340,14 +328,13 @@ def test_what_is_not_here_is_told_how_to_be_named(tmp_path: Path) -> None:
         "owner/speech": "uio start 'hf://datasets/owner/speech/data/train-*.parquet'",
         "hf://datasets/owner/speech": "uio start 'hf://datasets/owner/speech/data/train-*.parquet'",
         "data/missing": "no such file",
-        "data": f"name one, as in uio start {tmp_path / 'data' / 'train'}",
         "saved": "a folder of datasets' save_to_disk: uio.from_iterable(datasets.load_from_disk(",
         "empty": "neither a TouchDataset",
     }
     for given, line in told.items():
         path = given if given in ("librispeech", "owner/speech") or ":" in given else str(tmp_path / given)
         with pytest.raises(uio.ListError) as caught:
-            find_data(path, tmp_path / "x" / "train.list")
+            find_data(path)
         assert line in str(caught.value), given
 
 

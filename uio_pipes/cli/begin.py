@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from uio_pipes.base.checks import in_words
+from uio_pipes.base.errors import UioError
 from uio_pipes.base.urls import counted
 from uio_pipes.cli.common import keep_inputs, local_file, print_json, say
 from uio_pipes.cli.options import AllowPipes, Fields, Json, field_names
@@ -57,6 +58,7 @@ def start(
     table: Annotated[
         Path | None, typer.Option(help="The table of characters to write; beside the script if not given.")
     ] = None,
+    part: Annotated[str, typer.Option(help="The part to read of a corpus, or of a folder: train, dev or test.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Look at no more than this number of utterances.")] = 5_000,
     fields: Fields = None,
     allow_pipes: AllowPipes = False,
@@ -65,13 +67,14 @@ def start(
     """Write a training script for data that you have.
 
     It runs as it is: source, sample rate, table of characters and budget of batches are filled in from the data, each
-    with a comment on why.
+    with a comment on why. In a folder, the texts of recordings are searched for, and what was found is written as a
+    list. The script is tried on the first 20 utterances.
     """
     local_file(out)
     tokens = table or out.with_name("tokens.txt")
     local_file(tokens)
     keep_inputs([data], [out, tokens])
-    state = Path(f"{out.stem}.pt")
+    state = out.with_suffix(".pt")
     if there := [str(path) for path in (out, tokens, state) if path.exists()]:
         are, them = ("is", "it") if len(there) == 1 else ("are", "them")
         told = f"{in_words(there)} {are} there already: remove {them}, or name another by --out and --table"
@@ -79,32 +82,32 @@ def start(
     from uio_pipes.formats.advice import shown
     from uio_pipes.io.files import write_lines
     from uio_pipes.prep.dictionary import write_table
-    from uio_pipes.prep.find_data import find_data, left_out, part_of
-    from uio_pipes.prep.start import begin
+    from uio_pipes.prep.finding.find import find_data
+    from uio_pipes.prep.start import begin, tried
 
-    listed = out.with_suffix(".list")
-    known = find_data(data, listed, allow_pipes, field_names(fields))
-    others = left_out(data, known.path, listed)
-    made = begin(known, str(tokens), limit, str(state))
+    found = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields), part)
+    known = found.known
+    try:
+        made = begin(known, str(tokens), limit, str(state), found.told)
+    except UioError:
+        Path(found.written or out).unlink(missing_ok=True)  # the list, of which no script was made
+        raise
     if made.tokens:
         write_table(tokens, made.tokens)
     write_lines(out, made.script.splitlines())
     if json:
+        tried(out)
         print_json({"script": str(out), "table": str(tokens) if made.tokens else None, "tokens": len(made.tokens)})
         return
-    heard = Path(data).is_dir() and known.path == str(listed)
-    if heard:
-        say(f"{known.path}: the audio files in {part_of(data)}")
+    for told in found.told:
+        say(f"{data}: {told}")
     fields_seen = shown(sorted(made.seen.fields.keys() - {"key", "wav", "feat"}))
-    how = f" (--fields txt=NAME if it is one of {fields_seen})" if fields_seen else ""
-    how = " (they are read of a KEY.txt beside each audio file, or of a table with columns of both)" if heard else how
-    none = f"not written, no texts were found{how}"
-    say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else none}")
+    how = f" (--fields txt=NAME if it is one of {fields_seen})" if fields_seen and not found.written else ""
+    say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else f'not written, no texts were found{how}'}")
     if not known.lacks and '"feats"' not in made.script:
         say(f"{known.path}: no audio was found in it (--fields wav=NAME if it is one of {fields_seen})")
     if made.seen.reports:
         say(f"{counted(made.seen.failures.total(), 'utterance')} failed, the first: {made.seen.reports[0]}")
-    if others:
-        say(f"{known.path} is read of {data}, and not {shown(others)}: name one of these to read it")
+    say(f"{out}: {tried(out)}")
     for line in (f"{out}: it reads {data}. Next:", "", f"python {out}", f"uio bench {out}:pipeline --seconds 5"):
         say(line)

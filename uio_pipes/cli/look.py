@@ -54,12 +54,14 @@ def inspect(
     keep_inputs(paths, [report])
     from uio_pipes.formats.tables.files import MissingTable
     from uio_pipes.prep.common import progress_bar
-    from uio_pipes.prep.find_data import text_elsewhere
-    from uio_pipes.prep.recognize import recognize_parts
+    from uio_pipes.prep.finding.find import found_parts, text_elsewhere
     from uio_pipes.reports import inspect as look
 
     names = field_names(fields)
-    sources = [one for path in paths for one in recognize_parts(path, allow_pipes, names)]  # all before any is read
+    found = [one for path in paths for one in found_parts(path, allow_pipes, names)]  # all before any is read
+    for line in (f"{one.known.path}: {line}" for one in found for line in one.told if not as_json):
+        say(line)
+    sources = [one.known for one in found]
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:

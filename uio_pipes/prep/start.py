@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+import runpy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from math import ceil
+from pathlib import Path
 from textwrap import wrap
 
 from uio_pipes.base.errors import ListError
@@ -15,6 +18,7 @@ from uio_pipes.prep.dictionary import characters
 from uio_pipes.prep.reading.data_list import CONVERSATIONS
 from uio_pipes.prep.recognize import Recognized
 from uio_pipes.reports.inspect import Contents, inspect
+from uio_pipes.run.loader import Loader
 
 LOOKED_AT = 5_000  # utterances, if no other number is given
 RATE = 16_000  # Hz, of audio whose rates differ
@@ -22,9 +26,10 @@ USUAL = 12_000  # frames of a batch
 BATCHES = 24  # of an epoch of few data, if they have at least so many utterances:
 LEAST = 4
 COLUMNS = 82  # of a line, behind the four blanks
+TRIED = 20  # utterances of the script that was written
 LONG = 3_000  # frames of an utterance, above which few models go
 
-SCRIPT = '''"""Train on {path}. Written by `uio start`, which saw {seen}."""
+SCRIPT = '''"""Train on {path}. Written by `uio start`, which saw {seen}.{told}"""
 
 import os
 
@@ -62,10 +67,13 @@ class Begun:
     seen: Contents
 
 
-def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str = "train.pt") -> Begun:
+def begin(
+    data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str = "train.pt", told: Sequence[str] = ()
+) -> Begun:
     """Look at ``data``, at most at ``limit`` utterances, and return what a training on them begins with.
 
-    ``table``: path of the table of characters that the script reads; ``checkpoint``: of the file that it writes.
+    ``table``: path of the table of characters that the script reads; ``checkpoint``: of the file that it writes;
+    ``told``: sentences on how the data were found.
 
     Raises: ListError if no script can be written for such data, saying what to do.
     """
@@ -90,7 +98,12 @@ def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str 
     stages += _batches(seen) if heard or featured else _text_batches(seen)
     shown, gives = ("feats", "keys, feats, feats_lengths") if heard or featured else ("target", "keys")
     script = SCRIPT.format(
-        path=redact(data.path).replace("\\", "\\\\").replace('"', "'"),
+        path=_quotable(redact(data.path)),
+        told="".join(f"\n\n{line}" for line in wrap(_quotable(". ".join([*told, ""]).strip()), 88)).replace(
+            "\n\n", "\n"
+        )
+        if told
+        else "",
         seen=_seen(seen),
         stages="\n    ".join(starmap(_line, stages)),
         workers=2 if seen.utterances >= 1_000 else 0,
@@ -99,6 +112,29 @@ def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str 
         checkpoint=checkpoint,
     )
     return Begun(script, table, tokens, seen)
+
+
+def _quotable(text: str) -> str:
+    """Return a text for the script's docstring."""
+    return text.replace("\\", "\\\\").replace('"', "'")
+
+
+def tried(script: Path) -> str:
+    """Run the pipeline of a script until it gave 20 utterances, and return what came of it.
+
+    Raises: ListError if nothing did.
+    """
+    pipeline = runpy.run_path(str(script), run_name="started")["pipeline"]
+    loader, given, batches = Loader(pipeline), 0, 0
+    for batch in loader:
+        given, batches = given + len(batch["keys"]), batches + 1
+        if given >= TRIED:
+            break
+    if not given:
+        raise ListError(f"{script} is written, but it delivers nothing: {loader.stats()}")
+    lost = loader.stats().failures
+    well = "all well" if not lost else f"{counted(lost, 'utterance')} failed"
+    return f"tried, it gave {counted(given, 'utterance')} in {counted(batches, 'batch')}, {well}"
 
 
 def _line(code: str, why: str) -> str:

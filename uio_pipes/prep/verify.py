@@ -20,7 +20,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.prep.checks import Checked, Share, WantedChecks, verify_lines, verify_records, verify_shard
 from uio_pipes.prep.common import duplicates, listed_twice
-from uio_pipes.prep.find_data import text_elsewhere
+from uio_pipes.prep.finding.find import text_elsewhere
 from uio_pipes.prep.index import PRELOAD
 from uio_pipes.prep.reading.data_list import TEXT, reads_records
 from uio_pipes.prep.recognize import Recognized, recognize

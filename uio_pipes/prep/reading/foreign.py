@@ -79,8 +79,18 @@ def table_of(path: str, lines: Sequence[str], fields: Mapping[str, str] | None) 
 
 
 def _named_in_table(path: str, rows: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Return what :func:`named_in` does of the first row of a table; no column whose values repeat is the key."""
+    """Return what :func:`named_in` does of the first row of a table; no column whose values repeat is the key.
+
+    Raises: ListError if files are in another folder than that of the first row.
+    """
     found, key = named_in(with_files(path, rows[0])), {}
+    column = next((name for name in rows[0] if f"{{{name}}}" in found.get("wav", "")), "")
+    if len(places := {place_of(path, row[column]) for row in rows if row.get(column)} - {"{}"}) > 1:
+        where = shown(sorted(place.replace("{}", "") for place in places))
+        raise ListError(
+            f"{path} names files that lie in several folders ({where}): uio start {path} finds each, or say how its "
+            f"columns name the folder, as in --fields 'wav={{speaker}}/{{{column}}}'"
+        )
     repeated = {name for name in rows[0] if len({row.get(name) for row in rows}) < len(rows)}
     if found.get("key") in repeated:
         del found["key"]

@@ -267,7 +267,12 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
             f"{redact(folder)} has what is wanted of {corpus.name}, but not together: name parts and options one by one"
         )
     what = "; ".join(f"no {name} {values}, there are {', '.join(there)}" for name, values, there in told)
-    return f"{redact(folder)}: of {corpus.name} there is {what}: name one of these, or download {corpus.download}"
+    name, _, there = told[0]
+    command = f"in commands {corpus.name},{name}={next(iter(there))}:{redact(folder)}"
+    return (
+        f"{redact(folder)}: of {corpus.name} there is {what}: name one of these ({command}), or download "
+        f"{corpus.download}"
+    )
 
 
 def _nothing(corpus: Corpus, folder: str) -> str:
