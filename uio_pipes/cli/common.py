@@ -111,14 +111,15 @@ def _as_option(found: re.Match[str]) -> str:
         return found[0]
 
 
+_RUNNING: list[Any] = []  # the app of this process, once it runs
+
+
 def _options() -> set[str]:
     """Return the options of the command that runs."""
-    from uio_pipes.cli.main import app
-
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(_RUNNING[0]) if _RUNNING else None
     for word in sys.argv[1:]:
         command = getattr(command, "commands", {}).get(word, command)
-    return {option for one in command.params for option in one.opts}
+    return {option for one in getattr(command, "params", ()) for option in one.opts}
 
 
 def check_suffix(path: str | None, *suffixes: str) -> None:
@@ -238,6 +239,7 @@ def _same(one: str, other: str) -> bool:
 def run(app: Callable[..., Any]) -> int:
     """Run a typer app with the arguments of this process; return the exit code."""
     hasty()
+    _RUNNING[:] = [app]
     try:
         code = int(app(standalone_mode=False) or 0)
         if code == STOPPED:  # typer's own answer to Ctrl-C
