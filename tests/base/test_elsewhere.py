@@ -116,11 +116,7 @@ def test_sources_answer(source: str) -> None:
         (uio.Table, {"seperator": ";"}, r"Did you mean 'separator'\?"),
         (uio.from_table, {"shufle": True}, r"Did you mean 'shuffle'\?"),
         (uio.mix, {"weight": [1]}, r"Did you mean 'weights'\?"),
-        (
-            uio.Failures,
-            {"maxx": 3},
-            "it takes on_error, max_failures, max_consecutive_failures, max_setting_share, max_damage_share and quarantine",
-        ),
+        (uio.Failures, {"maxx": 3}, "it takes on_error, max_failures, .*, max_damage_share and quarantine"),
         (uio.Ranks, {"grp": None}, r"Did you mean 'group'\?"),
         (uio.Corpus, {"part": ()}, r"Did you mean 'parts'\?"),
     ],

@@ -35,7 +35,7 @@ def test_show_lists_pipelines_with_their_records(folder: Path) -> None:
     assert list(found.values()) == [7, 7]
     assert any(stage.startswith("fbank(num_mel_bins=8") for stage in found)
     done = run_uio("cache", "show", folder)
-    assert "decode_audio(channel=0) → fbank(num_mel_bins=8" in done.stdout
+    assert "decode_audio(channel=0, longest=3600.0, of='') → fbank(num_mel_bins=8" in done.stdout
     assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", done.stdout)
 
 
@@ -115,4 +115,4 @@ def test_fill_runs_a_model_and_goes_on(tmp_path: Path) -> None:
     assert "has no 'modle'; did you mean model?" in fill("modle")[1]
     assert "train.py:torch is neither a model" in fill("torch")[1]
     done = run_uio("cache", "show", tmp_path / "cache")
-    assert "decode_audio(channel=0) → codes by codec → model " in done.stdout
+    assert "decode_audio(channel=0, longest=3600.0, of='') → codes by codec → model " in done.stdout
