@@ -30,6 +30,7 @@ _SEGMENT = (  # what places an utterance in a recording, by ours; a later one go
     ("duration", "duration"), ("speaker", "speaker"),
 )  # fmt: skip
 SHOWN = 12  # names in a message
+_NUMBERS = re.compile(r"(\.\d+)+$")  # of items of lists
 _MISSPELT = 0.85  # how near a name is to the one that was asked for if that is only misspelt
 _AUDIO_FILE = re.compile(
     r".*\.(?:wav|flac|mp3|m4a|ogg|opus|wma|aac|sph|aiff|amr|pcm|raw|webm|mp4)(?:\?.*)?|/\S*/\S+|\w+://\S+", re.I
@@ -141,6 +142,8 @@ def fitting(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collect
     """Return the fields that may be meant, the likeliest first: the one whose name is only misspelt, else the one of
     our name, else those of usual names, else the nearest, else those that look like audio, or can name it."""
     values, out = leaves(there), {*OURS, asked, *(taken if ours in USUAL else ())}
+    if ours not in USUAL:  # which may be lists
+        values = {_NUMBERS.sub("", name): value for name, value in values.items()}
     names = [name for name, value in values.items() if name not in out and _can_be(ours, name, value)]
     if inside := asked.removesuffix(re.split("[.:]", asked)[-1]):
         names = [name for name in names if name.startswith(inside)] or names
@@ -163,7 +166,7 @@ def fitting(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collect
 
 def _last(name: str) -> str:
     """Return the last part of a name that is no number, in lower case: ``texts`` of ``info.texts.0``."""
-    return re.split(r"[.:]", re.sub(r"(\.\d+)+$", "", name))[-1].lower()
+    return re.split(r"[.:]", _NUMBERS.sub("", name))[-1].lower()
 
 
 def _can_be(ours: str, name: str, value: Any) -> bool:

@@ -161,9 +161,12 @@ class TarReader:
             self._check_key(group)
         if lacks := self._lacks(group):
             what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else self._text
-            there = named_otherwise("wav" if lacks == "missing_audio" else "txt", seen_in(group.fields))
-            else_ = TEXTLESS if lacks == "missing_text" else "its members must stand one after the other"
-            raise self._bad(lacks, f"the utterance has no {what}: {there}; {else_}", group)
+            ours = ["wav"] * (lacks == "missing_audio") + ["txt"] * (
+                bool(self._text) and self._text not in group.fields
+            )
+            remedy = TEXTLESS if lacks == "missing_text" else "all members of an utterance must stand together"
+            there = named_otherwise(ours[0], seen_in(group.fields), *ours[1:])
+            raise self._bad(lacks, f"the utterance has no {what}: {there}; {remedy}", group)
         if group.key == self._last:
             message = "the utterance before it has the same key: leave one out, or name them differently"
             raise self._bad("duplicate_key", message, group)

@@ -215,13 +215,12 @@ _COLUMNS = 200  # of which advice is given: to look for a file takes several cal
 
 
 def with_files(table: str, row: Row) -> Row:
-    """Return a row in which the names of audio files below a folder beside the table, or without their suffix, stand by
-    the expressions that lead to them: ``clips/{path}``, ``wavs/{id}.wav``."""
+    """Return a row with the names of audio files below a folder beside the table, or without their suffix, also by the
+    expressions that lead to them: ``clips/{path}``, ``wavs/{id}.wav``."""
     found = dict[str, Any]()
     for name, value in islice(row.items(), _COLUMNS):
         where = place_of(table, value) if isinstance(value, str) and value else "{}"
-        if where == "{}" or not names_file(value):
-            found[name] = value
+        found[name] = value if where == "{}" or not names_file(value) else None  # no file by that name alone
         if where != "{}":
             found[where.replace("{}", f"{{{name}}}")] = where.replace("{}", value)
     return found
