@@ -159,8 +159,8 @@ def fitting(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collect
     last = {_last(name): name for name in reversed(names)}
     usual = [last[name] for name in USUAL.get(ours, ()) if name in last]
     near = nearest(asked, names) or last.get(nearest(_last(asked or ours), last) or "")
-    if usual or near:
-        return usual or [near]
+    if found := usual or ([near] if near else []):
+        return found
     return audio if ours == "wav" else _stems(values, audio) if ours == "key" else []
 
 

@@ -359,8 +359,9 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
             "text"}``. Default: None, all have ours.
 
     Raises:
-        PipelineError: ``items`` can be iterated only once, or not at all, or is a dataset that decodes its audio, has
-            all its splits, or lacks a column that ``fields`` names.
+        PipelineError: ``items`` can be iterated only once, or not at all, or is a dataset that decodes its audio, or
+            has all its splits.
+        ListError: a list or a dataset lacks a field that ``fields`` names.
     """
     if isinstance(items, Mapping) and hasattr(items, "column_names"):  # a DatasetDict
         rule = "items must be one split of a data set, not a dict of them"
