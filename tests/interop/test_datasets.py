@@ -159,17 +159,15 @@ def test_rows_of_another_format_are_refused_with_the_remedy() -> None:
 
 def test_a_column_that_is_not_there_is_refused_at_once() -> None:
     for items in (undecoded(3), streamed()):
-        with pytest.raises(uio.PipelineError, match="no column 'sentence' for txt: it has id, audio, text"):
+        with pytest.raises(uio.ListError, match=r"asks for 'sentence', .* it has id, audio, text"):
             uio.from_iterable(items, fields={**NAMES, "txt": "sentence"})
-        with pytest.raises(uio.PipelineError, match=r"comes first, write fields=\{\"wav\": \"audio\", "):
+        with pytest.raises(uio.ListError, match=r"comes first, write fields=\{\"wav\": \"audio\"\}"):
             uio.from_iterable(items, fields={"audio": "wav"})
 
 
 def test_a_field_that_no_column_has_is_missed_when_the_pipeline_is_described() -> None:
     for items in (undecoded(3), streamed(3)):
-        with pytest.raises(
-            uio.PipelineError, match=r"decode_audio works on wav, .* has id, audio, text, .*\"wav\": \"audio\", \"txt\""
-        ):
+        with pytest.raises(uio.PipelineError, match=r"decode_audio works on wav, .* has id, audio, text, .*\"audio\""):
             uio.from_iterable(items).shuffle(3).decode_audio()
         with pytest.raises(uio.PipelineError, match=r"tokenize works on txt, .* write fields=\{.*\"txt\": \"text\""):
             uio.from_iterable(items, fields={"wav": "audio"}).decode_audio().tokenize(list)

@@ -210,7 +210,7 @@ def test_a_custom_recording_may_be_the_audio(tmp_path: Path) -> None:
 def test_a_name_in_fields_that_a_cut_lacks_is_named(tmp_path: Path) -> None:
     cut, other = stored(a_cut(tmp_path), tmp_path), a_cut(tmp_path, 1)
     none = uio.from_lhotse_cuts(written(tmp_path / "cuts.jsonl", [cut]), fields={"wav": "targett"})
-    with pytest.raises(uio.ListError, match=r"asks for 'targett', which the first record lacks; .*if target is meant"):
+    with pytest.raises(uio.ListError, match=r"asks for 'targett', .*if target is meant"):
         list(uio.Loader(none))
     other.targett = other.recording
     graph = uio.from_lhotse_cuts(written(tmp_path / "two.jsonl", [cut, other]), fields={"wav": "targett"})

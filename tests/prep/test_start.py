@@ -289,7 +289,7 @@ def test_members_of_other_names_are_told_as_options(tmp_path: Path) -> None:
     members = [(f"{n}.{name}", data) for n in range(4) for name, data in (("snd", corpus.wav_bytes(n)), ("lab", b"hi"))]
     helpers_bad.shard(tmp_path / "a.tar", members)
     done = command.uio("start", "a.tar", cwd=tmp_path)
-    assert "write --fields wav=snd,txt=lab" in done.stderr
+    assert "write --fields wav=snd; name txt likewise" in done.stderr
     done = command.uio("start", "a.tar", "--fields", "wav=snd,txt=lab", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 

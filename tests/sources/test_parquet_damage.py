@@ -191,7 +191,7 @@ def test_bad_times_cost_one_row(tmp_path: Path) -> None:
         ({"audio": wav_bytes(0), "text": "a", "age": 1}, {}, "column for wav is audio .file. in .*a.parquet"),
         ({"audio": {"bytes": b"", "path": ""}, "text": "a"}, {}, "age is age .*no such column here"),
         ({"audio": {"bytes": b"", "path": ""}, "text": "a", "age": 1, "sex": "f"}, {}, "has columns that .*sex"),
-        ({"audio": {"bytes": b"", "path": ""}}, {"fields": {"txt": "text"}}, "b.parquet has no column 'text' for txt"),
+        ({"audio": {"bytes": b"", "path": ""}}, {"fields": {"txt": "text"}}, "b.parquet: .* asks for 'text'"),
     ],
     ids=["another kind", "one less", "one more", "a named one less"],
 )
@@ -216,9 +216,9 @@ def test_a_column_that_some_files_lack_may_be_left_out(tmp_path: Path) -> None:
         (
             {"speech": b"", "words": "a"},
             {},
-            r"no column of audio or text: .*\{\"wav\": \"speech\", \"txt\": \"words\"\}",
+            r"no column of audio or text: .*\{\"wav\": \"speech\"\}",
         ),
-        ({"audio": b""}, {"fields": {"wav": "speech"}}, "no column 'speech' for wav: it has audio"),
+        ({"audio": b""}, {"fields": {"wav": "speech"}}, "asks for 'speech', .* it has audio"),
         ({"audio": b""}, {"fields": {"audio": "wav"}}, r"it has audio; our name comes first, .*\{\"wav\": \"audio\"\}"),
         ({"audio": b""}, {"columns": ["age"]}, "no column 'age', only audio"),
         ({"audio": b""}, {"fields": {"txt": "audio"}}, "column audio for txt is binary, but must be text"),

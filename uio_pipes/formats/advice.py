@@ -1,10 +1,10 @@
-"""What to write where data lack the names that were asked for: what is there, and the line that reads it."""
+"""What to say where data lack a field that was asked for: what is there, and the line to write if one fits."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -30,8 +30,8 @@ _SEGMENT = (  # what places an utterance in a recording, by ours; a later one go
     ("duration", "duration"), ("speaker", "speaker"),
 )  # fmt: skip
 SHOWN = 12  # names in a message
+_NUMBERS = re.compile(r"(\.\d+)+$")  # of items of lists
 _MISSPELT = 0.85  # how near a name is to the one that was asked for if that is only misspelt
-_OPTIONAL = frozenset(["speaker", "label"])  # of ours: '' can stand for one that is not there
 _AUDIO_FILE = re.compile(
     r".*\.(?:wav|flac|mp3|m4a|ogg|opus|wma|aac|sph|aiff|amr|pcm|raw|webm|mp4)(?:\?.*)?|/\S*/\S+|\w+://\S+", re.I
 )
@@ -97,259 +97,121 @@ def named_otherwise(
     ours: str,
     there: Collection[str],
     *also: str,
+    asked: str = "",
     given: Mapping[str, str] | None = None,
     others: Sequence[Mapping[str, Any]] = (),
+    by: str = "fields",
 ) -> str:
-    """Return the end of a message about a lacking field: what fields are there, and how to name the one that is meant.
+    """Return the end of a message about a lacking field: what is there, and what to write if exactly one field fits.
 
     Args:
-        ours: our name of the field that is lacking.
+        ours: our name of the field that is lacking; "" if it has none, so that nothing is written for it.
         there: the fields that are there, with their values, or the names alone.
         also: other fields of ours that are lacking.
-        given: what ``fields`` says already, which the line repeats.
-        others: as for :func:`instead`.
-    """
-    told = instead(there, dict.fromkeys((ours, *also), ""), given, others=others)
-    return f"it has {shown(there) or 'no fields'}" + (told and f"; {told}")
-
-
-def lacking_in_sample(ours: str, there: Mapping[str, Any]) -> str:
-    """Return the same of a sample, whose source may have renamed some fields by its ``fields``."""
-    told = instead(there, {ours: ""}, None, ("wav", "txt"))
-    return f"it has {shown(there)}" + (told and f"; {told}, beside what fields says already")
-
-
-def no_column(ours: str, theirs: str, there: Collection[str], given: Mapping[str, str]) -> str:
-    """Return what to say of a column ``theirs`` that ``fields``, with all that is ``given``, names for ``ours``, and
-    that is not ``there``."""
-    column = theirs.partition(".")[0]
-    what = f"no column {column!r}" if ours in there else f"no column {column!r} for {ours}"
-    lacking = {own: name for own, text in given.items() if (name := absent(text, there))}
-    return f"{what}: it has {shown(there)}; {instead(there, lacking | {ours: theirs}, given, ('wav', 'txt'))}"
-
-
-def absent(text: str, there: Collection[str]) -> str:
-    """Return the first name in an expression that leads to none of the columns that are there; "" if all do, or if it
-    can do without: ``spk or ''``."""
-    names = compiled(text).names
-    read = {name: "0" for name in names if name in there or name.partition(".")[0] in there}
-    return "" if compiled(text).tried(read) is not None else next((name for name in names if name not in read), "")
-
-
-def instead(
-    there: Collection[str],
-    lacking: Mapping[str, str],
-    given: Mapping[str, str] | None = None,
-    needed: Collection[str] = (),
-    closed: bool = False,
-    others: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    """Return what to write for fields that are lacking: a whole line, which works as it is; "" if nothing can be said.
-
-    Args:
-        there: the fields that are there, with their values, or the names alone.
-        lacking: our names of the lacking fields, each with the name that ``fields`` asks for, or "" if only this
-            utterance lacks what is ``given``.
-        given: all that ``fields`` says; what is not lacking is repeated.
-        needed: fields of ours that the source needs: named, too, if they have another name.
-        closed: whether fields that the line does not name are left out, even those that have our names.
-        others: more records, of which some may have other names.
+        asked: the name that is not there; "" if it is what ``given`` says, or none was asked for.
+        given: what ``fields`` says; what it names for other fields is not meant again.
+        others: more records, for where this one has nothing that fits.
+        by: the argument to write: ``fields``, or ``text`` if that named the transcript.
     """
     values = there if isinstance(there, Mapping) else dict.fromkeys(there)
-    records, given = [values, *others], given or {}
-    line = {ours: theirs for ours, theirs in given.items() if ours not in lacking}
-    found, unknown, own, swapped = list[str](), list[str](), list[str](), list[str]()
-    for ours, asked in lacking.items():
-        text = given.get(ours, asked)
-        if asked in OURS and ours in values and ours not in OURS:  # as rename_columns of datasets, the old name first
-            line[asked] = ours
-            swapped.append(ours)
-        elif asked and ours in values and text == asked != ours and not nearest(asked, {*values} - OURS, _MISSPELT):
-            own.append(ours)
-        elif theirs := (
-            ours if ours in values and text != asked else meant_in(records, ours, asked, line.values())
-        ):  # fmt: skip
-            rarely = text and not asked and compiled(text).tried(values) is None  # others have it
-            line[ours] = f"{text} or {theirs}" if rarely else _replaced(text, asked, theirs)
-            found.append(theirs + _others_like(ours, theirs, values))
-        else:
-            unknown.append(ours)
-    for ours in needed:
-        if ours not in {*line, *values, *lacking} and (theirs := meant_in(records, ours, "", line.values())):
-            line[ours] = theirs
-    line |= _rate(line, values)
-    if closed:
-        line = {**{ours: ours for ours in [*own, *needed] if ours in values}, **line} if line else {}
-        line |= segment_in(values, {*line, *lacking}) if line else {}
-    return _told(line, found, unknown, own, swapped, values, given)
+    inner = lookup(values, parent := asked.rpartition(".")[0])
+    told = f"{parent} has {shown(inner)}" if isinstance(inner, Mapping) else f"it has {shown(there) or 'no fields'}"
+    if asked in OURS and ours in values and ours not in OURS:  # as rename_columns of datasets, the old name first
+        return f"{told}; our name comes first, write {_line(asked, ours)}"
+    named = dict(given or {})
+    asked = asked or named.pop(ours, "")
+    taken = {theirs for own, theirs in named.items() if own != ours}
+    fits = next(filter(None, (fitting(ours, record, asked, taken) for record in (values, *others))), [])
+    if not ours or (asked and not compiled(asked).plain):
+        return told + (f"; did you mean {fits[0]!r}?" if fits else "")
+    likewise = f"; name {in_words(also)} likewise" if also else ""
+    if len(fits) == 1:
+        line = _line(ours, fits[0]) if by == "fields" else f"{by}={json.dumps(fits[0], ensure_ascii=False)}"
+        beside = ", beside what fields says already" if taken and by == "fields" else ""
+        return f"{told}; if {fits[0]} is meant, write {line}{beside}{likewise}"
+    if not {*values} - OURS:
+        return told
+    return f"{told}; say by fields which of {shown(fits) if fits else 'them'} is {ours}{likewise}"
 
 
-def _others_like(ours: str, theirs: str, there: Mapping[str, Any]) -> str:
-    """Return which other fields may be the audio."""
-    names = [name for name in there if name not in {theirs, *OURS}] if ours == "wav" and theirs in there else []
-    others = [name for name in names if _is_audio(there, name)]
-    return f" (or {shown(others)})" if others else ""
+def _line(ours: str, theirs: str) -> str:
+    return f"fields={json.dumps({ours: theirs}, ensure_ascii=False)}"
 
 
-def _told(
-    line: dict[str, str], found: list[str], unknown: list[str], own: list[str], swapped: list[str],
-    values: Mapping[str, Any], given: Mapping[str, str],
-) -> str:  # fmt: skip
-    if absent := [ours for ours in unknown if ours in OURS - _OPTIONAL or ours not in given]:
-        if not {*values} - OURS:
-            return ""
-        beside = f", beside {_line(line)}" if line else ""
-        return f"say by fields which of them is {in_words(absent)}{beside}"
-    line |= {ours: f"{given[ours]} or ''" for ours in unknown}
-    if own:
-        what = f"{in_words(own)} {'is' if len(own) == 1 else 'are'} there under our name"
-        return f"{what}: write {_line(line)}" if line else f"{what}: leave fields out"
-    if swapped:
-        return f"our name comes first, write {_line(line)}"
-    if unknown:
-        return f"if others have it, write {_line(line)}"
-    return f"if {in_words(found)} {'is' if len(found) == 1 else 'are'} meant, write {_line(line)}"
-
-
-def _line(fields: Mapping[str, str]) -> str:
-    return f"fields={json.dumps(fields, ensure_ascii=False)}"
-
-
-def _replaced(text: str, asked: str, theirs: str) -> str:
-    """Return an expression with a name in it replaced."""
-    if not asked or text == asked or compiled(text).plain or "{" in theirs:
-        return theirs
-    return re.sub(rf"(?<![\w.:]){re.escape(asked)}(?![\w])", lambda _: theirs, text)
-
-
-def guessed(records: Sequence[Mapping[str, Any]], wanted: Collection[str] = ("key", "wav", "txt")) -> dict[str, str]:
-    """Return our names of the fields ``wanted`` that the first records have by other names, with these; audio must look
-    like it."""
-    line, values = dict[str, str](), leaves(records[0])
-    for ours in wanted:
-        theirs = meant_in(records, ours, "", line.values(), ours in records[0])
-        heard = values.get(theirs.partition(" or ")[0])
-        if theirs not in ("", ours) and (ours != "wav" or heard is None or looks_like_audio(heard)):
-            line[ours] = theirs
-    return line | _rate(line, records[0])
-
-
-def _rate(line: Mapping[str, str], there: Mapping[str, Any]) -> dict[str, str]:
-    """Return the name of the sample rate, if the audio is samples, which need one."""
-    samples = isinstance(lookup(there, line.get("wav", "")), list) and "sample_rate" not in {*there, *line}
-    return {"sample_rate": rate} if samples and (rate := meant("sample_rate", there)) else {}
-
-
-def meant_in(
-    records: Sequence[Mapping[str, Any]], ours: str, asked: str = "", taken: Collection[str] = (), own: bool = False
-) -> str:
-    """Return what :func:`meant` does, for records of which some have other names: ``sentence or text``; "" if nothing.
-
-    ``own``: whether the first of them has it under our name; others may in any case.
-    """
-    found = list[str]()
-    for number, record in enumerate(records):
-        if not any(compiled(one).tried(record) is not None for one in found):
-            first = own if not number else ours in record
-            one = ours if first else meant(ours, record, asked, taken, records)
-            found += [one] if one and one not in found else []
-    return " or ".join(found)
-
-
-def meant(
-    ours: str,
-    there: Mapping[str, Any],
-    asked: str = "",
-    taken: Collection[str] = (),
-    records: Sequence[Mapping[str, Any]] = (),
-) -> str | None:
-    """Return which field is probably meant: the one whose name was only misspelt, else one with a usual name, else one
-    with a name near the one that was asked for, else, for audio, the first that looks like it; None if nothing shows
-    it. A key differs from one of the ``records`` to the next: it can be the name of the audio file."""
-    within, values = within_reach(there, asked), leaves(there)
-    others = {*OURS, asked, *(taken if ours in USUAL else ())}
-    names = {tail: name for tail, name in within.items() if name not in others and _fits(ours, name, values)}
-    audio = {tail: name for tail, name in names.items() if _is_audio(values, name)}
+def fitting(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collection[str] = ()) -> list[str]:
+    """Return the fields that may be meant, the likeliest first: the one whose name is only misspelt, else the one of
+    our name, else those of usual names, else the nearest, else those that look like audio, or can name it."""
+    values, out = leaves(there), {*OURS, asked, *(taken if ours in USUAL else ())}
+    if ours not in USUAL:  # which may be lists
+        values = {_NUMBERS.sub("", name): value for name, value in values.items()}
+    names = [name for name, value in values.items() if name not in out and _can_be(ours, name, value)]
+    if inside := asked.removesuffix(re.split("[.:]", asked)[-1]):
+        names = [name for name in names if name.startswith(inside)] or names
+    if asked and (misspelt := nearest(asked, names if inside else {*names, *there} - out, _MISSPELT)):
+        return [misspelt]
+    if asked and ours in there and ours != asked:
+        return [ours]
+    audio = [name for name in names if looks_like_audio(values[name])]
     if ours == "wav":
-        objects = {name: name for name, value in there.items() if isinstance(value, Mapping) and not _only_path(value)}
-        if whole := nearest(asked, {**objects, **names}, _MISSPELT):  # as one of Lhotse's recordings
-            return (objects | names)[whole]
         names = audio or names
     elif ours in USUAL:
-        names = {tail: name for tail, name in names.items() if tail not in audio} or names
-    if ours == "key":
-        return _key(there, asked, names, audio, records)
-    if theirs := _nearest(ours, asked, names):
-        return theirs if ours in USUAL else re.sub(r"(\.\d+)+$", "", theirs)
-    if audio and ours == "wav":
-        return next(iter(audio.values()))
-    return meant(ours, there, "", taken) if asked and ours in USUAL and within.keys() != there.keys() else None
+        names = [name for name in names if name not in audio]
+    last = {_last(name): name for name in reversed(names)}
+    usual = [last[name] for name in USUAL.get(ours, ()) if name in last]
+    near = nearest(asked, names) or last.get(nearest(_last(asked or ours), last) or "")
+    if found := usual or ([near] if near else []):
+        return found
+    return audio if ours == "wav" else _stems(values, audio) if ours == "key" else []
 
 
-def _nearest(ours: str, asked: str, names: Mapping[str, str]) -> str | None:
-    last = re.split(r"[.:]", asked or ours)[-1]
-    tail = (nearest(last, names, _MISSPELT) if asked else None) or usual_of(ours, names) or nearest(last, names)
-    return None if tail is None else names[tail]
+def _last(name: str) -> str:
+    """Return the last part of a name that is no number, in lower case: ``texts`` of ``info.texts.0``."""
+    return re.split(r"[.:]", _NUMBERS.sub("", name))[-1].lower()
 
 
-def _key(
-    there: Mapping[str, Any],
-    asked: str,
-    names: Mapping[str, str],
-    audio: Mapping[str, str],
-    records: Sequence[Mapping[str, Any]],
-) -> str | None:
-    """Return what can be the key: a field that differs, else the name of the audio file without its suffix, or all of
-    it."""
-    named = {tail: name for tail, name in names.items() if tail not in audio}
-    path = _nearest("key", asked, audio) or ("wav" if "wav" in there else meant("wav", there) or "")
-    of_path = [f"{path} | stem", path] if isinstance(leaves(there).get(path), str) else []
-    different = _nearest("key", asked, {tail: name for tail, name in named.items() if _distinct(name, records)})
-    ways = [way for way in (different, *of_path) if way and _distinct(way, records)]
-    return next(iter([*ways, _nearest("key", asked, named), *of_path]), None)
-
-
-def _fits(ours: str, name: str, values: Mapping[str, Any]) -> bool:
+def _can_be(ours: str, name: str, value: Any) -> bool:
     """Return whether a field can be ours, and be named."""
-    value = values.get(name)
     try:
         compiled(name)
     except PipelineError:
         return False
-    if isinstance(value, str):
-        return bool(value.strip())
     return ours not in ("wav", "txt") or not isinstance(value, (int, float))
 
 
-def _is_audio(values: Mapping[str, Any], name: str) -> bool:
-    """Return whether a field looks like audio; one of samples needs a rate beside it."""
-    rated = not isinstance(values.get(name), list) or "sample_rate" in values or usual_of("sample_rate", values)
-    return bool(rated) and looks_like_audio(values.get(name))
+def _stems(values: Mapping[str, Any], audio: Sequence[str]) -> list[str]:
+    """Return the names of audio files without their suffix, as keys."""
+    files = ["wav"] if "wav" in values else audio
+    return [f"{name} | stem" for name in files if isinstance(values[name], str)]
+
+
+def guessed(records: Sequence[Mapping[str, Any]], wanted: Collection[str] = ("key", "wav", "txt")) -> dict[str, str]:
+    """Return our names of the fields ``wanted`` that the first records have by other names, with these, as in
+    ``sentence or text`` if some have another; audio must look like it, and keys differ."""
+    found = dict[str, str]()
+    for ours in wanted:
+        ways = list[str]()
+        for record in records:
+            if not any(compiled(way).tried(record) is not None for way in ways):
+                ways += [ours] if ours in record else _likely(ours, record, records, found)[:1]
+        if ways and ways != [ours]:
+            found[ours] = " or ".join(dict.fromkeys(ways))
+    samples = isinstance(lookup(records[0], found.get("wav", "")), list) and "sample_rate" not in records[0]
+    rate = usual_of("sample_rate", records[0]) if samples else None
+    return found | ({"sample_rate": rate} if rate else {})
+
+
+def _likely(
+    ours: str, record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], found: Mapping[str, str]
+) -> list[str]:
+    fits, values = fitting(ours, record, taken=found.values()), leaves(record)
+    if ours == "wav":
+        return [name for name in fits if values[name] is None or looks_like_audio(values[name])]
+    if ours != "key":
+        return fits
+    ways = dict.fromkeys([*fits, *_stems(values, [name for name in values if looks_like_audio(values[name])])])
+    return [way for way in ways if _distinct(way, records)] or fits
 
 
 def _distinct(theirs: str, records: Sequence[Mapping[str, Any]]) -> bool:
-    values = [value for record in records if (value := compiled(theirs).tried(record)) is not None]
-    return len(values) == len({*map(str, values)})
-
-
-def within_reach(there: Mapping[str, Any], asked: str) -> dict[str, str]:
-    """Return the fields among which the name that was asked for leads, by the last parts of their names: those of the
-    same object or of the same member of a shard; else all, those within objects last."""
-    parent = asked.rpartition(".")[0]
-    if parent and isinstance(inner := lookup(there, parent), Mapping):
-        return dict(_by_last_part(leaves(inner, f"{parent}.")))
-    member = asked.partition(":")[0] + ":"
-    near = {name: there[name] for name in there if ":" in asked and name.startswith(member)} or there
-    found = {name: name for name in near if ":" not in name and not _has_leaves(near[name])}
-    for last, name in _by_last_part(leaves(near)):
-        found.setdefault(last, name)
-    return found
-
-
-def _has_leaves(value: Any) -> bool:
-    return {""} != {*leaves({"": value})}
-
-
-def _by_last_part(names: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the last part of each name, which is no number: ``texts`` of ``info.texts.0``."""
-    return ((re.split(r"[.:]", re.sub(r"(\.\d+)+$", "", name))[-1], name) for name in names)
+    values = [str(value) for record in records if (value := compiled(theirs).tried(record)) is not None]
+    return len(values) == len({*values})

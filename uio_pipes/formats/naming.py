@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
-from uio_pipes.formats.advice import instead, meant, named_otherwise, shown, within_reach
-from uio_pipes.formats.expressions import Expression, compiled, lookup
+from uio_pipes.formats.advice import named_otherwise
+from uio_pipes.formats.expressions import TABLE, Expression, compiled, lookup
 
 
 def finding(reason: str, message: str, url: str, key: str = "", offset: int | None = None) -> DataError:
@@ -164,10 +164,7 @@ def check_asked(
     records: Iterable[Mapping[str, Any]],
     wanted: Iterable[Asked],
     place: str,
-    hint: Callable[[Mapping[str, Any], str], str] = lambda record, name: "",
-    known: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
-    needed: Collection[str] = (),
-    closed: bool = False,
+    advice: Callable[..., str] = named_otherwise,
 ) -> None:
     """Raises: ListError if none of the first ``records`` has what an expression asks for.
 
@@ -175,15 +172,14 @@ def check_asked(
         records: the first of them, of which no more are taken than it needs to find everything.
         wanted: the expressions.
         place: of the first record, for the message.
-        hint: what else may be meant by a name, given the first record; "" if it has nothing to say.
-        known: makes of the first record what advice may name.
-        needed, closed: as for :func:`instead <uio_pipes.formats.advice.instead>`.
+        advice: what is there, and what else may be meant, as :func:`named_otherwise
+            <uio_pipes.formats.advice.named_otherwise>` says it.
     """
     wanted = list(wanted)
     unseen = {each: {*each.expression.names} for each in wanted if each.expression.names}
-    seen = list[dict[str, Any]]()
+    seen = list[Mapping[str, Any]]()
     for record in islice(records, LOOKED_AT if unseen else 0):
-        seen.append(dict(record))
+        seen.append({name: value for name, value in record.items() if name != TABLE})
         for each, names in list(unseen.items()):
             names -= {name for name in names if not lacks(record, name)}
             if not names or each.expression.text in record or each.expression.tried(record) is not None:
@@ -191,32 +187,15 @@ def check_asked(
         if not unseen:
             return
     for each, names in unseen.items() if seen else ():
-        name, count, (first, *others) = _first_of(each, names), len(seen), seen
-        told = f"{each.what} asks for {name!r}" + ("" if each.expression.plain else f" in {each.expression.text!r}")
-        none = f"none of the first {count} records has; the first one" if count > 1 else "the first record lacks; it"
-        if not (remedy := hint(first, name)):
-            reach = within_reach(first, name)
-            member = [one for one in first if one.startswith(f"{name.partition(':')[0]}:")]
-            remedy = shown(member or (reach if "." in name else first))
-            lacking = {one.ours: _first_of(one, those) for one, those in unseen.items() if one.ours}
-            given = {one.ours: one.expression.text for one in wanted if one.ours}
-            if each.ours:
-                remedy += f"; {_in_place(instead(known(first), lacking, given, needed, closed, others), wanted)}"
-            elif near := meant("", first, name):
-                remedy += f"; did you mean {near!r}?"
-        raise ListError(f"{place}: {told}, which {none} has {remedy}")
-
-
-def _first_of(each: Asked, names: Collection[str]) -> str:
-    return next(one for one in each.expression.names if one in names)
-
-
-def _in_place(advice: str, wanted: Iterable[Asked]) -> str:
-    """Return what to write for ``fields``, where ``text=`` names the transcript: both must not."""
-    text = next((one.what for one in wanted if one.what.startswith("text=")), "")
-    if not text or "=" not in advice:
-        return advice.replace("fields out", f"{text} out") if text else advice
-    return f"{advice} in place of {text}"
+        name = next(one for one in each.expression.names if one in names)
+        told, ours = f"{each.what} asks for {name!r}", each.ours
+        if not each.expression.plain:
+            told, ours = f"{told} in {each.expression.text!r}", ""
+        given = {one.ours: one.expression.text for one in wanted if one.ours}
+        by = "text" if each.what.startswith("text=") else "fields"
+        have = advice(ours, seen[0], asked=name, given=given, others=seen[1:], by=by)
+        none = f"none of the first {len(seen)} records has" if len(seen) > 1 else "the first record lacks"
+        raise ListError(f"{place}: {told}, which {none}: {have}")
 
 
 def lacks(record: Mapping[str, Any], name: str) -> bool:

@@ -34,7 +34,7 @@ from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Trait, names, printed
-from uio_pipes.formats.advice import absent, named_otherwise, no_column
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.naming import Renames, asked, audio_of, check_asked, check_rate, check_text, renamed, undecoded
 from uio_pipes.pipeline import Pipeline
 
@@ -310,13 +310,15 @@ class FromIterable(KnowsFields, Uncountable, Flow):
     def kinds(self) -> dict[str, Any]:
         """The columns, those of audio with what their values have."""
         of = getattr(self.items, "features", None) or {}
-        return {name: {"bytes": None} if type(of.get(name)).__name__ == "Audio" else None for name in self.columns}
+        return {
+            name: {"bytes": None, "path": None} if type(of.get(name)).__name__ == "Audio" else None
+            for name in self.columns
+        }
 
     def lacking(self, name: str) -> str:
         if not self.columns or name in (*self.columns, *(self.fields or {})):
             return ""
-        also = {"wav", "txt"} - {name, *(self.fields or {}), *self.columns}
-        return f"the data set has no such column: {named_otherwise(name, self.kinds, *also, given=self.fields)}"
+        return f"the data set has no such column: {named_otherwise(name, self.kinds, given=self.fields)}"
 
     def uncountable_reason(self, kind: str) -> str:
         if isinstance(self.items, (list, tuple)):
@@ -357,8 +359,9 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
             "text"}``. Default: None, all have ours.
 
     Raises:
-        PipelineError: ``items`` can be iterated only once, or not at all, or is a dataset that decodes its audio, has
-            all its splits, or lacks a column that ``fields`` names.
+        PipelineError: ``items`` can be iterated only once, or not at all, or is a dataset that decodes its audio, or
+            has all its splits.
+        ListError: a list or a dataset lacks a field that ``fields`` names.
     """
     if isinstance(items, Mapping) and hasattr(items, "column_names"):  # a DatasetDict
         rule = "items must be one split of a data set, not a dict of them"
@@ -377,13 +380,6 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     rule = "a dataset must leave its audio undecoded, or all of it is decoded whenever an item is touched"
     require(not decoded, FromIterable.name, rule, decoded, undecoded(*decoded[:1]))
     stage = FromIterable(items, fields)
-    for ours, theirs in (fields or {}).items() if stage.columns else ():
-        if name := absent(theirs, stage.columns):
-            raise PipelineError(f"{stage.name}: the data set has {no_column(ours, name, stage.kinds, fields or {})}")
-    if isinstance(items, (list, tuple)):
-        check_asked(filter(_is_mapping, items), asked(fields), f"{stage.name}, item 0", needed=("wav", "txt"))
+    first = [stage.kinds] if stage.columns else items if isinstance(items, (list, tuple)) else ()
+    check_asked((item for item in first if isinstance(item, Mapping)), asked(fields), f"{stage.name}, item 0")
     return Pipeline((stage,))
-
-
-def _is_mapping(item: Any) -> bool:
-    return isinstance(item, Mapping)

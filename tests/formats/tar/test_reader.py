@@ -244,7 +244,7 @@ def test_incomplete_utterances_are_errors(opened: Open) -> None:
     ]
     with pytest.raises(DataError) as caught:
         reader(opened(data), at=(512, False)).next()
-    assert str(caught.value).startswith("s.tar, utterance 'b', byte 512: the utterance has no txt, only wav, json: ")
+    assert str(caught.value).startswith("s.tar, utterance 'b', byte 512: the utterance has no txt: it has wav, json")
 
 
 def test_directories_and_global_headers_are_passed_over() -> None:

@@ -238,10 +238,7 @@ def test_all_rows_of_a_table_have_its_constants(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_row_has_is_an_error_with_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(
-        uio.ListError,
-        match=r"'sentnce', which none of the first 6 records has; the first one has client_id, .*if sentence is meant",
-    ):
+    with pytest.raises(uio.ListError, match=r"'sentnce', which none of the first 6 .*if sentence is meant"):
         samples(uio.from_table(write(tmp_path), fields={**FIELDS, "txt": "sentnce"}))
     with pytest.raises(uio.ListError, match=r"keep asks for 'subset' in 'subset \| lower'"):
         samples(uio.from_table(write(tmp_path), fields=FIELDS, keep={"subset | lower": "l"}))
@@ -256,25 +253,17 @@ def test_a_list_that_has_the_rows_is_named(tmp_path: Path) -> None:
     hint = r"it has dataset, audios; its list 'audios\.segments' has objects: uio\.Table\(…, expand=\"audios\.seg"
     with pytest.raises(uio.ListError, match=rf"fields\['key'\] asks for 'sid', .*{hint}ments\"\) makes rows of them"):
         samples(uio.from_table(tmp_path / "a.json", fields=names))
-    with pytest.raises(uio.ListError, match=r"no row has wav or txt, .*its list 'audios' has objects: uio\.Table"):
+    with pytest.raises(uio.ListError, match=r"no row has wav or txt: .*its list 'audios' has objects: uio\.Table"):
         samples(uio.from_table(tmp_path / "a.json"))
-    with pytest.raises(uio.ListError, match=r"asks for 'sidd', .*; if sid is meant, write fields=\{\"wav\": \"sid\", "):
-        samples(uio.from_table([{"sid": "s0", "words": segments}], fields={"wav": "sidd"}))
     write(tmp_path, 1)
     assert samples(uio.from_table(uio.Table(tmp_path / "a.json", expand="audios.segments"), fields=names))
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("path;sentence\na.wav;hello\n", r"its columns seem to be separated otherwise: uio\.Table\(…, separator=';'\)"),
-        ("a.wav,hello\nb.wav,world\n", r"its first line seems to be no header: uio\.Table\(…, header=\[…\]\)"),
-    ],
-)
-def test_a_table_of_another_form_is_told_how_to_say_so(tmp_path: Path, text: str, told: str) -> None:
+@pytest.mark.parametrize("text", ["path;sentence\na.wav;hello\n", "a.wav,hello\nb.wav,world\n"])
+def test_a_table_of_another_form_is_told_how_to_say_so(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.csv").write_text(text)
     for fields in ({"wav": "path", "txt": "sentence"}, None):
-        with pytest.raises(uio.ListError, match=told):
+        with pytest.raises(uio.ListError, match=r"no names of columns, .* uio\.Table\(…, separator=…, header="):
             samples(uio.from_table(tmp_path / "t.csv", fields=fields))
 
 
@@ -287,14 +276,6 @@ def test_a_null_on_the_way_may_be_something_in_later_rows(tmp_path: Path) -> Non
     ] == [None, "x"]
     with pytest.raises(uio.ListError, match=r"asks for 'info\.whom'"):
         samples(uio.from_table(rows[1:], root=tmp_path, fields={"wav": "wav", "speaker": "info.whom"}))
-
-
-def test_without_fields_a_table_of_other_names_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(
-        uio.ListError,
-        match=r"no row has wav or txt, only client_id, path, .*; if clips/.path. and sentence are meant, write ",
-    ):
-        samples(uio.from_table(write(tmp_path)))
 
 
 @pytest.mark.parametrize(

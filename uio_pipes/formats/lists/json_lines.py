@@ -136,14 +136,11 @@ class JsonRecords:
     weights = None
     wanted: ClassVar[str] = "a JSON object a line is wanted"
     by_text: ClassVar[bool] = False  # whether the argument text= names the transcript
-    needed: ClassVar[dict[str, tuple[str, ...]]] = {}  # fields of ours, with other names that are known here
 
     def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
         self.lines, self.access, self._names = ItemTable(entries, access), access, names
         text = dict(names).get("txt") if self.by_text else None
-        first = [*first_objects(self.lines)] if names else []
-        needed = [ours for ours, known in self.needed.items() if first and first[0].keys().isdisjoint(known)]
-        check_asked(first, asked(names, text), self.place(0), needed=needed)
+        check_asked(first_objects(self.lines) if names else (), asked(names, text), self.place(0))
 
     def __len__(self) -> int:
         return len(self.lines)

@@ -11,7 +11,7 @@ from typing import Any
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.advice import instead, leaves, shown
+from uio_pipes.formats.advice import leaves, named_otherwise
 from uio_pipes.formats.expressions import compiled, lookup
 from uio_pipes.formats.lists.json_lines import check_segment, numbers_as_text
 from uio_pipes.formats.naming import FieldNames, Renames, pairs_of, renamed
@@ -183,8 +183,7 @@ def _no_text(utterance: TarUtterance, suffix: str, url: str, text: str) -> str:
     there: dict[str, Any] = dict.fromkeys(utterance.fields)
     with suppress(DataError):
         there |= leaves(_object(utterance, suffix, url), f"{suffix}:")
-    told = instead(there, {"txt": text}, {"txt": text})
-    return f"the JSON has no text {text.partition(':')[2] or text!r}: it has {shown(there)}" + (told and f"; {told}")
+    return f"the JSON has no text {text.partition(':')[2] or text!r}: {named_otherwise('txt', there, asked=text)}"
 
 
 def _decoded(utterance: TarUtterance, suffix: str, url: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from uio_pipes.audio.containers import sniff_codec
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.formats.advice import guessed, instead, leaves
+from uio_pipes.formats.advice import leaves, named_otherwise
 from uio_pipes.formats.naming import TEXTLESS, finding
 from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER, Member, TarMembers
 from uio_pipes.io.local import Payload, Ref
@@ -161,12 +161,12 @@ class TarReader:
             self._check_key(group)
         if lacks := self._lacks(group):
             what = "audio (wav, flac, …) or npy" if lacks == "missing_audio" else self._text
-            message = (
-                f"the utterance has no {what}, only {', '.join(group.fields)}: "
-                + self._named_otherwise(lacks, group.fields)
-                + (f"; {TEXTLESS}" if lacks == "missing_text" else "")
+            ours = ["wav"] * (lacks == "missing_audio") + ["txt"] * (
+                bool(self._text) and self._text not in group.fields
             )
-            raise self._bad(lacks, message, group)
+            remedy = TEXTLESS if lacks == "missing_text" else "all members of an utterance must stand together"
+            there = named_otherwise(ours[0], seen_in(group.fields), *ours[1:])
+            raise self._bad(lacks, f"the utterance has no {what}: {there}; {remedy}", group)
         if group.key == self._last:
             message = "the utterance before it has the same key: leave one out, or name them differently"
             raise self._bad("duplicate_key", message, group)
@@ -178,17 +178,6 @@ class TarReader:
         if self._payloads.isdisjoint(group.fields):
             return "missing_audio"
         return "" if not self._text or self._text in group.fields else "missing_text"
-
-    def _named_otherwise(self, lacks: str, members: Mapping[str, Payload]) -> str:
-        """Return the end of a message about a lacking field: the line that takes others in its place, or what is in the
-        JSON of a member; else what else may be wrong."""
-        there, names = seen_in(members), ["wav"] if lacks == "missing_audio" else ["txt"]
-        ours = self._payloads == PAYLOADS and self._text in ("", "txt")
-        names += ["txt"] if names == ["wav"] and ours and self._text and "txt" not in members else []
-        if guessed([there], names):
-            return instead(there, dict.fromkeys(names, "")) + ("" if ours else ", beside what fields says already")
-        told = f" (the JSON {', '.join(name for name in there if name not in members)})"
-        return f"pack its members one after the other, or name another by fields{told * (len(there) > len(members))}"
 
     def _check_key(self, group: TarUtterance) -> None:
         """Refuse a key that would lead out of a folder, or that cannot be written in UTF-8. Raises: DataError."""

@@ -173,8 +173,6 @@ class Manifests(JsonRecords):
     Raises: ListError if a manifest is missing, empty or of another kind, or manifests and tars do not pair.
     """
 
-    needed: ClassVar[dict[str, tuple[str, ...]]] = {"wav": _AUDIO, "txt": ("text",)}
-
     def __init__(
         self,
         manifests: tuple[ManifestGroup, ...],
@@ -273,9 +271,7 @@ def _path(row: dict[str, Any], names: FieldNames) -> str:
         return path
     if isinstance(path, list):
         raise DataError("missing_audio", "the row has several files as its audio, which are not joined: name one")
-    given = dict(names)
-    also = () if {"text", "txt"} & {*row, *given} else ("txt",)
-    message = f"the row has no audio_filepath: {named_otherwise('wav', row, *also, given=given)}"
+    message = f"the row has no audio_filepath: {named_otherwise('wav', row, given=dict(names))}"
     raise DataError("missing_audio", message)
 
 

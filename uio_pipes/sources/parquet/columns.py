@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.formats.advice import absent, named_otherwise, no_column
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.expressions import TABLE, compiled
 from uio_pipes.formats.naming import asked, check_asked
 
@@ -46,12 +46,9 @@ def columns_of(schema: Any, url: str, fields: Mapping[str, str], wanted: tuple[s
     names: list[str] = schema.names
     given, made = by_kind(fields, names)
     there = within(schema)
-    for own, theirs in fields.items():
-        if name := absent(theirs, {TABLE: url, **there}):
-            raise ListError(f"{url} has {no_column(own, name, there, fields)}")
+    check_asked([{TABLE: url, **there}], asked(fields), url)
     columns = (name if name in names else name.partition(".")[0] for t in made.values() for name in compiled(t).names)
     read = [column for column in columns if column in names]
-    check_asked([{TABLE: url, **there}], asked(fields), url)
     for name in wanted or ():
         if name not in names:
             raise ListError(f"{url} has no column {name!r}, only {', '.join(names)}: correct columns=")

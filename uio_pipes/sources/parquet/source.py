@@ -72,9 +72,8 @@ class ListParquet(KnowsFields, Source):
         there, made = self.first_columns, self.fields or {}
         if not there or name in made or name in (column.field for column in there):
             return ""
-        also = {"wav", "txt"} - {name, *made, *(column.field for column in there)}
         values = {column.name: b"" if column.heavy else None for column in there}
-        return f"the files have no such column: {named_otherwise(name, values, *also, given=made)}"
+        return f"the files have no such column: {named_otherwise(name, values, given=made)}"
 
     def build(self, source: Node | None, lane: Lane, site: Site) -> Node:
         return _ParquetNode(self, lane, site)

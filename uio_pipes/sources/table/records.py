@@ -15,9 +15,8 @@ from uio_pipes.audio.forms import whole_number, with_form
 from uio_pipes.audio.length import DeclaredSeconds
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.urls import name_of, redact, suffix_of
-from uio_pipes.formats.advice import instead, names_file, shown
-from uio_pipes.formats.archives.directory import AUDIO
+from uio_pipes.base.urls import name_of, redact
+from uio_pipes.formats.advice import named_otherwise, names_file, shown
 from uio_pipes.formats.expressions import TABLE, Expression, compiled
 from uio_pipes.formats.lists.json_lines import as_seconds, check_segment, numbers_as_text
 from uio_pipes.formats.naming import LOOKED_AT, Asked, FieldNames, check_asked, lacks
@@ -172,18 +171,11 @@ class TableRecords:
         rows = [self._row(row, number) for number, row in enumerate(first) if not isinstance(row, DataError)]
         if not rows and isinstance(first[0], DataError):
             raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
-        if self._names is None and not any(OURS & row.keys() for row in rows):
-            remedy = _hint_of_lists(rows[0], [""]) or _hint_of_header(self.rows.file(0), rows[0])
-            remedy = remedy.removeprefix("; ") or instead(
-                self._with_files(rows[0]), {"wav": "", "txt": ""}, closed=True
-            )
-            raise ListError(f"{redact(self.rows.file(0))}: no row has wav or txt, only {shown(rows[0])}; {remedy}")
         place = redact(self.rows.file(0))
-        check_asked(rows, self._asked(), place, self._hint, self._with_files, ("wav", "txt"), True)
+        if self._names is None and not any(OURS & row.keys() for row in rows):
+            raise ListError(f"{place}: no row has wav or txt: {self._advice('wav', rows[0], 'txt')}")
+        check_asked(rows, self._asked(), place, self._advice)
         self._look_at_keys(rows)
-
-    def _with_files(self, row: Row) -> Row:
-        return with_files(self.rows.file(0), row)
 
     def _look_at_keys(self, rows: Iterable[Row]) -> None:
         """Warn if names of files, which are the keys where nothing else is, do not tell utterances apart."""
@@ -206,44 +198,29 @@ class TableRecords:
                     )
                     return
 
-    def _hint(self, row: Row, name: str) -> str:
-        """Return what the rows have, and what else to write, where they are in lists, or otherwise separated."""
-        names = (name for each in self._asked() for name in each.expression.names if lacks(row, name))
-        hint = _hint_of_lists(row, names) or _hint_of_header(self.rows.file(0), row)
-        return hint and f"{shown(row)}{hint}"
-
-
-def _hint_of_lists(row: Row, names: Iterable[str]) -> str:
-    """Return what to do if the rows that have these names are in a list within the row, or in one within that."""
-    path = max((list_with(row, name) for name in names), key=len, default="")
-    return f'; its list {path!r} has objects: uio.Table(…, expand="{path}") makes rows of them' if path else ""
-
-
-def _hint_of_header(table: str, row: Row) -> str:
-    """Return what to do if what should be the names of columns are several in one, or values."""
-    first = next(iter(row))
-    mark = next((mark for mark in ("|;\t," if len(row) == 1 else "|;\t") if mark in first), "")
-    cells = first.split(mark) if mark else [*row]
-    values = any(suffix_of(cell) in AUDIO or place_of(table, cell) != "{}" for cell in cells[:_COLUMNS])
-    if mark and values:
-        what = f"; its columns seem to be separated by {mark!r}, and its first line to be no header"
-        return f"{what}: uio.Table(…, separator={mark!r}, header=[…]); uio start {redact(table)} writes it whole"
-    if mark:
-        return f"; its columns seem to be separated otherwise: uio.Table(…, separator={mark!r})"
-    return "; its first line seems to be no header: uio.Table(…, header=[…]) names the columns" if values else ""
+    def _advice(self, ours: str, row: Row, *also: str, asked: str = "", **given: Any) -> str:
+        """Return what the first row has, and what to write; if a list in it has what is asked for, how to expand it."""
+        has = f"it has {shown(row)}"
+        if any(names_file(name) or {*"|;\t"} & {*name} for name in row):
+            return (
+                f"{has}: if these are no names of columns, say how it is written, uio.Table(…, separator=…, header=[…])"
+            )
+        names = [name for each in self._asked() for name in each.expression.names if lacks(row, name)]
+        if path := max((list_with(row, name) for name in names or [asked]), key=len, default=""):
+            return f'{has}; its list {path!r} has objects: uio.Table(…, expand="{path}") makes rows of them'
+        return named_otherwise(ours, with_files(self.rows.file(0), row), *also, asked=asked, **given)
 
 
 _COLUMNS = 200  # of which advice is given: to look for a file takes several calls of the system
 
 
 def with_files(table: str, row: Row) -> Row:
-    """Return a row in which the names of audio files below a folder beside the table, or without their suffix, stand by
-    the expressions that lead to them: ``clips/{path}``, ``wavs/{id}.wav``."""
+    """Return a row with the names of audio files below a folder beside the table, or without their suffix, also by the
+    expressions that lead to them: ``clips/{path}``, ``wavs/{id}.wav``."""
     found = dict[str, Any]()
     for name, value in islice(row.items(), _COLUMNS):
         where = place_of(table, value) if isinstance(value, str) and value else "{}"
-        if where == "{}" or not names_file(value):
-            found[name] = value
+        found[name] = value if where == "{}" or not names_file(value) else None  # no file by that name alone
         if where != "{}":
             found[where.replace("{}", f"{{{name}}}")] = where.replace("{}", value)
     return found

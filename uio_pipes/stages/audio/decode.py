@@ -22,7 +22,7 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Trait
-from uio_pipes.formats.advice import lacking_in_sample
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_file
@@ -95,7 +95,7 @@ class DecodeAudio(OfStream):
         wav = fields.get("wav")
         if wav is None:
             instead = ", but features: leave out what makes them from audio" if "feat" in fields else ""
-            there = lacking_in_sample("wav", fields)
+            there = named_otherwise("wav", fields)
             raise DataError("missing_audio", f"the utterance has no audio to decode{instead}: {there}")
         channel = self.channel
         if isinstance(channel, str):

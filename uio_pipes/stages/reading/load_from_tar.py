@@ -99,8 +99,7 @@ class LoadFromTar(KnowsFields, LooksAhead, Flow):
         names = dict(self.fields or {}) | ({"txt": self.transcript} if self.transcript != "txt" else {})
         shards = [(each.lines()[0], each.access) for each in listed] if names else []
         records = chain.from_iterable(self._first(*shard, names) for shard in shards)
-        needed = () if self.text is None else ("txt",)
-        check_asked(records, asked(names, self.text), redact(shards[0][0]) if shards else "", needed=needed)
+        check_asked(records, asked(names, self.text), redact(shards[0][0]) if shards else "")
 
     def _first(self, url: str, access: Access, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield what expressions may read of the utterances of a shard, as far as it can be read."""

@@ -197,9 +197,7 @@ class LoadFromRaw(LooksAhead, Loading):
     def look(self, listed: list[FileList]) -> None:
         tables = [each.lines() for each in listed] if self._names else []
         records = chain.from_iterable(map(first_objects, tables))
-        needed = ("key", "wav", "txt") if self.text is not None else ("key", "wav")
-        place = tables[0].place(0) if tables else ""
-        check_asked(records, asked(self._names, self.text), place, needed=needed)
+        check_asked(records, asked(self._names, self.text), tables[0].place(0) if tables else "")
 
     def loader(self, lane: Lane) -> Callable[[Item], dict[str, Any]]:
         return partial(self.load, needs_text=lane.needs_text)

@@ -21,7 +21,7 @@ from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage
 from uio_pipes.core.stage_link import StageLink
-from uio_pipes.formats.advice import lacking_in_sample
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.expressions import lookup
 from uio_pipes.io.local import Ref
 from uio_pipes.stages.batches.budget import waveform_samples
@@ -67,7 +67,7 @@ def text_of(sample: Sample) -> str:
     """Return the sample's text. Raises: DataError ``missing_text`` if it has none."""
     text = sample.fields.get("txt")
     if not isinstance(text, str):
-        there = lacking_in_sample("txt", sample.fields)
+        there = named_otherwise("txt", sample.fields)
         raise DataError("missing_text", f"the utterance has no text: {there}")
     return text
 
