@@ -151,3 +151,16 @@ def test_nothing_that_is_written_holds_a_password(
     shutil.rmtree(out / "copies")  # the list itself
     assert [path for path in out.rglob("*") if path.is_file() and SECRET in content_of(path)] == []
     assert SECRET not in said + caplog.text
+
+
+def test_the_document_of_an_error_is_not_searched_for_secrets() -> None:
+    """It would take a minute for a JSON of 16 MB, and no traceback shows it."""
+    document = "[" + f"http://user:{SECRET}@h/a.wav, " * 4_000
+    with pytest.raises(json.JSONDecodeError) as raised:
+        json.loads(document)
+    try:
+        raise raised.value
+    except ValueError as error:
+        said = uio.UioError(str(error))
+    assert raised.value.doc is document
+    assert SECRET not in str(said) + "".join(traceback.format_exception(raised.value))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.errors import DataError, ListError, UioError
 from uio_pipes.core import items as upcoming
 from uio_pipes.core.items import COUNT, Upcoming
 from uio_pipes.core.lane import Lane, Mode
@@ -77,10 +77,11 @@ def test_only_items_in_remote_files_are_taken_early_and_a_bounded_number(far: bo
     assert min(early[1:]) >= (COUNT // 2 - 1 if far else 0)
 
 
-def test_an_error_of_the_node_comes_out_at_its_turn(far: bool) -> None:
-    items: Upcoming[int] = Upcoming(Numbers(9, ListError("the list ends in the middle")), load, Lane(Ledger()))
+@pytest.mark.parametrize("error", [ListError("the list ends in the middle"), DataError("bad_zip", "no directory")])
+def test_an_error_of_the_node_comes_out_at_its_turn(far: bool, error: UioError) -> None:
+    items: Upcoming[int] = Upcoming(Numbers(9, error), load, Lane(Ledger()))
     assert [items.next()[0] for _ in range(9)] == list(range(9))
-    with pytest.raises(ListError):
+    with pytest.raises(type(error)):
         items.next()
 
 

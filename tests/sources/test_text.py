@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from contract import keys_of
+from fault_server import serving
 from helpers_bad import code_points
 from test_kaldi import run
 
@@ -46,6 +47,14 @@ def test_many_lines_in_any_order(tmp_path: Path, end: str, count: int) -> None:
     assert [s["txt"] for s in run(uio.from_text(tmp_path / "a.txt"))[0]] == said
     shuffled = [s["txt"] for s in run(uio.from_text(tmp_path / "a.txt", shuffle=True))[0]]
     assert sorted(shuffled) == sorted(said)
+
+
+def test_a_line_is_no_name_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello\nhello you\n")
+    (tmp_path / "hello").mkdir()
+    with serving() as server:
+        for place in (tmp_path / "a.txt", server.add("a.txt", b"hello\nhello you\n")):
+            assert [s["txt"] for s in run(uio.from_text(place))[0]] == ["hello", "hello you"]
 
 
 def test_compressed_texts_globs_and_files_of_one_name(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from traceback import walk_tb
 from uio_pipes.base.urls import redact
 
 SCREEN = 2_000  # characters of the longest message
+_DOCUMENT = 1 << 16  # characters of a text that is longer than any message
 # Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.
 NOTES = frozenset([
     "suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member", "damaged_cache",
@@ -62,7 +63,8 @@ def _hide(error: BaseException | None) -> None:
         error.args = tuple(redact(arg) if isinstance(arg, str) else arg for arg in error.args)
         own = ("filename", "filename2", "strerror") if isinstance(error, OSError) else ()
         for name in (*own, *vars(error)):
-            if isinstance(text := getattr(error, name, None), str) and (shown := redact(text)) != text:
+            text = getattr(error, name, None)  # of megabytes, it is a document, which no traceback shows
+            if isinstance(text, str) and len(text) < _DOCUMENT and (shown := redact(text)) != text:
                 setattr(error, name, shown)
         error = error.__cause__ or error.__context__
 

@@ -58,8 +58,8 @@ def folder_of(url: str) -> str:
 
 
 HIDDEN = "***"
-_USER = re.compile(r"""(?<=://)(?:[^/\s?#]+|[^/\s?#:@\[]+:(?!\d*(?:[/?#]|$))[^\s'"<>]*)@""")
-_USER_OF_PATH = re.compile(r"""(?<=\w\w:/)[^/\s?#:@\[]+:[^/\s'"<>]*@""")  # pathlib makes one slash of two
+# pathlib makes one slash of two
+_USER = re.compile(r"""(?:(?<=://)|(?<=\w\w:/)(?!/))(?:[^/\s?#]+|[^/\s?#:@\[]+:(?!\d*(?:[/?#]|$))[^\s'"<>]*)@""")
 _USER_OF_BUCKET = re.compile(r"""((?:bucket|host)(?:\ ?name)?\ ["'])[^\s'"/:@]+:[^\s'"]*@""", re.IGNORECASE)  # botocore
 _USER_OF_STATES = re.compile(r"(?<=://)[^/\s?#]+@")  # the fingerprints of lists in states are made with it
 _SIGNING = r"""(?: x-(?:amz|goog|oss)-[\w-]+  # S3, Google, Alibaba: the signature, and what changes with it
@@ -69,8 +69,11 @@ _ALSO = r"(?: [\w.-]* (?:jwt|pwd|access[_-]?key|session) [\w.-]* | pass | pw | h
 _SIGNED = re.compile(rf"""(?ix) (?<=[?&;]) ( {_SIGNING} = ) [^&\#\s'"<>]+""")
 _SECRET = re.compile(rf"""(?ix) (?<=[?&;\#]) ( (?:{_SIGNING}|{_ALSO}) = ) [^&\#\s'"<>]*[^&\#\s'"<>.,:;)\]}}]""")
 _OF_COMMANDS = re.compile(  # headers, options and variables of a Kaldi pipe, and what it says
-    r"""(?ix) ( authorization:\s*(?:\w+\s+|(?!\w+\s)) | (?<!\S)(?:-u|--user)[ =]['"]?[^\s:'"]+: | (?<!\S)--passw\w*\s+
-      | (?<![\w-])[\w-]*(?:secret|passwo?r?d|access[_-]?key|api[_-]?key|(?:hf|auth|access|session|api)[_-]token)= )
+    r"""(?ix) ( (?:authorization|(?<=["'])(?:[\w-]*(?:key|token|secret|auth)[\w-]*|cookie)):\s*(?:\w+\s+|(?!\w+\s))
+      | (?<!\S)(?:-u|--user)[ =]?['"]?[^\s:'"]+: | sshpass\s+-p\s*
+      | (?<!\S)--[\w-]*(?:passw(?:or)?d|passphrase|bearer|secret|token)\s+
+      | (?<![\w.-])[\w.-]*(?:secret|passwo?r?d|passphrase|(?:secret|access|api)[._-]?key|(?-i:TOKEN)
+          |(?:hf|auth|access|session|api)[_-]token)= )
       (?!\*\*\*) ['"]?[^\s'"&;|,]+"""
 )
 _QUERY = re.compile(r"""[?#][^\s'"<>]*[^\s'"<>.,:;)\]}]""")
@@ -88,14 +91,14 @@ def redact(text: str) -> str:
     """
     if "=" in text:
         text = _SECRET.sub(rf"\1{HIDDEN}", text)
-    if " " in text:
+    if " " in text or "=" in text:
         text = _OF_COMMANDS.sub(rf"\1{HIDDEN}", text)
     if "@" in text:
         text = _USER_OF_BUCKET.sub(rf"\1{HIDDEN}@", text)
     if ":/" not in text:
         return text
     if "@" in text:
-        text = _USER_OF_PATH.sub(f"{HIDDEN}@", _USER.sub(f"{HIDDEN}@", text))
+        text = _USER.sub(f"{HIDDEN}@", text)
     before, sign, rest = text.partition(":/")
     return before + sign + _QUERY.sub(_hidden, rest)
 

@@ -185,7 +185,7 @@ class Upcoming(Generic[T]):
         if self._far and len(self._items) <= self._count // 2 and not self._ended and self._lane.makes_batches:
             self._take(self._count - len(self._items))
         item = self._items.popleft()
-        if isinstance(item.fields, Exception) and not isinstance(item.fields, DataError):
+        if isinstance(item.fields, Exception) and (item.value is None or not isinstance(item.fields, DataError)):
             try:
                 raise item.fields
             finally:

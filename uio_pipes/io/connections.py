@@ -108,7 +108,8 @@ def address(url: str) -> Address:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise DataError("unopenable", f"the URL is malformed ({error}): correct it", url=url) from None
+        why = str(error).partition(" as ")[0]  # after it, the port as it stands there: perhaps a password
+        raise DataError("unopenable", f"the URL is malformed ({why}): correct it", url=url) from None
     if parts.scheme not in _PORTS:
         raise DataError("unopenable", f"{parts.scheme}:// is not HTTP: correct the URL", url=url)
     if not host:

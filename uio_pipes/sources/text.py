@@ -74,6 +74,9 @@ class TextFiles(ItemTable):
     direct: ClassVar[tuple[str, ...]] = ()
     form: ClassVar[type[Lines]] = TextLines
 
+    def item_of(self, line: str, listed: str) -> str:
+        return line  # even if a file has that name
+
     def key(self, number: int) -> str:
         """Return ``FILE:LINE``; FILE is the base name, or the whole path if another file has the same."""
         part, within = self.find(number)

@@ -57,11 +57,15 @@ class ItemTable(Parts):
 
     def __getitem__(self, number: int) -> str:
         part, within = self.find(number)
-        return found_by(part[within], part.name) if isinstance(part, Lines) else part[within]
+        return self.item_of(part[within], part.name) if isinstance(part, Lines) else part[within]
 
     def __iter__(self) -> Iterator[str]:
         for part in self._parts:
-            yield from (found_by(line, part.name) for line in part) if isinstance(part, Lines) else part
+            yield from (self.item_of(line, part.name) for line in part) if isinstance(part, Lines) else part
+
+    def item_of(self, line: str, listed: str) -> str:
+        """Return the item that a line of the list ``listed`` stands for."""
+        return found_by(line, listed)
 
     def place(self, number: int) -> str:
         """Return the place of an item for messages: ``data.list, line 7``."""
