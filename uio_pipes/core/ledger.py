@@ -119,6 +119,9 @@ class Failures:
         raise PipelineError(f"failures must be 'skip', 'raise' or uio.Failures(…), not {given!r}")
 
 
+COUNTED = Failures(max_setting_share=1, max_damage_share=1)  # of commands that go on, and say what failed at their end
+
+
 @dataclass
 class Ledger:
     """Counts of one lane. They are part of its snapshot. While it is ``quiet``, nothing is counted or raised."""
