@@ -119,7 +119,8 @@ class Failures:
         raise PipelineError(f"failures must be 'skip', 'raise' or uio.Failures(…), not {given!r}")
 
 
-COUNTED = Failures(max_setting_share=1, max_damage_share=1)  # of commands that go on, and say what failed at their end
+# Of commands that go on and count what failed, which nobody can give another limit; to lose all is an error there, too.
+COUNTED = Failures(max_setting_share=0.99, max_damage_share=1)
 
 
 @dataclass
