@@ -138,6 +138,9 @@ def test_a_field_that_is_made_too_late_is_missed() -> None:
         pitch(voiced(audio))
     with pytest.raises(uio.PipelineError, match="voiced works on f0, and fields of from_table does not name it"):
         voiced(TABLE)
+    with pytest.raises(uio.PipelineError, match="pad works on speakr, and fields of from_table does not name it: add"):
+        TABLE.batch(2).pad(keep=["speakr"])
+    TABLE.batch(2).pad(keep=["key", "txt"])  # every utterance has a key
     for later in (pitch(voiced(pitch(audio))), voiced(uio.from_table("a.tsv", fields={"wav": "path", "f0": "f0"}))):
         assert "voiced" in str(later)
 

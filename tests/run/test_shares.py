@@ -1,5 +1,6 @@
 """Shares of the utterances that settings, or damage, may lose: beyond them the run stops, wherever it was resumed."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from processes import raises
 from torch.utils.data import DataLoader
 
 import uio_pipes as uio
+from uio_pipes.prep.cmvn import compute_cmvn
+from uio_pipes.reports.bench import bench
 from uio_pipes.reports.simulate import simulate
 from uio_pipes.run import no_batches
 from uio_pipes.tokenizers import CharTokenizer
@@ -179,6 +182,35 @@ def test_a_simulation_says_that_a_loader_would_stop() -> None:
     assert note.startswith("a loader stops here: 40 of 200 utterances (20.0%) are lost by a setting")
     assert "by dynamic_batch(max_tokens=60) (for example dynamic_batch: " in note
     assert fine.notes == []
+
+
+def test_commands_that_count_failures_go_on(tmp_path: Path) -> None:
+    """The remedy, an argument of the loader, is not theirs to take."""
+    named = [{"path": str(tmp_path / f"{n % 4}.wav"), "text": "a"} for n in range(60)]
+    for n in range(3):
+        (tmp_path / f"{n}.wav").write_bytes(wav_bytes(n, 16000))
+    fields = {"key": "path", "wav": "path", "txt": "text"}
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in named))
+    graph = uio.from_table(tmp_path / "a.jsonl", fields=fields).decode_audio().fbank(8).batch(4).pad()
+    with pytest.raises(uio.TooManyFailures, match=r"15 of 60 .* as no_audio .*fetch it"):
+        list(uio.Loader(graph))
+    sums = compute_cmvn(tmp_path / "a.jsonl", tmp_path / "cmvn", data_type=None, fields=fields)
+    assert (sums.utterances, sums.failures) == (45, 15)
+    assert bench(graph, seconds=0.2).failures
+
+
+def test_the_remedy_for_rows_without_audio_or_text_is_right(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"id": f"u{n}", "path": "", "text": "a"} for n in range(9)] + [
+        {"id": "u", "path": None, "text": "a"}
+    ]
+    fields = {"key": "id", "wav": "path", "txt": "text"}
+    with pytest.raises(uio.TooManyFailures, match=r"keep only rows that have one: keep=\{'path': '\.\+'\}"):
+        list(uio.Loader(uio.from_table(rows, fields=fields).batch(2)))
+    (tmp_path / "v.wav").write_bytes(wav_bytes(1, 8000))
+    rows += [{"id": key, "path": str(tmp_path / "v.wav"), **text} for key, text in (("v", {"text": "a"}), ("w", {}))]
+    loader = uio.Loader(uio.from_table(rows, fields=fields, keep={"path": ".+"}).batch(2))
+    assert [[sample["key"] for sample in batch] for batch in loader] == [["v"]]
+    assert loader.stats().skipped == {"not_kept": 10, "missing_text": 1}
 
 
 # Damage

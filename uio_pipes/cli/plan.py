@@ -70,7 +70,7 @@ def bench(
 
 def _notes(result: Bench) -> list[tuple[str]]:
     """Return notes, the first one on what to do next."""
-    failed = f"{counted(result.failures, 'utterance')} failed in the last epoch: uio inspect shows which"
+    failed = f"{counted(result.failures, 'utterance')} failed in the last epoch: uio inspect or simulate shows which"
     return [(f"{result.advice}.",), *[(f"{failed}.",)] * bool(result.failures)]
 
 

@@ -119,6 +119,10 @@ class Failures:
         raise PipelineError(f"failures must be 'skip', 'raise' or uio.Failures(…), not {given!r}")
 
 
+# Of commands that go on and count what failed, which nobody can give another limit; to lose all is an error there, too.
+COUNTED = Failures(max_setting_share=0.99, max_damage_share=1)
+
+
 @dataclass
 class Ledger:
     """Counts of one lane. They are part of its snapshot. While it is ``quiet``, nothing is counted or raised."""

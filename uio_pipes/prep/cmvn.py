@@ -20,6 +20,7 @@ import numpy as np
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, UioError
+from uio_pipes.core.ledger import COUNTED
 from uio_pipes.io.files import write_lines
 from uio_pipes.prep.common import follow
 from uio_pipes.prep.reading.data_list import DataType, GivenNames, count_utterances, digest_of_list, utterances_of
@@ -137,7 +138,7 @@ def _sum(
     features: uio.Pipeline, sums: Sums, num_workers: int, journal: Path, save_every: float
 ) -> Iterator[tuple[None, int]]:
     pipeline = features.batch(32).pad().map(_summed)
-    loader = uio.Loader(pipeline, num_workers=num_workers, lanes=LANES, rank=0, world_size=1)
+    loader = uio.Loader(pipeline, num_workers=num_workers, lanes=LANES, rank=0, world_size=1, failures=COUNTED)
     if sums.loader:
         loader.load_state_dict(sums.loader)
     yield None, sums.utterances

@@ -20,6 +20,7 @@ from uio_pipes.core import sample as samples
 from uio_pipes.core.capabilities import with_branches
 from uio_pipes.core.chain import Link
 from uio_pipes.core.graph import Graph
+from uio_pipes.core.ledger import COUNTED
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage
 from uio_pipes.core.statistics import Stats
@@ -186,7 +187,8 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
     Raises: PipelineError if nothing comes out.
     """
     clock = Clock()
-    loader = Loader(timed(pipeline, clock), seed=seed, rank=0, world_size=1)
+    options: dict[str, Any] = {"seed": seed, "rank": 0, "world_size": 1, "failures": COUNTED}
+    loader = Loader(timed(pipeline, clock), **options)
     kept: list[tuple[Any, int]] = []
     with headers_timed(clock):
         alone = _run(loader, seconds, clock.spent.clear, kept)
@@ -197,7 +199,7 @@ def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, se
     workers, handed = None, 0.0
     if num_workers:
         handed = _hand_over(kept)
-        workers = _run(Loader(pipeline, seed=seed, rank=0, world_size=1, num_workers=num_workers), seconds, None, [])
+        workers = _run(Loader(pipeline, num_workers=num_workers, **options), seconds, None, [])
     rows.sort(key=lambda row: -row.share)
     return Bench(rows, alone, num_workers, workers, handed, loader.stats().failures, _given(pipeline))
 

@@ -19,6 +19,7 @@ from uio_pipes.base.errors import PipelineError, UioError
 from uio_pipes.base.urls import redact
 from uio_pipes.core.digests import Digest
 from uio_pipes.core.graph import Graph
+from uio_pipes.core.ledger import COUNTED
 from uio_pipes.core.statistics import Stats
 from uio_pipes.formats.stored_fields import dumps
 from uio_pipes.io.shelf import Shelf, now
@@ -77,7 +78,7 @@ def encode(loader: Loader, model: FrozenModel) -> Stats:
 def encode_share(graph: Graph, model: FrozenModel, device: str, num_workers: int, rank: int, world_size: int) -> Stats:
     """Run :func:`encode` for a rank's share, on a GPU if there is one and ``device`` is "". Raises: as encode does."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "uneven": "join"}
+    ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "uneven": "join", "failures": COUNTED}
     loader = to_device(Loader(graph, num_workers=num_workers, **ranks), device)
     return encode(loader, model.to(device) if isinstance(model, torch.nn.Module) else model)
 

@@ -375,7 +375,8 @@ def batch_at(
     except StopIteration:
         if (end := run.take_end()) is not None and end.error is not None:
             raise end.error from None
-        raise PipelineError(f"batch_at: epoch {start.epoch} has no batch {step} on rank {ranks.rank}") from None
+        told = f"batch_at: epoch {start.epoch} has no batch {step} on rank {ranks.rank}"
+        raise PipelineError(f"{told}: batches count from 0 at the beginning of the epoch") from None
     finally:
         run.close()
     if any(position.state.pass_ for position in start.positions.values()) and not options.in_steps:

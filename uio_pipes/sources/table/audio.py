@@ -54,6 +54,7 @@ def _missing(absent: Absent, places: Sequence[str], url: str, free: bool = False
     """
     start = ", or root=… where paths start" if free else ""
     remedy = f"fetch it, say where it is by fields ('wav=FOLDER/{{…}}'){start}, or correct the row"
+    remedy += '; if not all audio of the table is wanted, say absent="not_kept"' * free
     message = f"no such file ({in_words(places)}): {remedy}"
     return (DataError if absent == "no_audio" else LeftOut)(absent, message, url=url)
 

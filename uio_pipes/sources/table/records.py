@@ -140,7 +140,7 @@ class TableRecords:
         found = ((ours, expression.value(row)) for ours, expression in self._names)
         fields = {name: value for name, value in found if value is not None}
         if "txt" not in fields and any(ours == "txt" for ours, _ in self._names):
-            raise DataError("missing_text", f"the row has no text ({', '.join(row)}): correct it, or drop such rows")
+            raise DataError("missing_text", f"the row has no text ({', '.join(row)}): {self._remedy('txt')}")
         return fields
 
     def _complete(self, fields: dict[str, Any], number: int, audio: RowAudio) -> None:
@@ -149,15 +149,20 @@ class TableRecords:
         wav = fields.get("wav")
         if isinstance(wav, str):
             if not wav:
-                raise DataError("missing_audio", "the row names no audio: correct it, or drop such rows")
+                raise DataError("missing_audio", f"the row names no audio: {self._remedy('wav')}")
             fields.setdefault("key", _key(wav, fields.get("start")))
             fields["wav"] = audio.find(wav, number, fields)
         elif wav is None and any(name == "wav" for name, _ in self._names or ()):
-            raise DataError("missing_audio", "the row names no audio: correct it, or drop such rows")
+            raise DataError("missing_audio", f"the row names no audio: {self._remedy('wav')}")
         if "key" not in fields:
             fields["key"] = self._place_as_key(number)
         numbers_as_text(fields, "key", "txt")
         with_form(fields, wav if isinstance(wav, str) else "")
+
+    def _remedy(self, ours: str) -> str:
+        names = {name for one, expression in self._names or () if one == ours for name in expression.names} or {ours}
+        column = names.pop() if len(names) == 1 else "COLUMN"
+        return f"correct it, or keep only rows that have one: keep={{'{column}': '.+'}}"
 
     def _place_as_key(self, number: int) -> str:
         file, _, line = self.place(number).rpartition(", ")  # line 7, or row 7

@@ -17,9 +17,9 @@ from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import realize
-from uio_pipes.core.roles import Flow
+from uio_pipes.core.roles import Flow, check_there
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Trait
+from uio_pipes.core.stage import Node, Stage, Trait
 from uio_pipes.stages.batches.rows import (
     LAYOUTS,
     PADDED,
@@ -123,6 +123,9 @@ class Pad(Flow):
     @property
     def outputs(self) -> Outputs:
         return Outputs(self.value, self.mask, self.names, self.lengths, self.transpose)
+
+    def check(self, before: Sequence[Stage]) -> None:
+        check_there(self.name, {*self.keep} - {ORIGIN}, before)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _PadNode(source, lane, self)
