@@ -54,7 +54,8 @@ class Replay:
         if not before:
             raise StateError(f"no state was saved in epoch {wanted}{' or earlier' * (given[0][0].stream is None)}")
         self.world_size = world_size = world_size or _ranks([meta for meta, _ in before], after, step)
-        before = [one for one in before if _has(*one, rank, world_size)] or before
+        mine = lanes_of(before[0][0].lanes, rank, world_size)  # which a state that another rank saved for itself lacks
+        before = [one for one in before if lanes_in(one[1], one[0].lanes).issuperset(mine)] or before
         last, state = max(before, key=lambda one: (one[0].epoch, one[0].step, len(one[0].changes)))
         for change in max((meta.changes for meta, _ in given), key=len):
             if change not in last.changes and (change["epoch"], change["step"]) <= (wanted, step):
@@ -95,11 +96,6 @@ def _ranks(before: Sequence[Meta], after: Sequence[Meta], step: int) -> int:
         of = " or ".join(map(str, sorted(known)))
         raise StateError(f"step {step} was made by {of} ranks, which saved the states around it: say --world-size")
     return known.pop()
-
-
-def _has(meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> bool:
-    """Return whether a state has the lanes of a rank: one that another rank saved for itself has not."""
-    return lanes_in(state, meta.lanes).issuperset(lanes_of(meta.lanes, rank, world_size))
 
 
 def loader_of(graph: Graph, state: Mapping[str, Any], rank: int, world_size: int) -> Loader:
