@@ -84,12 +84,12 @@ SLOW = frozenset(
         "test_lost_workers",
         "test_memory",
         "test_mesh",
+        "test_numbering",
         "test_other_systems",
         "test_packaging",
         "test_peers",
         "test_ray_workers",
         "test_site",
-        "test_stretches",
         "test_tour",
     ]
 )

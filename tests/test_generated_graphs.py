@@ -322,6 +322,7 @@ def test_passing_over_leads_to_the_batches_that_would_have_come(
     over = range(first, first + count, wide)
     loader.skip(over)
     assert [digest(batch) for batch in loader] == [own[n][0] for n in own if n >= step and n not in over]
+    own = {n: of for n, of in own.items() if n >= step}
     for n in {*list(own)[:: max(1, len(own) // 4)], max(own)}:
         assert digest(loaded().batch_at(n)) == own[n][0], n
     plan = {one.step: sorted(one.keys) for one in planned.steps(case.pipeline, loaded().state_dict(), last=max(own))}

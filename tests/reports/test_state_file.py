@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import torch
 from corpus import Corpus
 
 import uio_pipes as uio
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.reports.states import differences, find_state, moves, per_rank, progress, view
+from uio_pipes.run.state import _LANE_KEYS, _META_KEYS
 
 
 def training(corpus: Corpus) -> uio.Pipeline:
@@ -189,3 +192,11 @@ def test_damaged_states_are_refused(many_shards: Corpus) -> None:
             view(good | {"lane_000000": bad})
     with pytest.raises(uio.StateError, match="lane 9"):
         view(good | {"lane_000009": good["lane_000000"]})
+
+
+def test_the_page_describes_every_field() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
+    fields = {name for _, name in (*_META_KEYS, *_LANE_KEYS)} | {"schema", "nodes", "crc32"}
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == fields
+    counts = page.partition("`counts` has ")[2].partition("\n\n")[0]
+    assert {*Ledger.SAVED, "waited_us"} == set(re.findall(r"`(\w+)`", counts))

@@ -80,15 +80,16 @@ Legs = st.lists(
 @settings(max_examples=20, deadline=None, phases=[Phase.generate])
 @given(legs=Legs)
 def test_stopped_anywhere_and_on_other_ranks_the_stream_is_the_same(legs: Any) -> None:
-    """Each leg runs so many steps on so many ranks, then leaves out more. All is known afterwards, too."""
+    """Each leg runs so many steps on so many ranks, as planned, then leaves out more."""
     lanes = [some(iter(one), 10**6) for one in ranks(texts(), LANES, **OPTIONS)]
     stood, out = [0] * LANES, frozenset[str]()
     state: dict[str, str] | None = None
-    made: dict[tuple[int, int], list[str]] = {}  # by step and rank
     for world, count, more in [*legs, (1, 10**6, frozenset())]:
         if all(out.issuperset(batch) for of, at in zip(lanes, stood, strict=True) for batch in of[at:]):
             break  # nothing is due in this epoch
         states = []
+        planned = [] if state is None else steps(texts(), state, world)
+        coming = {(one.step, one.rank): one.keys for one in planned}
         for rank in range(world):
             place: dict[str, Any] = {"rank": rank, "world_size": world, "uneven": "join"}
             loader = uio.Loader(texts(), **OPTIONS, **place) if state is None else resumed(state, **place)
@@ -98,15 +99,12 @@ def test_stopped_anywhere_and_on_other_ranks_the_stream_is_the_same(legs: Any) -
                     k, lane = min((stood[i], i) for i in range(rank, LANES, world) if stood[i] < len(lanes[i]))
                     due, stood[lane] = [key for key in lanes[lane][k] if key not in out], k + 1
                 assert keys(batch) == due
-                made[loader._progress.step - 1, rank] = due
+                assert coming.get((loader._progress.step - 1, rank), due) == due
                 if number == count:
                     break
             loader.exclude(more)
             states.append(loader.state_dict())
         state, out = uio.merge_states(states), out | more
-    assert state is not None
-    planned = {(one.step, one.rank): one.keys for one in steps(texts(), state)}
-    assert {place: of for place, of in planned.items() if place in made} == made
 
 
 def test_steps_before_and_after_can_be_made_again_and_are_planned() -> None:
@@ -120,15 +118,14 @@ def test_steps_before_and_after_can_be_made_again_and_are_planned() -> None:
     states.append(loader.state_dict())
     made += some(batches, 10**6)
     assert len(meta(states[-1])["excluded"]) == 3
-    for number, state in enumerate(states[:-1]):
-        upto = 5 + 4 * number
+    for number, state in enumerate(states):
+        first, upto = min(5 + 4 * number, 17), min(9 + 4 * number, 17)
         again = resumed(state)
-        assert [keys(again.batch_at(step)) for step in range(upto)] == made[:upto]
-        assert [step.keys for step in steps(texts(), state, last=upto - 1)] == made[:upto]
+        assert [keys(again.batch_at(step)) for step in range(first, upto)] == made[first:upto]
+        assert [step.keys for step in steps(texts(), state, last=upto)][: upto - first] == made[first:upto]
     assert [keys(loader.batch_at(step)) for step in range(len(made))] == made
-    assert [step.keys for step in steps(texts(), states[-1])] == made
-    first = list(seen(texts(), states[-1], None, [made[1][0]]))
-    assert [(one.step, one.before) for one in first] == [(1, True)], "it was delivered before it was excluded"
+    assert [step.keys for step in steps(texts(), states[-1])] == made[17:]
+    assert next(seen(texts(), states[0], None, [made[1][0], made[20][0]])).step == 20
     assert some(iter(resumed(states[-1], num_workers=2, snapshot_every=3)), 10**6) == made[17:]
 
 
@@ -157,8 +154,7 @@ def test_a_stream_makes_up_for_batches_of_which_nothing_is_left() -> None:
     made += some(batches, 10**6)
     assert len(made) == 40
     assert {key for batch in made[10:] for key in batch}.isdisjoint(KEYS[40:60])
-    assert [step.keys for step in steps(pipeline, early, last=39)] == made
-    assert [step.keys for step in steps(pipeline, loader.state_dict(), last=39)] == made
+    assert [step.keys for step in steps(pipeline, early, last=39)] == made[10:]
     assert [keys(loader.batch_at(step)) for step in range(40)] == made
     loader.set_epoch(1)
     again = uio.Loader(pipeline, lanes=2, steps_per_epoch=40)
@@ -202,7 +198,7 @@ def test_joined_utterances_go_as_a_whole(many_shards: Corpus, by: str) -> None:
 
 
 def test_lightning_saves_them_where_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainers, "_trainer_asks", lambda: True)
+    monkeypatch.setattr(trainers, "_trainer_that_asks", object)
     lightning = uio.LightningLoader(texts(), **OPTIONS)
     batches = iter(lightning)
     some(batches, 6)
@@ -220,17 +216,14 @@ def test_a_replay_wants_a_state_that_knows_them() -> None:
     some(batches, 4)
     states = [loader.state_dict()]
     some(batches, 4)
-    states.append(loader.state_dict())
     loader.exclude(["u3"])
+    states.append(loader.state_dict())
     some(batches, 4)
     states.append(loader.state_dict())
-    assert keys(Replay(texts(), states, 6, 0, None, None).batch()) == keys(loader.batch_at(6))
-    loader.exclude(["u4"])
-    late = loader.state_dict()
-    loader.set_epoch(1)
+    for of, step in ((states, 6), (states[:2], 10), (states[::2], 6)):
+        assert keys(Replay(texts(), of, step, 0, None, None).batch()) == keys(loader.batch_at(step))
     with pytest.raises(uio.StateError, match="what is left out, changed at step 8 of epoch 0: name a state"):
-        Replay(texts(), [states[0], loader.state_dict()], 30, 0, None, 0)
-    assert keys(Replay(texts(), [states[0], late], 10, 0, None, 0).batch())
+        Replay(texts(), states[::2], 10, 0, None, None)
 
 
 def test_ranks_that_exclude_others_are_refused() -> None:
@@ -255,14 +248,6 @@ def test_a_list_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         uio.Loader(texts(), **OPTIONS).exclude("u1")
     with pytest.raises(uio.ListError, match="cannot read the quarantine file bad/u1"):
         uio.Loader(texts(), **OPTIONS).exclude("bad/u1")
-
-
-@pytest.mark.parametrize("forged", [7, [7], [{"keys": {}}], [{"epoch": 0, "step": 0, "ranks": 1, "keys": {"": "u"}}]])
-def test_a_forged_journal_is_refused(forged: Any) -> None:
-    state = uio.Loader(texts(), **OPTIONS).state_dict()
-    saved = meta(state) | {"excluded": forged}
-    with pytest.raises(uio.StateError, match="meta is damaged"):
-        resumed(state | {"meta": json.dumps(saved)})
 
 
 def test_the_command_shows_what_is_left_out_from_which_step_on(tmp_path: Path) -> None:

@@ -53,14 +53,16 @@ def test_from_a_state_on_other_ranks_and_workers(many_shards: Corpus) -> None:
         next(batches)
     loader = uio.Loader(graph, **OPTIONS)
     loader.load_state_dict(json.loads(json.dumps(saved.state_dict())))
-    for step in (7, 12, len(expected) - 1, 3):
+    for step in (7, 12, len(expected) - 1):
         assert digest(loader.batch_at(step)) == expected[step]
+    with pytest.raises(uio.PipelineError, match="step 3 of epoch 0 comes before step 7"):
+        loader.batch_at(3)
     loader.skip(2)
     assert digest(loader.batch_at(7)) == expected[7]  # what is passed over can be looked at, too
     assert digest(next(iter(loader))) == expected[9]
 
 
-def test_from_the_nearest_of_several_states(many_shards: Corpus) -> None:
+def test_from_the_last_of_several_states_before_the_step(many_shards: Corpus) -> None:
     graph = training(many_shards.list)
     for world in (1, 3):
         place = {"rank": world - 1, "world_size": world, "uneven": "join", **OPTIONS}
@@ -73,51 +75,37 @@ def test_from_the_nearest_of_several_states(many_shards: Corpus) -> None:
                     states.append(loader.state_dict())
         random.Random(1).shuffle(states)
         for epoch in range(2):
-            for step, wanted in enumerate(expected[epoch]):
+            for step, wanted in list(enumerate(expected[epoch]))[2 * (epoch == 0) :]:
                 replay = Replay(graph, states, step, world - 1, world, epoch)
                 assert digest(replay.batch()) == wanted
-                assert (replay.loader.epoch, replay.loader._progress.received) == (
-                    epoch,
-                    max([n for n in (2, 3, 6) if n <= step], default=2),
-                )
+                assert replay.loader.epoch == epoch
+                assert replay.loader._progress.received == max([n for n in (2, 3, 6) if n <= step], default=0)
+        with pytest.raises(uio.StateError, match="step 1 of epoch 0 comes before step 2"):
+            Replay(graph, states, 1, world - 1, world, 0)
         other = uio.Loader(graph, **{**place, "seed": 4})
         next(iter(other))
         with pytest.raises(uio.StateError, match="seed"):
             Replay(graph, [*states, other.state_dict()], 0, world - 1, world, 0)
 
 
-def test_only_the_lane_of_a_batch_runs_once_it_is_known(many_shards: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    from uio_pipes.run import lane_runner
-
-    graph, built = training(many_shards.list), []
-    real = lane_runner.LaneRunner._build
-    monkeypatch.setattr(lane_runner.LaneRunner, "_build", lambda self: built.append(self.lane) or real(self))
-    loader = uio.Loader(graph, **OPTIONS)
-    expected = [digest(batch) for batch in loader]
-    for step, wanted in enumerate(expected):
-        built.clear()
-        assert digest(loader.batch_at(step)) == wanted
-        assert len(built) == 1
-
-
-def test_ranks_that_went_on_by_themselves(many_shards: Corpus) -> None:
-    graph, states, got = training(many_shards.list), [], list[list[str]]()
+def test_ranks_that_went_on_by_themselves_go_on_with_the_highest_step(many_shards: Corpus) -> None:
+    graph, states = training(many_shards.list), []
     for rank, taken in ((0, 6), (1, 1)):
         loader = uio.Loader(graph, rank=rank, world_size=2, uneven="join", **OPTIONS)
         batches = iter(loader)
-        got.append([digest(next(batches)) for _ in range(taken)])
+        for _ in range(taken):
+            next(batches)
         states.append(loader.state_dict())
     merged = uio.merge_states(states)
     alone = uio.Loader(graph, **OPTIONS)
     alone.load_state_dict(merged)
     rest = [digest(batch) for batch in alone]
-    assert [digest(alone.batch_at(step)) for step in range(6 + len(rest))] == got[0] + rest
-    assert digest(Replay(graph, [merged], 0, 1, None, None).batch()) == got[1][0]
-    both = [uio.Loader(graph, rank=rank, world_size=2, uneven="join", **OPTIONS) for rank in range(2)]
-    for rank, loader in enumerate(both):
+    assert [digest(alone.batch_at(6 + number)) for number in range(len(rest))] == rest
+    for rank in range(2):
+        loader = uio.Loader(graph, rank=rank, world_size=2, uneven="join", **OPTIONS)
         loader.load_state_dict(merged)
-        assert [digest(loader.batch_at(step)) for step in range(len(got[rank]))] == got[rank]
-        assert digest(loader.batch_at(len(got[rank]))) == digest(next(iter(loader)))
+        coming = digest(next(iter(loader)))
+        assert digest(loader.batch_at(6)) == digest(Replay(graph, [merged], 6, rank, None, None).batch()) == coming
 
 
 def test_the_utterances_of_a_batch(many_shards: Corpus) -> None:
@@ -169,20 +157,25 @@ def test_steps_by_plan_are_those_that_are_delivered(many_shards: Corpus) -> None
     graph = training(many_shards.list)
     whole = uio.Loader(graph, **OPTIONS)
     batches = iter(whole)
-    first = [(n, sorted(next(batches)["keys"])) for n in range(9)]
+    for _ in range(9):
+        next(batches)
     state = whole.state_dict()
     for world in (1, 3):
         planned = list(steps(graph, state, world))
         for rank in range(world):
             loader = uio.Loader(graph, rank=rank, world_size=world, uneven="join", **OPTIONS)
             loader.load_state_dict(state)
-            delivered = [*(first if rank == 0 else []), *((n, sorted(b["keys"])) for n, b in enumerate(loader, 9))]
+            delivered = [(n, sorted(batch["keys"])) for n, batch in enumerate(loader, 9)]
             assert [(step.step, sorted(step.keys)) for step in planned if step.rank == rank] == delivered
     assert list(steps(graph, state)) == list(steps(graph, state, 1))
-    assert sum(step.before for step in planned) == 9
-    key = planned[5].keys[1]
+    key = planned[5].keys[-1]
     (one,) = seen(graph, state, 3, [key])
-    assert (one.step, one.rank, one.lane, one.row) == (planned[5].step, planned[5].rank, planned[5].lane, 1)
+    assert (one.step, one.rank, one.lane, one.row) == (
+        planned[5].step,
+        planned[5].rank,
+        planned[5].lane,
+        len(planned[5].keys) - 1,
+    )
     with pytest.raises(uio.StateError, match="stage"):
         next(steps(graph.take(3), state, 1))
     with pytest.raises(uio.PipelineError, match="6 lanes cannot feed 9 ranks"):
@@ -198,18 +191,15 @@ def test_steps_after_the_state_are_planned_from_it(many_shards: Corpus, monkeypa
         lane_runner.LaneRunner, "pass_over", lambda self, count: passed.append(self.k) or real(self, count)
     )
     loader = uio.Loader(graph, **OPTIONS)
-    expected = [sorted(batch["keys"]) for batch in loader]
-    loader.set_epoch(0)
-    loader.load_state_dict(uio.Loader(graph, **OPTIONS).state_dict())
     batches = iter(loader)
     for _ in range(12):
         next(batches)
-    for first, last in ((12, 13), (2, 3)):
-        passed.clear()
-        found = list(steps(graph, loader.state_dict(), 1, first, last))
-        assert [(one.step, sorted(one.keys)) for one in found] == [(n, expected[n]) for n in range(first, last + 1)]
-        assert len(passed) <= last + OPTIONS["lanes"] + 2 - (12 if first == 12 else 0)
-        assert all(one.before == (first == 2) for one in found)
+    state = loader.state_dict()
+    rest = [sorted(batch["keys"]) for batch in batches]
+    passed.clear()
+    found = list(steps(graph, state, 1, 12, 13))
+    assert [(one.step, sorted(one.keys)) for one in found] == [(12, rest[0]), (13, rest[1])]
+    assert len(passed) <= OPTIONS["lanes"] + 3
 
 
 @pytest.mark.parametrize("world", [1, 3])
@@ -229,7 +219,8 @@ def test_steps_of_a_stream_by_plan(many_shards: Corpus, world: int) -> None:
     planned = list(steps(graph, state, world, 1, 8))
     assert [(s.epoch, s.step, s.rank) for s in planned] == [(1, n, rank) for n in range(1, 9) for rank in range(world)]
     assert [sorted(step.keys) for step in planned] == [rest[rank][n] for n in range(8) for rank in range(world)]
-    assert [step.before for step in steps(graph, state, world, 0, 1)] == [True] * world + [False] * world
+    with pytest.raises(uio.StateError, match="step 0 of epoch 1 comes before step 1"):
+        next(steps(graph, state, world, 0, 1))
     with pytest.raises(uio.PipelineError, match="--to"):
         next(steps(graph, state, world, 1))
     key = planned[0].keys[0]
@@ -288,7 +279,7 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     for number in range(6):
         next(following)
         saved = uio.merge_states(
-            [loader.state_dict(), uio.Loader(pipeline(), rank=0, world_size=2, uneven="join", **OPTIONS).state_dict()]
+            [saving.state_dict(), uio.Loader(pipeline(), rank=0, world_size=2, uneven="join", **OPTIONS).state_dict()]
         )
         torch.save(saved, tmp_path / "states" / f"step_{number + 1}.pt")
     for states in (("states",), ("states/step_2.pt", "states/step_5.pt")):

@@ -328,4 +328,5 @@ def test_where_a_lane_begins_its_next_round_nothing_more_is_passed_over(lanes: l
         loader.skip(range(5, 5 + count))
         assert keys([loader.batch_at(3 + count)]) == [due[3 + count]]
         assert keys(batches) == [key for n, key in enumerate(due[:40]) if n >= at and n not in range(5, 5 + count)]
-    assert [one.keys[0] for one in steps(unequal(lanes), loader.state_dict(), last=39)] == due[:40]
+    fresh = uio.Loader(unequal(lanes), **options).state_dict()
+    assert [one.keys[0] for one in steps(unequal(lanes), fresh, last=39)] == due[:40]

@@ -31,7 +31,8 @@ def replay(
         list[str],
         typer.Argument(
             metavar="CHECKPOINT...",
-            help="Files of torch.save or JSON with the loader's state, or folders of them: the nearest one is taken.",
+            help="Files of torch.save or JSON with the loader's state, or folders of them: the last one before the step"
+            " is taken.",
         ),
     ],
     pipeline: RunArgument,
@@ -95,7 +96,9 @@ Checkpoint = Annotated[str, typer.Argument(help="A file of torch.save or JSON wi
 def steps(
     checkpoint: Checkpoint,
     pipeline: RunArgument,
-    first: Annotated[int, typer.Option("--from", min=0, help="First step.")] = 0,
+    first: Annotated[
+        int | None, typer.Option("--from", min=0, help="First step; the next one after the state if not given.")
+    ] = None,
     last: Annotated[int | None, typer.Option("--to", min=0, help="Last step; that of the epoch if not given.")] = None,
     world_size: RanksOption = None,
     key: Annotated[
@@ -111,7 +114,7 @@ def steps(
     All is known by plan; nothing has to have been logged.
     """
     if key:
-        if first or keys is not None:
+        if first is not None or keys is not None:
             raise typer.BadParameter("--key goes with --to and --world-size only")
         _when(checkpoint, pipeline, key, last, world_size, as_json)
         return
@@ -123,9 +126,10 @@ def steps(
     found = list(planned.steps(load_named(pipeline), state, world_size, first, last))
     if not found:
         there = planned.numbers(load_named(pipeline), state, world_size, last)
+        upto = "the end" if last is None else last
         raise typer.BadParameter(
-            f"{there}, and none from {first} to {'the end' if last is None else last}. They count from the beginning "
-            "of the epoch; --record shows the recorded numbers beside them"
+            f"{there}, and none{'' if first is None else f' from {first}'} to {upto}. They count from the beginning of "
+            "the epoch; --record shows the recorded numbers beside them"
         )
     if keys is not None:
         from uio_pipes.io.files import write_lines
@@ -163,7 +167,7 @@ def _fields(step: PlannedStep) -> dict[str, Any]:
 def _when(
     checkpoint: str, pipeline: str, keys: list[str], last: int | None, world_size: int | None, as_json: bool
 ) -> None:
-    """Tell by plan when utterances came or will come in an epoch."""
+    """Tell by plan when utterances will come in an epoch."""
     from uio_pipes.reports import steps as planned
     from uio_pipes.reports.states import find_state
 
@@ -173,9 +177,7 @@ def _when(
     if as_json:
         print_json({"seen": [one._asdict() for one in found], "missing": missing})
     else:
-        rows = [
-            (*s[:6], "before the state" if s.before else "to be passed over" if s.over else "to come") for s in found
-        ]
+        rows = [(*s[:6], "to be passed over" if s.over else "to come") for s in found]
         print_tables([("Utterances", ("key", "epoch", "step", "rank", "lane", "row", "is"), rows)])
         for key in missing:
             where = "this epoch" if last is None else f"the steps up to {last}"

@@ -85,7 +85,7 @@ def _shown(seen: StateView, key: str, items: dict[str, list[str]] | None) -> lis
         ("left out", ", ".join(f"{r}: {n:,}" for r, n in sorted(stats.skipped.items())) or "none"),
         ("list", counted(int(meta.listed[0]), "item") if meta.listed else ""),
     ]  # fmt: skip
-    rows += [(name, saved[name]) for name in ("stream", "step", "skip") if name in saved]
+    rows += [(name, saved[name]) for name in ("stream", "step", "world_size", "skip") if name in saved]
     rows += [("graph" if i == 0 else "", line) for i, line in enumerate(meta.graph)]
     lanes = [
         (lane.lane, lane.k, "done" if lane.done else "to begin" if not lane.k else "under way",

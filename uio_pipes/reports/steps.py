@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterator, Mapping
 from hashlib import blake2b
-from itertools import chain, dropwhile, takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +13,9 @@ from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.base.urls import counted
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.lane_runner import RunSpec
-from uio_pipes.run.progress import EpochProgress, Stretch, place_of, stretch_at
+from uio_pipes.run.progress import EpochProgress, too_early
 from uio_pipes.run.replay import keys_in, plan_keys, spec_at
-from uio_pipes.run.state import LaneState, read_meta
+from uio_pipes.run.state import read_meta
 
 
 def save(batch: Any, path: str) -> None:
@@ -42,8 +41,7 @@ def _value(value: Any) -> tuple[str, str]:
 
 
 class PlannedStep(NamedTuple):
-    """A batch: number ``step`` of its rank, number ``k`` of its lane's pass. ``before``: the state was saved after it,
-    whether it was delivered or passed over by ``loader.skip``. ``over``: it is to be passed over."""
+    """A batch: number ``step`` of its rank, number ``k`` of its lane's pass. ``over``: it is to be passed over."""
 
     epoch: int
     step: int
@@ -52,7 +50,6 @@ class PlannedStep(NamedTuple):
     pass_: int
     k: int
     keys: list[str]
-    before: bool
     over: bool
 
 
@@ -65,109 +62,73 @@ class UtterancePlace(NamedTuple):
     rank: int
     lane: int
     row: int
-    before: bool
     over: bool
 
 
 def steps(
-    graph: Graph, state: Mapping[str, Any], world_size: int | None = None, first: int = 0, last: int | None = None
+    graph: Graph,
+    state: Mapping[str, Any],
+    world_size: int | None = None,
+    first: int | None = None,
+    last: int | None = None,
 ) -> Iterator[PlannedStep]:
     """Yield the batches of the state's epoch in the order of their steps, rank by rank, from ``first`` to ``last``.
 
-    ``world_size``: the ranks that go on from the state; None, those that saved it. Steps after the state are planned
-    from there on, earlier ones from the beginning of the epoch.
+    ``world_size``: the ranks that go on from the state; None, those that saved it. ``first``: None, the next one
+    after the state.
 
-    Raises: StateError if the state is of another graph or list, or does not know where the steps came from;
-        PipelineError if the graph cannot be planned, has fewer lanes than ranks, or there is no last step.
+    Raises: StateError if the state is of another graph or list, or was saved after ``first``; PipelineError if the
+        graph cannot be planned, has fewer lanes than ranks, or there is no last step.
     """
     meta = read_meta(state)
     if last is None and (meta.stream is not None or graph._endless):
         raise PipelineError("the stream has no last step: say up to which one (--to)")
-    world_size = world_size or (meta.stretches or [[0, 1]])[-1][1]
+    if (earliest := min(n for n in (first, last, meta.step) if n is not None)) < meta.step:
+        raise StateError(too_early(earliest, meta.epoch, meta.step))
+    world_size = world_size or meta.world_size
     spec = spec_at(graph, state, world_size)
-    known = [EpochProgress.loaded_from(meta, state, rank, world_size) for rank in range(world_size)]
-    found = chain.from_iterable(_of_stretches(spec, known, first))
-    yield from takewhile(lambda s: last is None or s.step <= last, dropwhile(lambda s: s.step < first, found))
-
-
-def _of_stretches(spec: RunSpec, known: list[EpochProgress], first: int) -> Iterator[Iterator[PlannedStep]]:
-    """Yield the steps of each stretch, from the one on that step ``first`` is in. ``known``: the ranks' positions."""
-    stretches = known[0].stretches
-    number, now = stretch_at(stretches, first), []
-    if all(one.leads_to(first) for one in known):
-        now = [(one.step, {lane: position.state for lane, position in one.positions.items()}) for one in known]
-    elif number is None:
-        rule = f"step {first} of epoch {known[0].epoch} is before step {stretches[0].first}, from which the state knows"
-        raise StateError(f"{rule} where batches came from: load an earlier state")
-    number = len(stretches) - 1 if number is None or now else number
-    for n, stretch in enumerate(stretches[number:], number):
-        begin = now or [(stretch.first, _begin(known[0], n, rank)) for rank in range(stretch.ranks)]
-        end = stretches[n + 1] if n + 1 < len(stretches) else None
-        ranks = [_of_rank(spec, known, rank, step, states, end) for rank, (step, states) in enumerate(begin)]
-        yield heapq.merge(*ranks, key=lambda step: (step.step, step.rank))
-
-
-def _begin(known: EpochProgress, number: int, rank: int) -> dict[int, LaneState]:
-    if (states := known.begin_of(number, rank)) is None:
-        raise StateError("the state lacks lanes of other ranks: join the states of all ranks by `uio state merge`")
-    return states
-
-
-def _of_rank(
-    spec: RunSpec,
-    known: list[EpochProgress],
-    rank: int,
-    step: int,
-    states: Mapping[int, LaneState],
-    end: Stretch | None,
-) -> Iterator[PlannedStep]:
-    """Yield the steps of a rank from ``step`` on, whose lanes stand at ``states``, until the next stretch begins."""
-    own = known[rank] if end is None else None
-    left = 0 if own is None else own.skip
-    resting = set[int]()  # lanes whose last whole pass gave nothing
-    for pass_, k, lane, keys in heapq.merge(*plan_keys(spec, states)):
-        if end is not None and (step >= end.first or (pass_, k) >= (end.place(lane) or (0, 0))):
+    ranks = [_of_rank(spec, EpochProgress.loaded_from(meta, state, n, world_size), n) for n in range(world_size)]
+    for step in heapq.merge(*ranks, key=lambda step: (step.step, step.rank)):
+        if last is not None and step.step > last:
             return
+        if first is None or step.step >= first:
+            yield step
+
+
+def _of_rank(spec: RunSpec, known: EpochProgress, rank: int) -> Iterator[PlannedStep]:
+    """Yield the steps of a rank from where it stands on."""
+    step, left = known.step, known.skip
+    resting = set[int]()  # lanes whose last whole pass gave nothing
+    plans = plan_keys(spec, {lane: position.state for lane, position in known.positions.items()})
+    for pass_, k, lane, keys in heapq.merge(*plans):
         if keys is None:
             resting.add(lane)
-            if len(resting) == len(states):
+            if len(resting) == len(plans):
                 return
             continue
         resting -= {lane} if keys else set()
-        now = known[0].lane(lane) or states[lane]
-        if [pass_, k] in now.lost:  # another batch took its place
-            continue
-        before = (pass_, k) < place_of(now)
-        passes = not before and left > 0
-        over = passes or (not before and own is not None and any(step in one for one in own.over))
+        passes = left > 0
+        over = passes or any(step in one for one in known.over)
         if keys:
-            yield PlannedStep(known[0].epoch, step, rank, lane, pass_, k, keys, before, over)
+            yield PlannedStep(known.epoch, step, rank, lane, pass_, k, keys, over)
         left -= passes
         # In a stream another batch takes the place of one that is passed over, or of which nothing is left.
         step += not (spec.repeat and (passes or not (keys or over)))
 
 
-def _first(state: Mapping[str, Any]) -> int:
-    """Return the first step of the epoch that the state knows of."""
-    meta = read_meta(state)
-    known = [step for step, _ in meta.stretches or []]
-    return known[0] if known else 0 if meta.data_epoch == meta.epoch else meta.step or 0
-
-
 def numbers(graph: Graph, state: Mapping[str, Any], world_size: int | None, last: int | None) -> str:
-    """Say which steps the state's epoch has up to ``last``. Raises: as :func:`steps`."""
-    there = [step.step for step in steps(graph, state, world_size, _first(state), last)]
+    """Say which steps come after the state, up to ``last``. Raises: as :func:`steps`."""
+    there = [step.step for step in steps(graph, state, world_size, None, last)]
     epoch = read_meta(state).epoch
-    return f"epoch {epoch} has the steps {there[0]} to {there[-1]}" if there else f"epoch {epoch} has no step"
+    return f"epoch {epoch} has " + (f"the steps {there[0]} to {there[-1]}" if there else "no step") + " after the state"
 
 
 def seen(
     graph: Graph, state: Mapping[str, Any], world_size: int | None, keys: Collection[str], last: int | None = None
 ) -> Iterator[UtterancePlace]:
-    """Yield where utterances were or will be delivered, up to step ``last``. Raises: as :func:`steps`."""
-    wanted, first = frozenset(keys), _first(state)
-    for step in steps(graph, state, world_size, first, last):
-        if not wanted.isdisjoint(step.keys):
-            for row, key in enumerate(step.keys):
-                if key in wanted:
-                    yield UtterancePlace(key, step.epoch, step.step, step.rank, step.lane, row, step.before, step.over)
+    """Yield where utterances will be delivered after the state, up to step ``last``. Raises: as :func:`steps`."""
+    wanted = frozenset(keys)
+    for step in steps(graph, state, world_size, None, last):
+        for row, key in enumerate(step.keys):
+            if key in wanted:
+                yield UtterancePlace(key, step.epoch, step.step, step.rank, step.lane, row, step.over)

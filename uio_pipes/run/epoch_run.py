@@ -87,7 +87,7 @@ class EpochRun(Iterator[Any]):
             self._report(message)
             self._settle()
         if pass_over and options.in_steps:  # others take their place, and their numbers
-            progress.begin_stretch()
+            progress.begin_here()
         uneven = "join" if progress.ended else options.uneven
         self.horizon = Horizon(self.merge, uneven, options.ranks, options.pipeline, options.in_steps)
 
@@ -166,6 +166,8 @@ class EpochRun(Iterator[Any]):
             message = self._deliver()
             self._settle()
             self.delivered += 1
+            self.progress.lost += [self.progress.step + number - self.number for number in self.merge.lost]
+            self.merge.lost.clear()
             self.progress.step += message.number - self.number
             self.number = message.number
             for told in self.options.delivered:
@@ -350,23 +352,16 @@ class Batches(Iterator[Any]):
         raise UioError("an iteration over a loader is neither copied nor pickled: copy the loader, or save its state")
 
 
-def batch_at(
-    options: RunOptions,
-    progress: EpochProgress,
-    items: int,
-    step: int,
-    later: EpochProgress,
-    utterances: bool = False,
-) -> Any:
+def batch_at(options: RunOptions, progress: EpochProgress, items: int, step: int, utterances: bool = False) -> Any:
     """Return the batch of a step of the epoch, made in this process and without the other ranks.
 
-    ``items``: in the lists. ``later``: a position after the batch, if one is known. ``utterances``: as an option.
+    ``items``: in the lists. ``utterances``: as an option.
     """
     options.ranks.check()
     ranks = options.ranks._replace(members=None, peers=(), mesh=())
     own = replace(options, ranks=ranks, num_workers=0, fleet=None, mover=None, pin_memory=False)
     own = replace(own, snapshot_every=sys.maxsize, utterances=utterances, delivered=())  # no state is wanted
-    start = progress.before(step, options, later)
+    start = progress.before(step, options.in_steps)
     start.check_ranks(own)
     received = start.received + start.skip + 1
     run = EpochRun(own, start, None, items, None)

@@ -306,8 +306,6 @@ class Position:
         state.pass_, state.done, state.counts = message.pass_, message.done, message.counts
         self.held = message.remaining[0]
         state.k = message.k if message.done else message.k + 1
-        if message.lost:
-            state.lost = [*state.lost, [message.pass_, message.k]]
         if message.settings is not None:
             state.settings = message.settings
         if message.pass_ > 0 and message.k == 0 and message.snapshot is None:

@@ -167,19 +167,19 @@ class Loader(Steered):
     def batch_at(self, step: int) -> Any:
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
 
-        What lies between the loader's position and the batch is passed over by plan; for an earlier one, all from the
-        beginning of the epoch on. So load a state from shortly before.
+        What lies between the loader's position and the batch is passed over by plan; for an earlier one, all from where
+        the loader's state was saved, or from the beginning of the epoch. So load a state from shortly before.
 
         Args:
             step: its number in the epoch, as the trainer counts: from 0 on, and after a resume on where the state was
-                saved, on any number of ranks. Before that, it is what the rank of this number got then.
+                saved, on any number of ranks.
 
         Raises:
-            PipelineError: the epoch has no such batch, nothing is left of it, this rank had none then, or it can only
-                be reached from an earlier state.
+            PipelineError: the epoch has no such batch, nothing is left of it, or it comes before the state that was
+                loaded: load an earlier one.
         """
         require_whole("batch_at: step", step, 0)
-        return batch_at(self._options, self._progress, self._items, step, self._progress)
+        return batch_at(self._options, self._progress, self._items, step)
 
     def __len__(self) -> int:
         """Batches of this rank in the whole epoch if no utterance fails; ``steps_per_epoch`` where that is set.

@@ -71,6 +71,7 @@ class Merge:
         waited: seconds spent waiting for messages.
         passed: messages that were delivered or passed over.
         number: of the next batch to be fetched, among all of this rank in the epoch.
+        lost: the numbers before which nothing was left of a batch since the trainer got one.
         over: ranges of numbers to pass over; ``begin_over(states, count)`` lets runners begin there that do not make
             the next ``count`` batches.
     """
@@ -101,6 +102,7 @@ class Merge:
         self._fetched: deque[tuple[Message, int]] = deque()
         self._due = due(positions, runner_of, repeat)
         self.number, self.steps = number, steps
+        self.lost: list[int] = []
         self.over: Sequence[range] = ()
         self.begin_over: Callable[[dict[int, LaneState], int], None] = lambda states, count: None
         self._told = 0  # number up to which runners know what they are to pass over
@@ -254,6 +256,7 @@ class Merge:
             message, waited_us = self._fetched.popleft()
             self.passed += 1
             self.positions[message.lane].advance(message, waited_us)
+            self.lost += [message.number] * message.lost
             if message.batch is not None or message.reports or message.tallies:
                 if self._mover is not None:
                     message.batch = self._mover.end(message.batch, message.copied)
@@ -269,12 +272,10 @@ class Merge:
                 self.number, message.lost = number, False
             self._fetched.clear()
             self.passed += 1
-            lost = self.positions[message.lane].state.lost
             self.positions[message.lane].advance(message)
             if not message.done:
                 self._gave.add(message.lane)
-                made_again = [message.pass_, message.k] in lost  # its place among the steps is known
-                n -= not made_again
+                n -= 1
             yield message
 
     def unreported(self) -> Iterator[Message]:

@@ -13,25 +13,23 @@ from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.realize import Pair, wanted
 from uio_pipes.core.sample import Sample
 from uio_pipes.run.epoch_run import batch_at
-from uio_pipes.run.exclusions import Exclusions
 from uio_pipes.run.lane_runner import LaneRunner, RunSpec
 from uio_pipes.run.lanes import spec_of
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.mixes import Mixes
 from uio_pipes.run.planning import LanePlan, check_skims, plan_lanes
-from uio_pipes.run.progress import EpochProgress, stretch_at
+from uio_pipes.run.progress import too_early
 from uio_pipes.run.state import LaneState, Meta, lanes_in, read_meta
 
 LONG = 2**31  # steps of an epoch, which none has
 
 
 class Replay:
-    """The batch of a step of a rank, made again from the nearest of several states of a run.
+    """The batch of a step of a rank, made again from the last of several states of a run before it.
 
-    ``epoch``: that of the step; None, the last one that the states know. ``world_size``: the ranks that go on from the
-    last state; None, those that saved it. How many made a step before a state, that state says.
+    ``epoch``: that of the step; None, the last one that the states know. ``world_size``: the ranks that made the step;
+    None, those that saved the states around it.
 
-    Raises: StateError if a state is of another run, as ``load_state_dict``.
+    Raises: StateError if a state is of another run, as ``load_state_dict``, or none was saved before the step.
     """
 
     def __init__(
@@ -43,43 +41,29 @@ class Replay:
         world_size: int | None,
         epoch: int | None,
     ) -> None:
-        metas = [read_meta(state) for state in states]
+        given = [(read_meta(state), state) for state in states]
         for name in ("seed", "graph", "listed"):
-            if len({str(getattr(meta, name)) for meta in metas}) > 1:
+            if len({str(getattr(meta, name)) for meta, _ in given}) > 1:
                 raise StateError(f"{name}: it is not the same in all states: name only those that one run saved")
-        wanted = max(meta.epoch for meta in metas) if epoch is None else epoch
-        self.world_size = world_size = _ranks(metas, step, wanted, world_size)
-        given = [
-            (meta, state) for meta, state in zip(metas, states, strict=True) if _has(meta, state, rank, world_size)
-        ]
-        metas, states = [meta for meta, _ in given] or metas, [state for _, state in given] or states
-        known = [
-            EpochProgress.loaded_from(meta, state, rank, world_size) for meta, state in zip(metas, states, strict=True)
-        ]
-        if metas[0].stream is not None and wanted not in {one.epoch for one in known}:
-            raise StateError(f"the steps of a stream's epoch {wanted} are known to a state of it: name one")
-        at = {n: one.step for n, one in enumerate(known) if one.epoch == wanted}
-        after = min((n for n in at if at[n] > step), key=at.__getitem__, default=None)
-        before = max((n for n in at if at[n] <= step), key=at.__getitem__, default=None)
-        if before is not None and after is not None:
-            of = known[after].stretches
-            if stretch_at(of, at[before]) != stretch_at(of, step):  # other ranks have gone on from there
-                before = None
-        before = next((n for n in (before, after) if n is not None), 0)
-        after = before if after is None else after
-        self.loader = loader = loader_of(graph, states[before], rank, world_size)
+        wanted = max(meta.epoch for meta, _ in given) if epoch is None else epoch
+        before = [one for one in given if (one[0].epoch, one[0].step) <= (wanted, step)]
+        before = [one for one in before if one[0].stream is None or one[0].epoch == wanted]
+        after = [meta for meta, _ in given if meta.epoch == wanted and meta.step > step]
+        if not before and after:
+            raise StateError(too_early(step, wanted, min(meta.step for meta in after)))
+        if not before:
+            raise StateError(f"no state was saved in epoch {wanted}{' or earlier' * (given[0][0].stream is None)}")
+        self.world_size = world_size = world_size or _ranks([meta for meta, _ in before], after, step)
+        mine = lanes_of(before[0][0].lanes, rank, world_size)  # which a state that another rank saved for itself lacks
+        before = [one for one in before if lanes_in(one[1], one[0].lanes).issuperset(mine)] or before
+        last, state = max(before, key=lambda one: (one[0].epoch, one[0].step, len(one[0].changes)))
+        for change in max((meta.changes for meta, _ in given), key=len):
+            if change not in last.changes and (change["epoch"], change["step"]) <= (wanted, step):
+                when = f"at step {change['step']} of epoch {change['epoch']}"
+                raise StateError(f"a mix, or what is left out, changed {when}: name a state that was saved after it")
+        self.loader = loader = loader_of(graph, state, rank, world_size)
         loader.set_epoch(wanted)
-        self._step, self._later = step, known[after]
-        newest = max(metas, key=lambda meta: len(meta.changes)).changes
-        unknown = [one for one in newest if one not in metas[after].changes and one["epoch"] == wanted]
-        unknown = [one for one in unknown if one["step"] <= step]
-        if unknown:
-            when = f"at step {unknown[0]['step']} of epoch {unknown[0]['epoch']}"
-            raise StateError(
-                f"a mix, or what is left out, changed {when}: name a state that was saved in epoch {wanted} after it"
-            )
-        mixes, excluded = Mixes.of(graph, metas[after].mixes), Exclusions.of(metas[after])
-        loader._follow(replace(loader._options, mixes=mixes, excluded=excluded))
+        self._step = step
 
     def batch(self) -> Any:
         """Return the batch. Raises: PipelineError as ``batch_at``."""
@@ -101,21 +85,17 @@ class Replay:
 
     def _made(self, utterances: bool = False) -> Any:
         loader = self.loader
-        return batch_at(loader._options, loader._progress, loader._items, self._step, self._later, utterances)
+        return batch_at(loader._options, loader._progress, loader._items, self._step, utterances)
 
 
-def _ranks(metas: Sequence[Meta], step: int, epoch: int, asked: int | None) -> int:
-    """Return how many ranks made a step. ``asked``: those that go on from the last state, if others than saved it."""
-    known = sorted((meta for meta in metas if meta.epoch == epoch and meta.stretches), key=lambda meta: meta.step or 0)
-    after = next((meta for meta in known if (meta.step or 0) > step), None)
-    if after is None and (asked is not None or not known):
-        return asked or 1
-    return next(ranks for first, ranks in reversed((after or known[-1]).stretches or [[0, 1]]) if first <= step)
-
-
-def _has(meta: Meta, state: Mapping[str, Any], rank: int, world_size: int) -> bool:
-    """Return whether a state has the lanes of a rank: one that another rank saved for itself has not."""
-    return lanes_in(state, meta.lanes).issuperset(lanes_of(meta.lanes, rank, world_size))
+def _ranks(before: Sequence[Meta], after: Sequence[Meta], step: int) -> int:
+    """Return how many ranks made a step, by the states around it. Raises: StateError if that is not known."""
+    last = max(before, key=lambda meta: (meta.epoch, meta.step))
+    known = {last.world_size, *(meta.world_size for meta in sorted(after, key=lambda meta: meta.step)[:1])}
+    if len(known) > 1:
+        of = " or ".join(map(str, sorted(known)))
+        raise StateError(f"step {step} was made by {of} ranks, which saved the states around it: say --world-size")
+    return known.pop()
 
 
 def loader_of(graph: Graph, state: Mapping[str, Any], rank: int, world_size: int) -> Loader:

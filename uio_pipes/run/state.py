@@ -41,8 +41,7 @@ class Meta:
         seed, graph, listed: what must be equal in the loader: its seed, a line for each stage, count and hash of lists.
         lanes: number of lanes that the epoch is dealt to.
         stream: with ``steps_per_epoch``, the epoch in which the stream began.
-        step: number of the next step in this epoch. stretches: [first step, ranks] of each of its
-            :mod:`~uio_pipes.run.progress`.
+        step: number of the next step in this epoch. world_size: number of the ranks that saved the state.
         skip: batches to pass over before the next one.
         mixes: the weights of mixes and what changed in them (see :mod:`uio_pipes.run.mixes`).
         excluded: the utterances left out by ``loader.exclude`` (see :mod:`uio_pipes.run.exclusions`).
@@ -57,14 +56,14 @@ class Meta:
     ended: bool
     graph: list[str]
     listed: list[int | str] = field(metadata={"key": "list"})
+    step: int
+    world_size: int
     stream: int | None = None
-    step: int | None = None
     skip: int = 0
     mixes: dict[str, dict[str, Any]] | None = None
     excluded: list[dict[str, Any]] | None = None
     ranks: int | None = None
     over: list[list[int]] | None = None
-    stretches: list[list[int]] | None = None
     ahead: dict[str, str] | None = None
 
     @property
@@ -99,8 +98,6 @@ class LaneState:
         counts: the counts of the lane's ledger.
         at: batches received when ``nodes`` was saved; resuming passes over the ``k - at`` batches since then.
         settings: where settings changed, see :class:`~uio_pipes.core.schedule.Settings`; empty if none can.
-        places: where it stood when stretches of steps began: [epoch, first step, pass, k] of each.
-        lost: [pass, k] of the batches in this epoch of a stream of which nothing was left.
         nodes: the state of the lane's nodes, as JSON; "null" before the first snapshot and after the last batch.
     """
 
@@ -111,15 +108,7 @@ class LaneState:
     counts: dict[str, Any] = field(default_factory=dict)
     at: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
-    places: list[list[int]] = field(default_factory=list)
-    lost: list[list[int]] = field(default_factory=list)
     nodes: str = "null"
-
-    def settings_known(self, later: LaneState) -> dict[str, Any]:
-        """Return the settings with the marks that a later state of the lane knows; what has none changes there."""
-        known = later.settings
-        made = known.get("before", 0) + later.k
-        return {"before": self.settings.get("before", 0), "marks": known.get("marks", {}), "from": made}
 
     @property
     def node_states(self) -> dict[str, Any] | None:
@@ -130,9 +119,7 @@ class LaneState:
     def text(self, lane: int) -> str:
         """Return the entry of lane ``lane`` in a state: JSON."""
         given = {key: getattr(self, name) for name, key in _LANE_KEYS}
-        head = json.dumps(
-            {key: value for key, value in given.items() if value or key not in ("settings", "places", "lost")}
-        )
+        head = json.dumps({key: value for key, value in given.items() if value or key != "settings"})
         return _sealed(lane_name(lane), f'{head[:-1]}, "nodes": {self.nodes}}}')
 
 

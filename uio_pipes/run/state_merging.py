@@ -32,7 +32,7 @@ class _Saved:
     @property
     def age(self) -> tuple[int, bool, int, int]:
         """Orders states. Of ranks in the same epoch, the one that knows most changes of mixes is the newest."""
-        return self.epoch, self.meta.ended, self.meta.step or 0, len(self.meta.changes)
+        return self.epoch, self.meta.ended, self.meta.step, len(self.meta.changes)
 
 
 def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -123,7 +123,7 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
         over = reached
         unbegun = {lane for s in early for lane in s.lanes} - reached
     else:
-        if not (worlds := [one.meta.stretches[-1][1] for one in late if one.own and one.meta.stretches]):
+        if not (worlds := [one.meta.world_size for one in late if one.own]):
             raise _incomplete(saved)
         world = worlds[0]
         ranks = {min(s.lanes) for s in late if s.own and s.lanes}
