@@ -34,7 +34,11 @@ class HttpObject:
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self.url = url
         self._home = address(url)
-        self._headers = _with_credentials(url, {**_OWN, **headers})
+        given, parts = {**_OWN, **headers}, urlsplit(url)
+        own = basic(parts.username, parts.password)
+        if own and "authorization" not in map(str.lower, given):
+            given["Authorization"] = own
+        self._headers = given
         self._moved: str | None = None  # where a redirect led
 
     def is_home(self, to: Address) -> bool:
@@ -122,13 +126,6 @@ def _unsendable(error: Exception, url: str) -> DataError:
         raise error
     message = f"the host, or a header of the storage_options, cannot be sent ({type(error).__name__}): correct it"
     return DataError("unopenable", message, url=url)
-
-
-def _with_credentials(url: str, headers: dict[str, str]) -> dict[str, str]:
-    """Add the credentials that the URL holds, unless the headers have some."""
-    parts = urlsplit(url)
-    own = basic(parts.username, parts.password)
-    return headers | ({"Authorization": own} if own and "authorization" not in map(str.lower, headers) else {})
 
 
 class _Response:

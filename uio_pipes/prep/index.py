@@ -288,7 +288,10 @@ def index_lists(
     """
     found, given = datasets(paths, access)
     table = ItemTable(tuple(given), access) if given or not found else None
-    entries = _shards_of(table) if table is not None else []
+    entries = [] if table is None else list(table.entries())
+    if (place := next((place for item, place in entries if item.startswith("{")), None)) is not None:
+        remedy = "only tar shards and TouchDatasets are indexed; pack it first"
+        raise ListError(f"{place} is an utterance of a raw list: {remedy}")
     urls = list(dict.fromkeys(url for url, _ in entries))
     of_shards = ((url, (url, into, grouping, text, access, force)) for url in urls)
     of_folders = ((each, (each, into, access, force)) for each in found)
@@ -307,15 +310,6 @@ def index_lists(
         if all(shard.indexed for shard in done.values()):
             keep_catalogue([url for url, _ in entries], access or PLAIN, into)
     return report
-
-
-def _shards_of(table: ItemTable) -> list[tuple[str, str]]:
-    entries = list(table.entries())
-    if (place := next((place for item, place in entries if item.startswith("{")), None)) is not None:
-        raise ListError(
-            f"{place} is an utterance of a raw list: only tar shards and TouchDatasets are indexed; pack it first"
-        )
-    return entries
 
 
 def _manifests(

@@ -99,7 +99,8 @@ class IterableNode(Node):
 
     def fresh(self) -> Any:
         """Return the object for this lane and epoch, as a copy if it has a state."""
-        items = copy.deepcopy(self.items) if _has_state(self.items) else self.items
+        stateful = hasattr(self.items, "state_dict") or hasattr(self.items, "set_epoch")
+        items = copy.deepcopy(self.items) if stateful or isinstance(self.items, IterDataPipe) else self.items
         if hasattr(items, "set_epoch"):  # as Hugging Face's datasets shuffle
             items.set_epoch(self.lane.epoch + (self.lane.pass_ << 20))
         return items
@@ -259,10 +260,6 @@ class _AsWaveform:
 AS_WAVEFORM: Link = _AsWaveform()
 
 
-def _has_state(items: Any) -> bool:
-    return isinstance(items, IterDataPipe) or hasattr(items, "state_dict") or hasattr(items, "set_epoch")
-
-
 def _items(stage: FromIterable, stable: bool) -> str:
     count = "" if stable or not isinstance(stage.items, Sized) else f", {len(stage.items)} items"
     return f"{type(stage.items).__qualname__}{count}"
@@ -381,9 +378,6 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
         if name := absent(theirs, stage.columns):
             raise PipelineError(f"{stage.name}: the data set has {no_column(ours, name, stage.kinds, fields or {})}")
     if isinstance(items, (list, tuple)):
-        check_asked(filter(_is_mapping, items), asked(fields), f"{stage.name}, item 0", needed=("wav", "txt"))
+        mappings = (item for item in items if isinstance(item, Mapping))
+        check_asked(mappings, asked(fields), f"{stage.name}, item 0", needed=("wav", "txt"))
     return Pipeline((stage,))
-
-
-def _is_mapping(item: Any) -> bool:
-    return isinstance(item, Mapping)

@@ -108,19 +108,15 @@ class PaddedRows:
         lengths = [self.lengths[i] for i in order]
         if layout != PADDED:
             rows = [self.out[i, :length] for i, length in zip(order, lengths, strict=True)]
-            return _unpadded(rows, layout), torch.tensor(lengths, dtype=torch.int32)
+            ragged = layout == "ragged"
+            made = [row.clone() for row in rows] if ragged else torch.nested.nested_tensor(rows, layout=torch.jagged)
+            return made, torch.tensor(lengths, dtype=torch.int32)
         out = self.out[: len(order)]
         if list(order) != list(range(len(order))):
             out = self.out[order]
         if len(order) < len(self.lengths):
             out = out[:, : max(lengths)].contiguous()
         return out, torch.tensor(lengths, dtype=torch.int32)
-
-
-def _unpadded(rows: list[torch.Tensor], layout: str) -> Any:
-    if layout == "ragged":
-        return [row.clone() for row in rows]
-    return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 def together(name: str, values: list[Any], layout: str, padding: tuple[float, float]) -> dict[str, Any]:
