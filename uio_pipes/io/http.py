@@ -115,17 +115,13 @@ class HttpObject:
                 if isinstance(error, TunnelRefused):
                     raise refused_by_proxy(error.status, error.reason, to) from None
                 if isinstance(error, http.client.InvalidURL) or not isinstance(error, _NETWORK):
-                    raise _unsendable(error, self.url) from None
+                    if not isinstance(error, (http.client.InvalidURL, ValueError, TypeError, AttributeError)):
+                        raise
+                    what = f"the host, or a header of the storage_options, cannot be sent ({type(error).__name__})"
+                    # its value is not shown, since it may be a secret
+                    raise DataError("unopenable", f"{what}: correct it", url=self.url) from None
                 if connection is None or not kept or isinstance(error, TimeoutError):
                     raise fault(error, to) from None  # it is not a failure if the server has closed a kept connection
-
-
-def _unsendable(error: Exception, url: str) -> DataError:
-    """Return the error for a host or header that cannot be sent. Its value is not shown, since it may be a secret."""
-    if not isinstance(error, (http.client.InvalidURL, ValueError, TypeError, AttributeError)):
-        raise error
-    message = f"the host, or a header of the storage_options, cannot be sent ({type(error).__name__}): correct it"
-    return DataError("unopenable", message, url=url)
 
 
 class _Response:

@@ -180,7 +180,12 @@ class TarMembers:
             return  # a cut within the usual zeros has lost nothing
         fills = any(self._zeros <= record + 1 for record in _RECORDS if self.at % (record * BLOCK) == 0)
         if self.start > 0 and self._zeros >= 2 and fills:
-            self.note = self._unclear(size, ended) if ended or _is_header(block) else None
+            self.note = None
+            if ended or _is_header(block):
+                what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
+                message = f"{size} bytes of zeros: {what}, or utterances were lost"
+                remedy = "a manifest of the list shows which (uio index)"
+                self.note = self._error("unclear_end", f"{message}; {remedy}", self.start)
             self.damaged = ended
             return
         self._zeros, self.damaged = 0, True
@@ -191,13 +196,6 @@ class TarMembers:
         if len(block) == BLOCK and not _is_header(block):
             self._resync("")
         raise error
-
-    def _unclear(self, size: int, ended: bool) -> DataError:
-        what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
-        message = (
-            f"{size} bytes of zeros: {what}, or utterances were lost; a manifest of the list shows which (uio index)"
-        )
-        return self._error("unclear_end", message, self.start)
 
     def _member(self, block: bytes) -> Member | None:
         """Return the member whose first header, perhaps of metadata, is ``block`` at ``at``; None for a directory."""
@@ -215,14 +213,12 @@ class TarMembers:
         if not (long_name or pax):
             return self._located(header)
         sparse = any(key.startswith("GNU.sparse.") for key in pax)
-        size = pax.get("size", "")
-        return self._located(
-            Header(
-                pax.get("path") or long_name or header.name,
-                _pax_size(size, header.size),
-                b"S" if sparse else header.type,
-            )
-        )
+        size = header.size
+        if text := pax.get("size"):
+            if not (text.isascii() and text.isdecimal() and len(text) < 19):
+                raise BadHeader(f"its PAX size is {text[:40]!r}")
+            size = int(text)
+        return self._located(Header(pax.get("path") or long_name or header.name, size, b"S" if sparse else header.type))
 
     def _located(self, header: Header) -> Member | None:
         """Return the member that ``header``, at ``at``, describes, and skip it."""
@@ -272,14 +268,6 @@ class TarMembers:
                 return
             block = self._read()
         self.at += len(block) % BLOCK
-
-
-def _pax_size(text: str, otherwise: int) -> int:
-    if not text:
-        return otherwise
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise BadHeader(f"its PAX size is {text[:40]!r}")
-    return int(text)
 
 
 def _is_header(block: bytes) -> bool:

@@ -88,20 +88,18 @@ class PaddedRows:
     def add(self, row: AudioRow) -> None:
         at, length = len(self.lengths), row.shape[0]
         if not at or length > self.out.shape[1]:
-            self._widen((self.most, length, *row.shape[1:]))
+            narrow, shape = self.out, tuple(row.shape[1:])
+            self.out = batch_memory.empty((self.most, length, *shape), self.dtype)
+            if at:
+                self.out[:at, : narrow.shape[1]] = narrow[:at]
+                self.out[:at, narrow.shape[1] :] = self.padding
+            self.tail, self._places = shape, self.out.numpy()
         place = self._places[at]
         if isinstance(row, torch.Tensor):
             place[:length], place[length:] = row.to(self.dtype).numpy(force=True), self.padding
         else:
             put_pcm(row, place, self.padding)
         self.lengths.append(length)
-
-    def _widen(self, shape: tuple[int, ...]) -> None:
-        narrow, self.out = self.out, batch_memory.empty(shape, self.dtype)
-        if at := len(self.lengths):
-            self.out[:at, : narrow.shape[1]] = narrow[:at]
-            self.out[:at, narrow.shape[1] :] = self.padding
-        self.tail, self._places = shape[2:], self.out.numpy()
 
     def made(self, order: Sequence[int], layout: str) -> tuple[Any, torch.Tensor]:
         """Return the rows in ``order``, and their lengths (B,) int32."""
