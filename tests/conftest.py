@@ -28,7 +28,7 @@ from indexed_corpus import indexed
 from kaldi_data import KaldiCorpus
 
 import uio_pipes as uio
-from uio_pipes.io import retry
+from uio_pipes.io import retry, shelf
 from uio_pipes.run import no_batches
 
 # All pools of a process are served by one process, which imports what the first of them names; others need torch, too.
@@ -122,6 +122,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     huge_pages.collapse()
+
+
+@pytest.fixture(autouse=True)
+def _own_shelves() -> Iterator[None]:
+    """No test finds what ``.cache`` holds in memory of another one's."""
+    yield
+    shelf._shelves.clear()
 
 
 @pytest.fixture

@@ -77,7 +77,10 @@ def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], 
         return self._then(scheduled(stage, given))
 
     add.__name__, add.__qualname__, add.__doc__ = name, f"Pipeline.{name}", stage.__doc__
-    add.__signature__ = _as_method(shown)  # type: ignore[attr-defined]
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    plain = [p.replace(annotation=_Plain(p.annotation)) for p in shown.parameters.values()]
+    signature = shown.replace(parameters=[own, *plain], return_annotation=_Plain("Pipeline"))
+    add.__signature__ = signature  # type: ignore[attr-defined]
     add.__wrapped__ = stage  # type: ignore[attr-defined]  # whose source ``inspect.getsource`` and IPython's ?? show
     return add
 
@@ -87,13 +90,6 @@ class _Plain(str):
 
     __slots__ = ()
     __repr__ = str.__str__
-
-
-def _as_method(signature: inspect.Signature) -> inspect.Signature:
-    """Return a stage's signature as that of the method that adds it."""
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    given = [p.replace(annotation=_Plain(p.annotation)) for p in signature.parameters.values()]
-    return signature.replace(parameters=[own, *given], return_annotation=_Plain("Pipeline"))
 
 
 class Pipeline(Graph):

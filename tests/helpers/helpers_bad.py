@@ -111,6 +111,12 @@ def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Loader]:
         return [], loader
 
 
+def counted(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Stats]:
+    """As ``run``, with the loader's statistics."""
+    made, loader = run(pipeline, **options)
+    return made, loader.stats()
+
+
 def each_alone(pipeline: uio.Pipeline) -> tuple[list[Any], dict[str, int]]:
     """All utterances, and what was counted. If all of them failed, that is an error."""
     loader, samples = uio.Loader(pipeline.batch(1)), list[Any]()

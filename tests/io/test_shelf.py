@@ -18,12 +18,6 @@ from uio_pipes.io.folders import Folder
 from uio_pipes.io.shelf import Shelf, _opened, _shelves, _sums, read_record, rows_of, shelf
 
 
-@pytest.fixture(autouse=True)
-def _own_shelves() -> Iterator[None]:
-    yield
-    _shelves.clear()
-
-
 def opened(folder: Path) -> Shelf:
     _shelves.clear()
     return shelf(str(folder), "kind", 1 << 30, "about", True)

@@ -1,9 +1,7 @@
 """Damaged shards and utterances through the loader: all that is intact comes, the rest is counted, named, budgeted."""
 
-import bz2
 import gzip
 import logging
-import lzma
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any, NamedTuple
 
 import fsspec
 import pytest
-import zstandard
+from archive_files import COMPRESS
 from helpers_bad import END, Members, audio, keys, members, raw_items, run, shard, shard_list, tar
 
 import uio_pipes as uio
@@ -182,20 +180,13 @@ def test_a_resumed_run_skips_the_same_and_counts_nothing_twice(tmp_path: Path, n
 
 # Compressed streams
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-}
-
 
 def compressed(root: Path, suffix: str, change: Callable[[bytes], bytes]) -> str:
     data = change(COMPRESS[suffix](tar(members(30, 5, samples=4000))))
     return corpus(root, Damage(data, (), "", suffix=f".{suffix}"))
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
 def test_compressed_shards_are_read(tmp_path: Path, suffix: str) -> None:
     got, stats = delivered(compressed(tmp_path, suffix, lambda data: data))
     assert (len(got), stats.failures) == (40, 0)
@@ -210,7 +201,7 @@ def flipped(part: float) -> Callable[[bytes], bytes]:
 
 
 @pytest.mark.parametrize("part", [0.3, 0.7, 0.98])
-@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
 def test_flipped_byte_is_never_silent(
     tmp_path: Path, suffix: str, part: float, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,7 +218,7 @@ def test_flipped_byte_is_never_silent(
     assert f"bad.tar.{suffix}" in error.value.url
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
 def test_cut_off_stream_is_never_silent(tmp_path: Path, suffix: str) -> None:
     path = compressed(tmp_path, suffix, lambda data: data[: len(data) * 3 // 5])
     got, stats = delivered(path)
@@ -239,7 +230,7 @@ def test_cut_off_stream_is_never_silent(tmp_path: Path, suffix: str) -> None:
     assert error.value.reason in ("truncated", "corrupt_stream")
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
 def test_named_as_compressed_but_is_not(tmp_path: Path, suffix: str) -> None:
     damage = Damage(b"<html>not found</html>" * 50, (5, 6, 7, 8, 9), "corrupt_stream", suffix=f".{suffix}")
     got, stats = delivered(corpus(tmp_path, damage))

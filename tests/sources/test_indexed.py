@@ -13,9 +13,9 @@ import pytest
 import torch
 import touchdataset
 from contract import digest, keys_of
+from helpers_bad import counted as run
 
 import uio_pipes as uio
-from uio_pipes.base.errors import NothingRead
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.local import LocalFile
 from uio_pipes.prep.convert import convert
@@ -39,14 +39,6 @@ def two_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = root / "data.list"
     path.write_text(f"# two\n{root}/000000000 audio+metainfo\n\n{root}/000000001 audio+metainfo\n")
     return path
-
-
-def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Stats]:
-    loader = uio.Loader(pipeline, **options)
-    try:
-        return list(loader), loader.stats()
-    except NothingRead:
-        return [], loader.stats()
 
 
 def _cut(sample: uio.Sample) -> uio.Sample:

@@ -10,10 +10,10 @@ import pytest
 import touchdataset
 from contract import Case, check_cuts, record, some_cuts
 from helpers_bad import code_points
+from helpers_bad import counted as run
 from video_files import FPS, near, video
 
 import uio_pipes as uio
-from uio_pipes.base.errors import NothingRead
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import fetch_early, is_far
@@ -51,14 +51,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory, videos: list[bytes]) -> Pat
     tokens = [np.arange(1, 2 + i, dtype=np.uint16) for i in range(COUNT)]
     put(path, "texttoken", tokens)
     return path
-
-
-def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Stats]:
-    loader = uio.Loader(pipeline, **options)
-    try:
-        return list(loader), loader.stats()
-    except NothingRead:
-        return [], loader.stats()
 
 
 @pytest.fixture

@@ -305,26 +305,6 @@ def test_two_that_do_not_fit_together_are_counted_where_no_batch_may_be_smaller(
     assert len(Ran(replace(stage, min_batch_size=1), LONG_IN_ONE_EACH).batches) == 4
 
 
-@pytest.mark.parametrize(
-    ("state", "value"),
-    [
-        ("boundaries", [[50, 10], [40, 10]]),
-        ("boundaries", [[50]]),
-        ("boundaries", [50, 60]),
-        ("boundaries", [[n, 1] for n in range(1, 9)]),
-        ("boundaries", "x"),
-        ("boundaries", None),
-    ],
-)
-def test_boundaries_that_could_not_have_been_found_are_refused(state: str, value: Any) -> None:
-    stage = BucketBatch(num_buckets=(3, 2), max_frames=400)
-    pairs = [(10 * n, n) for n in range(1, 12)]
-    nodes, ledger = Ran(stage, pairs).states[1]
-    damaged = json.dumps(json.loads(nodes) | {state: value})
-    with pytest.raises(uio.StateError, match="damaged"):
-        Ran(stage, pairs, (damaged, ledger))
-
-
 def labelled(items: list[dict[str, Any]], seen: list[str]) -> uio.Pipeline:
     def tokenize(text: str) -> list[int]:
         seen.append(text)

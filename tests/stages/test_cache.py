@@ -4,7 +4,6 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,12 +28,6 @@ from uio_pipes.stages.utterances.map import Map
 @pytest.fixture
 def corpus(tmp_path: Path) -> Corpus:
     return shards(tmp_path / "data", [5, 4, 6], seconds=(0.3, 1.2))
-
-
-@pytest.fixture(autouse=True)
-def _own_shelves() -> Iterator[None]:
-    yield
-    _shelves.clear()
 
 
 def features(corpus: Corpus) -> uio.Pipeline:

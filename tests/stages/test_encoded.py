@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,6 @@ COUNT = 15
 @pytest.fixture
 def corpus(tmp_path: Path) -> Corpus:
     return shards(tmp_path / "data", [5, 4, 6], seconds=(0.3, 1.2))
-
-
-@pytest.fixture(autouse=True)
-def _own_shelves() -> Iterator[None]:
-    yield
-    _shelves.clear()
 
 
 def codes(corpus: Corpus, cache: Path | str, **options: Any) -> dict[str, torch.Tensor]:

@@ -21,7 +21,7 @@ Format: RFC 3533; RFC 7845 for Opus, which always counts samples at 48 kHz.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -142,19 +142,12 @@ def _check_end(data: bytes, at: int, kind: _Kind) -> None:
     if kind.length(data, at) or (len(rest) < 4 and rest[0] == 0xFF):
         what = f"its last frame, from byte {at} on, is incomplete"
         raise DataError("truncated_audio", f"the MP3 file was cut off: {what}; copy it again")
-    if any(_two_frames(data, there, kind) for there in _syncs(data, at)):
-        what = f"no frame begins at byte {at}, where one should"
-        raise DataError("bad_audio", f"the MP3 file is damaged: {what}; copy it again")
-
-
-def _syncs(data: bytes, at: int) -> Iterator[int]:
-    while (at := data.find(b"\xff", at + 1)) >= 0:
-        yield at
-
-
-def _two_frames(data: bytes, at: int, kind: _Kind) -> bool:
-    length = kind.length(data, at)
-    return length > 0 and kind.length(data, at + length) > 0
+    there = at
+    while (there := data.find(b"\xff", there + 1)) >= 0:
+        length = kind.length(data, there)
+        if length > 0 and kind.length(data, there + length) > 0:  # two frames, one after the other
+            what = f"no frame begins at byte {at}, where one should"
+            raise DataError("bad_audio", f"the MP3 file is damaged: {what}; copy it again")
 
 
 def _after_tags(data: bytes, at: int) -> int:

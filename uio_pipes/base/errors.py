@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from traceback import walk_tb
 
@@ -136,7 +136,8 @@ class DataError(UioError):
 
     def __reduce__(self) -> tuple[object, ...]:
         own = {"key": self.key, "item": self.item, "stage": self.stage, "read": self.read}
-        return _rebuild, (self.reason, self.message, self.url, self.member, self.offset), own
+        made = partial(DataError, url=self.url, member=self.member, offset=self.offset)
+        return made, (self.reason, self.message), own
 
     def __str__(self) -> str:
         where = [self.url] if self.url else []
@@ -147,10 +148,6 @@ class DataError(UioError):
 
 class LeftOut(DataError):
     """A sound utterance that proved unwanted when it was realized. It is counted, but not as a failure."""
-
-
-def _rebuild(reason: str, message: str, url: str, member: str, offset: int | None) -> DataError:
-    return DataError(reason, message, url=url, member=member, offset=offset)
 
 
 @cache

@@ -137,7 +137,11 @@ class Permutation:
         self.n = n
         self.bits = max(2, (n - 1).bit_length())
         self.keys = [np.uint64(key * GOLDEN * (i + 1) + i & MASK) for i in range(ROUNDS)]
-        self._small = _by_hashes(n, key) if n <= SMALL else None
+        self._small: npt.NDArray[np.int64] | None = None
+        if n <= SMALL:
+            with np.errstate(over="ignore"):
+                hashes = _mix64(np.arange(n, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(key))
+            self._small = np.argsort(hashes, kind="stable")
         self._blocks = Lru(KEPT * BLOCK * 8)
         self._last: tuple[int, npt.NDArray[np.int64]] = -1, np.zeros(0, np.int64)
 
@@ -190,12 +194,6 @@ def _mix64(x: _Numbers) -> _Numbers:
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed: _Numbers = x ^ (x >> np.uint64(31))
     return mixed
-
-
-def _by_hashes(n: int, key: int) -> npt.NDArray[np.int64]:
-    with np.errstate(over="ignore"):
-        hashes = _mix64(np.arange(n, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(key))
-    return np.argsort(hashes, kind="stable")
 
 
 _TYPES = {"H": 0x10000, "I": 0x100000000}

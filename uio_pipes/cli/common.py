@@ -167,11 +167,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def show_problems(problems: list[Any], most: int = 20) -> None:
-    """Print failures on stderr, a line for each."""
-    for error in problems[:most]:
+def show_problems(problems: list[Any]) -> None:
+    """Print failures on stderr, a line for each of the first 20."""
+    for error in problems[:20]:
         typer.echo(told(str(error)), err=True)
-    if len(problems) > most:
+    if len(problems) > 20:
         typer.echo(f"… {len(problems)} in all: --json shows them", err=True)
 
 

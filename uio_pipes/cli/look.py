@@ -86,9 +86,13 @@ def inspect(
         if told := text_elsewhere(source.pipeline) if silent else "":
             say(f"{source.path}: {told}")
     if report is not None:
-        from uio_pipes.reports.page import save
+        from uio_pipes.reports.page import Bar, save
 
-        save(report, "What is in the data", tables(parts, total) + _characters(total))
+        shown, top = tables(parts, total), total.characters.most_common(CHARACTERS)
+        if top:  # only on the page, as a browser has the fonts
+            rows = [(c, f"U+{ord(c):04X}", f"{n:,}", Bar(n / top[0][1])) for c, n in top]
+            shown.append(("Most frequent characters", ("", "", "count", ""), rows))
+        save(report, "What is in the data", shown)
     if as_json:
         print_json({"parts": parts, **total.summary()})
     else:
@@ -137,15 +141,6 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[PageTable]:
         found.append(("The first of them", ("",), [(r,) for r in seen.reports[:10]]))
     samples = [(s["key"], s["seconds"], s["txt"]) for s in seen.samples]
     return [*found, ("Samples", ("key", "seconds", "text"), samples)] if samples else found
-
-
-def _characters(seen: Contents) -> list[PageTable]:
-    """Return the most frequent characters, only for the page, as a browser has the fonts."""
-    from uio_pipes.reports.page import Bar
-
-    top = seen.characters.most_common(CHARACTERS)
-    rows = [(c, f"U+{ord(c):04X}", f"{n:,}", Bar(n / top[0][1])) for c, n in top]
-    return [("Most frequent characters", ("", "", "count", ""), rows)] if rows else []
 
 
 def _histogram(seen: Contents) -> list[tuple[str, str, str]]:

@@ -97,7 +97,10 @@ def pack(
     if len(source) == 1 and (fields or by_rows(source[0])):
         given: dict[str, object] = {"--features": features, "--segments": segments, "--length-groups": length_groups}
         given |= {"--split": split, "--executor": executor is Executor.ray}
-        _refuse_options(source[0], [name for name, value in given.items() if value])
+        if names := [name for name, value in given.items() if value]:
+            remedy = "make a raw list of it first (uio convert --to raw)"
+            what = f"{source[0]} is packed in the order in which it is read: {remedy}"
+            raise typer.BadParameter(what, param_hint=names[0])
         at = list_path or f"{out.rstrip('/')}/shards.list"
         _convert(
             source[0], out, at, json, to=to.value, per_part=per_shard, resample=resample, form=form.value,
@@ -236,10 +239,3 @@ def _convert(source: str, out: str, target: str, json: bool, **options: Any) -> 
         if done.failed:
             typer.echo(f"what failed: {failed}")
     verdict(not done.failed)
-
-
-def _refuse_options(source: str, names: list[str]) -> None:
-    """Raises: typer.BadParameter for options that only lists of files have."""
-    if names:
-        what = f"{source} is packed in the order in which it is read"
-        raise typer.BadParameter(f"{what}: make a raw list of it first (uio convert --to raw)", param_hint=names[0])

@@ -209,14 +209,12 @@ def _settings(model: torch.nn.Module) -> dict[str, Any]:
     codes = [one.__code__ for one in own if isinstance(one, FunctionType) and one.__name__ != "__init__"]
     stored = {one.argval for code in codes for one in get_instructions(code) if one.opname == "STORE_ATTR"}
     stored |= vars(torch.nn.Module()).keys() - {"training"}
-    filled = {name for code in codes if _fills(code) for name in code.co_names}
+    filled = set[str]()  # names in code that may put something into a list or dict
+    for code in codes:
+        if not _FILLING.isdisjoint(code.co_names) or any(x.opname == "STORE_SUBSCR" for x in get_instructions(code)):
+            filled.update(code.co_names)
     given = {name: value for name, value in vars(model).items() if name not in stored}
     return _kept({n: v for n, v in given.items() if not (n in filled and isinstance(v, (list, dict, set)))}, True)
-
-
-def _fills(code: CodeType) -> bool:
-    """Return whether code may put something into a list or dict."""
-    return not _FILLING.isdisjoint(code.co_names) or any(one.opname == "STORE_SUBSCR" for one in get_instructions(code))
 
 
 def _kept(given: Mapping[Any, Any], private: bool = False, depth: int = 3) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class File:
 
 
 class Records(Protocol):
-    """A table of utterances: a ``Listed`` (:mod:`uio_pipes.stages.reading.loading`) that also has keys and fields."""
+    """A table of utterances: a ``Listed`` (:mod:`uio_pipes.core.roles`) that also has keys and fields."""
 
     def place(self, number: int) -> str: ...
     def key(self, number: int) -> str: ...
@@ -179,7 +179,11 @@ class Upcoming(Generic[T]):
         """Return an item with its fields, or with the error of loading them. Raises what the node raises."""
         if not self._items:
             if not self._lane.makes_batches:  # nothing is fetched ahead
-                return self._one()
+                value = self._source.next()
+                try:
+                    return value, self._load(value)
+                except DataError as error:
+                    return value, alone(error)
             self._ended = False
             self._take(1)
         if self._far and len(self._items) <= self._count // 2 and not self._ended and self._lane.makes_batches:
@@ -191,13 +195,6 @@ class Upcoming(Generic[T]):
             finally:
                 del item  # its traceback leads to this frame, and so to the trainer's: all would be a circle
         return item.value, item.fields
-
-    def _one(self) -> tuple[T, dict[str, Any] | DataError]:
-        value = self._source.next()
-        try:
-            return value, self._load(value)
-        except DataError as error:
-            return value, alone(error)
 
     def _take(self, count: int) -> None:
         taken: list[dict[str, Any]] = []

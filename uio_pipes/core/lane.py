@@ -1,9 +1,5 @@
 """Lanes: how they are assigned to ranks and workers, and what random choices depend on.
 
-A stage that repeats its source for ever, with a later stage that leaves everything out, would run for ever without a
-word. So whatever takes utterances in (a buffer, a batch, the end of the graph) counts them here. A round from which
-nothing arrived is the last one.
-
 An epoch is dealt to a fixed number of lanes: item ``p`` of the epoch's order belongs to lane ``p % lanes``. Ranks and
 workers only decide who runs which lane, so moving a lane elsewhere changes nothing in it. Every random choice is a
 hash of names and positions (seed, epoch, stage, lane, origin), never of call order, rank or worker. All draws that
@@ -40,9 +36,13 @@ class Holding(Protocol):
 
 @dataclass
 class Pulse:
-    """``arrived``: utterances that a buffer, a batch or the lane's end took in. ``given``: ``arrived`` when something
+    """Whether anything still comes out of a lane: a stage that repeats its source for ever, before one that leaves
+    everything out, would run without a word. A round from which nothing arrived is the last one.
+
+    ``arrived``: utterances that a buffer, a batch or the lane's end took in. ``given``: ``arrived`` when something
     last came out of the lane. ``starved_stage``: the stage that ended because nothing came from it any more.
-    ``restoring``: what comes out is not seen."""
+    ``restoring``: what comes out is not seen.
+    """
 
     arrived: int = 0
     given: int = 0

@@ -223,7 +223,8 @@ class Ledger:
         self.reports.append(Report.of(error, stage))
         if self.policy.on_error == "raise":
             raise error
-        if error.reason in LACKING and self._from_the_first(stage):
+        only = self.failures == self.streaks[stage] == FIRST and stage not in self.worked and not self.utterances
+        if error.reason in LACKING and only:
             raise NothingRead(
                 f"the first {FIRST} utterances of a lane all fail as {error.reason}, so the others are not tried; the "
                 f"last one: {error}"
@@ -235,11 +236,6 @@ class Ledger:
                 "Loader(failures=uio.Failures(max_consecutive_failures=…))"
             ) from error
         check_budget(self.failures, self.policy, str(error))
-
-    def _from_the_first(self, stage: str) -> bool:
-        """Return whether the first utterances, and only these, have failed in ``stage``, and none has passed it."""
-        alone = self.failures == self.streaks[stage] == FIRST
-        return alone and stage not in self.worked and not self.utterances
 
     def save(self) -> dict[str, Any]:
         """Return a copy of the counts."""

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -280,14 +281,11 @@ def memory() -> int:
         found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     except OSError:
         found = []
-    return sum(map(_resident, ["self", *found]))
-
-
-def _resident(pid: str) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):  # it has ended
-        return 0
+    pages = 0
+    for pid in ("self", *found):
+        with suppress(OSError, IndexError):  # it has ended
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -102,7 +102,8 @@ class FilterBank:
             dither: see ``noise``. Default: 0.0.
             lanes: frames side by side in a vector, at most. Default: what the CPU has.
         """
-        samples = np.ascontiguousarray(samples, np.int16 if _is_pcm16(samples) else np.float32)
+        pcm = samples.dtype.kind == "i" and samples.dtype.itemsize == 2
+        samples = np.ascontiguousarray(samples, np.int16 if pcm else np.float32)
         noise = tuple(np.ascontiguousarray(each, np.float32) for each in noise)
         if len(noise) > 2 or any(each.shape != samples.shape for each in noise):
             raise ValueError(f"noise must be at most two arrays of {samples.shape}")
@@ -240,10 +241,6 @@ _POLYNOMIAL = (
     2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
 )  # fmt: skip
 _NONE = np.empty((0, 2), np.float32)
-
-
-def _is_pcm16(samples: npt.NDArray[Any]) -> bool:
-    return samples.dtype.kind == "i" and samples.dtype.itemsize == 2
 
 
 def _place(array: npt.NDArray[Any]) -> int:

@@ -288,10 +288,10 @@ def remedy_for(url: str, folder: str | None) -> str:
     return f"uio index {redact(folder_of(url) or '.')}" + (f" --into {folder}" if folder else "")
 
 
-def bad_crc(url: str, offset: int, member: str = "") -> DataError:
+def bad_crc(url: str, offset: int) -> DataError:
     """Return the error for bytes that differ from those that were indexed."""
     message = (
         "the bytes are not those that were indexed (their CRC32 differs): fetch the file again, or if it was made "
         "anew, make its checksums anew (uio index)"
     )
-    return DataError("bad_crc", message, url=url, member=member, offset=offset)
+    return DataError("bad_crc", message, url=url, offset=offset)

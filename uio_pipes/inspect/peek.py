@@ -248,7 +248,8 @@ def peek(pipeline: Graph) -> Peek:
         texts = {name: describe(value) for name, value in fields.items()}
         seen.append(StageView(stage.describe(), record.seconds * 1000, record.planned, texts, changed))
         before = fields
-    return Peek(_key_of(records), tuple(seen))
+    keys = [str(r.item["key"]) for r in records if isinstance(r.item, dict) and "key" in r.item]
+    return Peek(keys[-1] if keys else "", tuple(seen))
 
 
 _NOTHING = object()
@@ -265,11 +266,6 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, (torch.Tensor, np.ndarray)) and isinstance(b, (torch.Tensor, np.ndarray)):
         return a is b or (type(a) is type(b) and a.dtype == b.dtype and np.array_equal(np.asarray(a), np.asarray(b)))
     return a is b or (type(a) is type(b) and not isinstance(a, list) and bool(a == b))
-
-
-def _key_of(records: list[StageRecord]) -> str:
-    keys = [str(r.item["key"]) for r in records if isinstance(r.item, dict) and "key" in r.item]
-    return keys[-1] if keys else ""
 
 
 def describe(value: Any) -> str:

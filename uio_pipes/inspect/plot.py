@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -173,10 +173,6 @@ def _draw_wav(axes: Any, one: Drawn) -> None:
     axes.set_title(f"{seconds:.2f} s, {one.sample_rate:,} Hz", loc="left", fontsize=8, color="dimgray")
 
 
-def _draw_plain(axes: Any, one: Drawn) -> None:
-    _image(axes, one.plain, one.plain, "features before masks")
-
-
 def _draw_feat(axes: Any, one: Drawn) -> None:
     feat, masked = one.feat, one.masked
     if feat is None or masked is None:
@@ -206,7 +202,11 @@ def _image(axes: Any, feat: Any, scale: Array | None, title: str) -> None:
     axes.set_title(f"{title}: {feat.shape[0]} × {feat.shape[1]}", loc="left", fontsize=8, color="dimgray")
 
 
-DRAW = {"wav": _draw_wav, "plain": _draw_plain, "feat": _draw_feat}
+DRAW: dict[str, Callable[[Any, Drawn], None]] = {
+    "wav": _draw_wav,
+    "plain": lambda axes, one: _image(axes, one.plain, one.plain, "features before masks"),
+    "feat": _draw_feat,
+}
 
 
 # Titles

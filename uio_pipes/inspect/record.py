@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -290,17 +290,13 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
             column = numbers.setdefault(name, [])
             column += [None] * (done - len(column)) + tensor.tolist() * (count // tensor.numel())
     columns = places | {"row": rows} | dict(zip(ORIGIN, map(list, zip(*origins, strict=True)), strict=True))
-    columns["shard"] = list(map(_shard, columns["shard"]))
+    homes = {url: home(url) for url in set(columns["shard"]) if url is not None}
+    columns["shard"] = list(map(homes.get, columns["shard"]))
     columns["part"] = ["/".join(map(str, sub)) for sub in columns["part"]]
     made_of = {name: pa.array(columns[name], getattr(pa, kind)()) for name, kind in COLUMNS.items()}
     for name, values in numbers.items():
         made_of[name] = pa.array(values + [None] * (len(origins) - len(values)), pa.float32())
     return pa.table(made_of)
-
-
-@lru_cache(1 << 12)
-def _shard(url: str | None) -> str | None:
-    return None if url is None else home(url)
 
 
 def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:

@@ -41,7 +41,10 @@ class Piped(Ref):
         """Return the output, kept or of a new run. Raises: DataError ``bad_pipe`` or ``pipe_failed``."""
         if not self.shared:
             return run_command(self.command)
-        return _outputs().get(self.command, lambda: run_command(self.command), len)
+        if not hasattr(_local, "outputs"):  # kept for each thread
+            _local.outputs = Lru(KEPT)
+        output: bytes = _local.outputs.get(self.command, lambda: run_command(self.command), len)
+        return output
 
     def read_at(self, start: int, size: int) -> bytes:
         return self.read()[start : start + size]
@@ -62,14 +65,6 @@ class _NoFile:
 
 _NO_FILE = _NoFile()
 _local = threading.local()
-
-
-def _outputs() -> Lru:
-    """Return the outputs kept for this thread."""
-    if not hasattr(_local, "outputs"):
-        _local.outputs = Lru(KEPT)
-    outputs: Lru = _local.outputs
-    return outputs
 
 
 def parse_command(command: str) -> list[list[str]]:

@@ -34,7 +34,11 @@ class HttpObject:
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self.url = url
         self._home = address(url)
-        self._headers = _with_credentials(url, {**_OWN, **headers})
+        given, parts = {**_OWN, **headers}, urlsplit(url)
+        own = basic(parts.username, parts.password)
+        if own and "authorization" not in map(str.lower, given):
+            given["Authorization"] = own
+        self._headers = given
         self._moved: str | None = None  # where a redirect led
 
     def is_home(self, to: Address) -> bool:
@@ -111,24 +115,13 @@ class HttpObject:
                 if isinstance(error, TunnelRefused):
                     raise refused_by_proxy(error.status, error.reason, to) from None
                 if isinstance(error, http.client.InvalidURL) or not isinstance(error, _NETWORK):
-                    raise _unsendable(error, self.url) from None
+                    if not isinstance(error, (http.client.InvalidURL, ValueError, TypeError, AttributeError)):
+                        raise
+                    what = f"the host, or a header of the storage_options, cannot be sent ({type(error).__name__})"
+                    # its value is not shown, since it may be a secret
+                    raise DataError("unopenable", f"{what}: correct it", url=self.url) from None
                 if connection is None or not kept or isinstance(error, TimeoutError):
                     raise fault(error, to) from None  # it is not a failure if the server has closed a kept connection
-
-
-def _unsendable(error: Exception, url: str) -> DataError:
-    """Return the error for a host or header that cannot be sent. Its value is not shown, since it may be a secret."""
-    if not isinstance(error, (http.client.InvalidURL, ValueError, TypeError, AttributeError)):
-        raise error
-    message = f"the host, or a header of the storage_options, cannot be sent ({type(error).__name__}): correct it"
-    return DataError("unopenable", message, url=url)
-
-
-def _with_credentials(url: str, headers: dict[str, str]) -> dict[str, str]:
-    """Add the credentials that the URL holds, unless the headers have some."""
-    parts = urlsplit(url)
-    own = basic(parts.username, parts.password)
-    return headers | ({"Authorization": own} if own and "authorization" not in map(str.lower, headers) else {})
 
 
 class _Response:

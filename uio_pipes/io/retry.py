@@ -97,21 +97,16 @@ def keep_trying(
         spent = time.monotonic() - begun
         few = _hasty and last.absent and host not in _reached
         if in_a_row >= (FEW if few else ATTEMPTS) or spent + delay > TOTAL:
-            raise _given_up(last, url, offset + reached, attempts, spent)
+            changed = last.reason == "changed_file"
+            remedy = "start again with files at rest" if changed else "check the server and the connection"
+            message = f"given up after {attempts} attempts in {spent:.1f} s, the last one: {last.cause}; {remedy}"
+            raise DataError(last.reason, message, url=url, offset=offset + reached)
         if in_a_row > 1:
             where = f"{url}, byte {offset + reached}"
             logger.warning(
                 "%s", DataError("retry", f"{last.cause}: attempt {attempts + 1} in {delay:.1f} s", url=where)
             )
         (wait or time.sleep)(delay)
-
-
-def _given_up(last: Fault, url: str, offset: int, attempts: int, spent: float) -> DataError:
-    remedy = (
-        "start again with files at rest" if last.reason == "changed_file" else "check the server and the connection"
-    )
-    message = f"given up after {attempts} attempts in {spent:.1f} s, the last one: {last.cause}; {remedy}"
-    return DataError(last.reason, message, url=url, offset=offset)
 
 
 def retry_after(header: str | None) -> float:

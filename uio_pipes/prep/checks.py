@@ -96,7 +96,12 @@ def verify_shard(url: str, entry: ShardEntry | None, wanted: WantedChecks, acces
     checked.keys, checked.utterances, checked.bytes = PackedKeys.of_shard(url, index), len(index), index.shard.size
     checked.findings = [*index.errors, *reading.bad, *checked.findings]
     if entry is not None:
-        checked.findings += _against_manifest(url, index, entry)
+        seen = len(index) + sum(error.reason not in NO_UTTERANCE for error in index.errors)
+        if seen != entry.utterances:
+            checked.findings.append(miscounted(url, entry.utterances, seen))
+        same = entry._replace(utterances=seen)
+        if bad := against_manifest(url, same, seen, index.shard.size, f"{index.shard.crc32:08x}"):
+            checked.findings.append(bad)
     checked.findings += _against_index(url, index, wanted, access)
     return checked
 
@@ -131,15 +136,6 @@ def _check_npy(features: bytes) -> Iterator[DataError]:
 def _check_finite(values: npt.NDArray[Any], reason: str, what: str) -> Iterator[DataError]:
     if not np.isfinite(values).all():
         yield DataError(reason, f"some {what} are not numbers (NaN or infinite): make them again")
-
-
-def _against_manifest(url: str, index: ShardIndex, entry: ShardEntry) -> Iterator[DataError]:
-    seen = len(index) + sum(error.reason not in NO_UTTERANCE for error in index.errors)
-    if seen != entry.utterances:
-        yield miscounted(url, entry.utterances, seen)
-    crc, same = f"{index.shard.crc32:08x}", entry._replace(utterances=seen)
-    if bad := against_manifest(url, same, seen, index.shard.size, crc):
-        yield bad
 
 
 def _against_index(url: str, now: ShardIndex, wanted: WantedChecks, access: Access | None) -> Iterator[DataError]:

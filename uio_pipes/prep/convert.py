@@ -233,13 +233,6 @@ def _made_here(parts: _Parts, numbers: Iterable[int]) -> Iterator[tuple[_MadePar
                 break
 
 
-def _made_in_pool(wanted: _Task, numbers: Iterable[int], processes: int) -> Iterator[tuple[_MadePart | None, int]]:
-    """Yield the parts of these numbers. Each process reads all, and makes the parts that fall to it."""
-    work = ((number, (wanted, number)) for number in numbers)
-    for _, part in in_order(_make_part, work, processes, [__name__], PackingFailed(LOST)):
-        yield part, 0 if part.done is None else part.done.utterances + len(part.done.failed)
-
-
 _parts: _Parts | None = None  # of a process in a pool, which is asked for ever higher numbers
 
 
@@ -267,8 +260,11 @@ class _Conversion:
         total = _total(known)
         processes = processes if total is None else min(processes, -(-total // self.wanted.per_part))
         with one_thread(), ThreadPoolExecutor(jobs) as pool:
-            if processes > 1:
-                parts = _made_in_pool(self.wanted, self._numbers(), processes)
+            parts: Iterator[tuple[_MadePart | None, int]]
+            if processes > 1:  # each reads all, and makes the parts that fall to it
+                work = ((number, (self.wanted, number)) for number in self._numbers())
+                made = in_order(_make_part, work, processes, [__name__], PackingFailed(LOST))
+                parts = ((part, part.done.utterances + len(part.done.failed) if part.done else 0) for _, part in made)
             else:
                 parts = _made_here(_Parts(self.wanted, known.pipeline, pool, jobs), self._numbers())
             for part in follow(parts, "converting", total):

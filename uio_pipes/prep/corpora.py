@@ -88,7 +88,8 @@ def described(card: Corpus) -> str:
 
 def _lines(card: Corpus) -> Iterator[str]:
     yield from (f"## {card.name}", "", f"{card.title}. Hours: {card.hours}.", "")
-    yield from (f"`{_example(card)}`", "")
+    options = "".join(f', {name}="…"' for name, values in card.options.items() if values == ())
+    yield from (f'`uio.from_corpus("{card.name}", FOLDER, part="{next(iter(card.train))}"{options})`', "")
     yield f"- To download: {card.download}."
     nested = len(largest(card, card.train)) < len(card.train)
     default = "the first that is there" if nested else "as far as they are there"
@@ -104,12 +105,6 @@ def _lines(card: Corpus) -> Iterator[str]:
         yield f"- Others on request: {'; '.join(card.columns)}."
     if card.notes:
         yield f"- {card.notes}"
-
-
-def _example(card: Corpus) -> str:
-    part = next(iter(card.train))
-    options = "".join(f', {name}="…"' for name, values in card.options.items() if values == ())
-    return f'uio.from_corpus("{card.name}", FOLDER, part="{part}"{options})'
 
 
 def _fields(card: Corpus) -> list[str]:

@@ -48,7 +48,11 @@ PER_SHARD = 4  # twelve shards: something for each of twelve lanes
 
 def write_all(spoken: list[SpokenSentence], seed: int) -> None:
     """Write everything: recordings, lists, tables, shards, dictionary, features."""
-    _write_recordings(spoken)
+    paths = _write_wavs("data/wav", {one.key: one.samples for one in spoken})
+    lines = [{"key": u.key, "wav": p, "txt": u.txt, "speaker": u.speaker} for u, p in zip(spoken, paths, strict=True)]
+    write_lines(Path("data/raw.list"), (json.dumps(line, ensure_ascii=False) for line in lines))
+    for table, field in (("wav.scp", "wav"), ("text", "txt"), ("utt2spk", "speaker")):
+        write_lines(Path("data/kaldi", table), (f"{line['key']} {line[field]}" for line in lines))
     _write_sounds("noise", noises(seed))
     _write_sounds("rooms", rooms(seed))
     write_lines(Path("data/texts.txt"), SENTENCES)
@@ -57,15 +61,6 @@ def write_all(spoken: list[SpokenSentence], seed: int) -> None:
     as_uio_pack = PackSettings(PER_SHARD, form="as-is", sample_rate=None, name="shards_{:09d}.tar")
     pack("data/raw.list", "data/shards", "data/shards.list", as_uio_pack)
     _write_features(spoken)
-
-
-def _write_recordings(spoken: list[SpokenSentence]) -> None:
-    """Write the recordings, the raw list, and Kaldi's tables."""
-    paths = _write_wavs("data/wav", {one.key: one.samples for one in spoken})
-    lines = [{"key": u.key, "wav": p, "txt": u.txt, "speaker": u.speaker} for u, p in zip(spoken, paths, strict=True)]
-    write_lines(Path("data/raw.list"), (json.dumps(line, ensure_ascii=False) for line in lines))
-    for table, field in (("wav.scp", "wav"), ("text", "txt"), ("utt2spk", "speaker")):
-        write_lines(Path("data/kaldi", table), (f"{line['key']} {line[field]}" for line in lines))
 
 
 def _write_sounds(name: str, sounds: Iterable[Samples]) -> None:

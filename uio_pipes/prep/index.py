@@ -288,7 +288,10 @@ def index_lists(
     """
     found, given = datasets(paths, access)
     table = ItemTable(tuple(given), access) if given or not found else None
-    entries = _shards_of(table) if table is not None else []
+    entries = [] if table is None else list(table.entries())
+    if (place := next((place for item, place in entries if item.startswith("{")), None)) is not None:
+        remedy = "only tar shards and TouchDatasets are indexed; pack it first"
+        raise ListError(f"{place} is an utterance of a raw list: {remedy}")
     urls = list(dict.fromkeys(url for url, _ in entries))
     of_shards = ((url, (url, into, grouping, text, access, force)) for url in urls)
     of_folders = ((each, (each, into, access, force)) for each in found)
@@ -309,29 +312,21 @@ def index_lists(
     return report
 
 
-def _shards_of(table: ItemTable) -> list[tuple[str, str]]:
-    entries = list(table.entries())
-    if (place := next((place for item, place in entries if item.startswith("{")), None)) is not None:
-        raise ListError(
-            f"{place} is an utterance of a raw list: only tar shards and TouchDatasets are indexed; pack it first"
-        )
-    return entries
-
-
 def _manifests(
     report: IndexedLists, table: ItemTable, done: dict[str, IndexedShard], wanted: str | None, access: Access | None
 ) -> None:
     for name in table.lists if wanted is not None else ():
-        known = read_manifest(name, access) if is_local(name) is not None and wanted == "missing" else None
-        if known is not None:
-            report.problems += _miscounted(known, table.of(name), _by_line(done, table.of(name), name))
-        elif is_local(name) is not None:
-            _write(report, name, table.of(name), _by_line(done, table.of(name), name))
-
-
-def _by_line(done: dict[str, IndexedShard], lines: list[str], name: str) -> dict[str, IndexedShard]:
-    """Return what was done by the lines of the list ``name``, as they name the shards."""
-    return {line: done[found_by(line, name)] for line in lines}
+        if is_local(name) is None:
+            continue
+        known = read_manifest(name, access) if wanted == "missing" else None
+        by_line = {line: done[found_by(line, name)] for line in table.of(name)}  # as the list names the shards
+        if known is None:
+            _write(report, name, table.of(name), by_line)
+            continue
+        for line, one in by_line.items():
+            if line in known and one.indexed:
+                bad = against_manifest(line, known[line], one.utterances, one.bytes, one.crc32)
+                report.problems += [] if bad is None else [bad]
 
 
 def _add(report: IndexedLists, shard: IndexedShard) -> None:
@@ -341,15 +336,6 @@ def _add(report: IndexedLists, shard: IndexedShard) -> None:
     report.bytes += shard.bytes
     report.index_bytes += shard.index_bytes
     report.problems += shard.problems
-
-
-def _miscounted(known: dict[str, ShardEntry], lines: list[str], done: dict[str, IndexedShard]) -> Iterator[DataError]:
-    """Yield errors for shards that differ from their entries in the manifest."""
-    for line in lines:
-        one = done[line]
-        if line in known and one.indexed:
-            bad = against_manifest(line, known[line], one.utterances, one.bytes, one.crc32)
-            yield from [bad] if bad is not None else []
 
 
 def _write(report: IndexedLists, name: str, lines: list[str], done: dict[str, IndexedShard]) -> None:

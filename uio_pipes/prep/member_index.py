@@ -71,7 +71,11 @@ def index_members(url: str, access: Access | None = None, force: bool = False) -
         return IndexedArchive(url, problems=(error,))
     data = dumps(index, windows)
     write_sidecar(beside(url, SUFFIX), data, access)
-    problems = index.errors if index.seekable else [*index.errors, _only_in_order(url, index)]
+    problems = [*index.errors]
+    if not index.seekable:
+        why = "it is damaged" if problems else f"{index.shard.compression} in one piece has no points to begin at"
+        message = f"the archive can still only be read in its order: {why}"
+        problems.append(DataError("compressed_tar", message, url=redact(url)))
     return IndexedArchive(url, len(index), len(data), False, index.shard.size, tuple(problems))
 
 
@@ -80,11 +84,6 @@ def _fitting(url: str, access: Access | None) -> MemberIndex | None:
         return read_index(url, access)
     except (ListError, DataError):
         return None
-
-
-def _only_in_order(url: str, index: MemberIndex) -> DataError:
-    why = "it is damaged" if index.errors else f"{index.shard.compression} in one piece has no points to begin at"
-    return DataError("compressed_tar", f"the archive can still only be read in its order: {why}", url=redact(url))
 
 
 def index_archives(

@@ -1,15 +1,16 @@
 """Packing a raw list or Kaldi's tables into WeNet's shards: in parallel, restartable, each recording decoded once.
 
 A shard is a tar of ``KEY.txt``, if there is a text, and ``KEY.wav`` (or what the audio is), ``size`` utterances each
-in the list's order.
+in the list's order. A ``name`` that ends neither in .tar nor in .tar.zst (compressed, with checksums) makes folders of
+a TouchDataset instead of tars. Features are packed as ``KEY.npy``, (T, F), in place of audio: those that ``feats.scp``
+points at, or those that ``settings.features`` describes, computed of the audio.
+
 With ``groups`` utterances are grouped by length, as by CAT's ``pack_data``: ``10:500`` puts 10 <= frames < 500 in a
-folder ``10_500``; utterances in no group are left out and counted. After a kill, the same call goes on, and ends with
-the same bytes.
-Features are packed as ``KEY.npy``, (T, F), in place of audio: those that ``feats.scp`` points at, or those that
-``settings.features`` describes, computed of the audio.
-An utterance that cannot be cut is missing in its shard, counted under a reason and listed in ``failed.jsonl``.
-A ``name`` that ends neither in .tar nor in .tar.zst (compressed, with checksums) makes folders of a TouchDataset
-instead of tars. Jobs that each pack a ``split`` end with the bytes of one job.
+folder ``10_500``; utterances in no group are left out and counted. An utterance that cannot be cut is missing in its
+shard, counted under a reason and listed in ``failed.jsonl``.
+
+After a kill, the same call goes on, and ends with the same bytes. Jobs that each pack a ``split`` end with those of one
+job.
 """
 
 from __future__ import annotations
@@ -181,8 +182,9 @@ def _pack_share(
             journal.finished[done.shard] = done
         return
     with ShardWriter(folder, str(split), placement.count, journal.add) as shards:
-        results = _one_by_one(_cut_all(placed, placement.settings, jobs))
-        for shard, utterance, audio in follow(results, what, total):
+        cut = _cut_all(placed, placement.settings, jobs)
+        pairs = (pair for task, audios in cut for pair in zip(task, audios, strict=True))
+        for (shard, utterance), audio in follow(((pair, 1) for pair in pairs), what, total):
             shards.add(shard, utterance, audio)
 
 
@@ -255,15 +257,6 @@ def _cut_all(
         return ((task, cut_task(task, settings)) for task in tasks_of(placed))
     work: Any = ((task, (task, settings)) for task in tasks_of(placed))
     return in_order(cut_task, work, jobs, _preload(settings), PackingFailed(LOST))
-
-
-def _one_by_one(
-    cut: Iterable[tuple[list[Placed], list[CutResult]]],
-) -> Iterator[tuple[tuple[str, Utterance, CutResult], int]]:
-    """Yield shard, utterance and audio in the list's order, each with a count of 1 for a progress bar."""
-    for task, audios in cut:
-        for (shard, utterance), audio in zip(task, audios, strict=True):
-            yield (shard, utterance, audio), 1
 
 
 # On Ray: the pieces of a shard are sent from the nodes that cut them to the one that writes it. The nodes need this

@@ -219,11 +219,7 @@ class Placement:
                 self.bad.append(Bad(one.key, "duplicate_key", detail))
                 self.counts[self._of[number]] -= 1
                 self._of[number] = NOWHERE
-        self._drop_empty()
-
-    def _drop_empty(self) -> None:
-        """Drop shards that have no utterance left."""
-        kept = [number for number, count in enumerate(self.counts) if count]
+        kept = [number for number, count in enumerate(self.counts) if count]  # shards that have utterances left
         moved = {old: new for new, old in enumerate(kept)} | {NOWHERE: NOWHERE}
         self._of = array("i", (moved[number] for number in self._of))
         self.shards, self.counts = [self.shards[n] for n in kept], [self.counts[n] for n in kept]

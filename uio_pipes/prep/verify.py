@@ -12,7 +12,7 @@ from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.processes import as_done
 from uio_pipes.core.ledger import Tally, add_tallies
 from uio_pipes.core.roles import Source
-from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
+from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.quarantine import QuarantineEntry, home
 from uio_pipes.formats.lists.table import ItemTable, found_by
 from uio_pipes.formats.naming import TEXTLESS
@@ -29,7 +29,6 @@ from uio_pipes.sources.touchdataset.folder import names_folder, parse_entry
 from uio_pipes.sources.touchdataset.source import ListIndexed
 
 Task = tuple[tuple[int, int], tuple[Any, ...]]  # the number of its first item and how many; a check and its arguments
-ManifestEntries = dict[str, dict[str, ShardEntry]]  # by list and shard
 DUPLICATE = "duplicate_key"
 LINES = 256  # of a raw list that a process checks at a time
 
@@ -80,21 +79,21 @@ def verify(
     manifests = {name: {found_by(url, name): e for url, e in found.items()} for name, found in manifests.items()}
     told = {url: entry for manifest in reversed(manifests.values()) for url, entry in manifest.items()}  # the first one
     tasks: list[Task] = [((at, 1), (verify_shard, url, told.get(url), wanted, access)) for at, url in shards.items()]
-    tasks += _of_lines(lines, wanted, access)
+    for first in range(0, len(lines), LINES):
+        chunk = [(text, place) for _, text, place in lines[first : first + LINES]]
+        tasks.append(((lines[first][0], len(chunk)), (verify_lines, chunk, wanted, access)))
     tasks += _of_records([*indexed, *folders], len(entries), jobs, wanted)
     report = Verified(items=len(shards) + len(lines) + len(indexed) + len(folders))
     report.notes = [f"{one.path}: {one.kind}, of which only UTF-8 was checked" for one in known if one.kind == TEXT]
     of_lists = [error for error in listed_twice(entries) if only is None or error.url in only]
     of_lists += [error for one in known for error in _unnamed_text(one, wanted)]
-    of_lists += _not_in_list({item for item, _ in entries}, manifests) if only is None else ()
+    if only is None:
+        listed = {item for item, _ in entries}
+        absent = [(name, shard) for name, of in manifests.items() for shard in of if shard not in listed]
+        what = "this shard is in the manifest of {}, but not in the list: put it back, or index anew"
+        of_lists += [DataError("missing_shard", what.format(name), url=shard) for name, shard in absent]
     streams = {one.name: one.listing for one in folders if isinstance(one.listing, Pipeline)}
     return _reports(tasks, report, jobs, of_lists, streams)
-
-
-def _of_lines(lines: list[tuple[int, str, str]], wanted: WantedChecks, access: Access | None) -> Iterator[Task]:
-    for first in range(0, len(lines), LINES):
-        chunk = lines[first : first + LINES]
-        yield (chunk[0][0], len(chunk)), (verify_lines, [(text, place) for _, text, place in chunk], wanted, access)
 
 
 def _of_records(folders: list[Share], first: int, jobs: int, wanted: WantedChecks) -> Iterator[Task]:
@@ -184,14 +183,6 @@ def _sorted(
 def _home(item: str, place: str) -> str:
     """Return the file that findings of this item name: the list of a raw line, or the shard."""
     return home(place if item.startswith("{") else item)
-
-
-def _not_in_list(listed: set[str], manifests: ManifestEntries) -> Iterator[DataError]:
-    for name, manifest in manifests.items():
-        for shard in manifest:
-            if shard not in listed:
-                message = f"this shard is in the manifest of {name}, but not in the list: put it back, or index anew"
-                yield DataError("missing_shard", message, url=shard)
 
 
 @dataclass(frozen=True)

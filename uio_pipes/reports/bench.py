@@ -176,8 +176,8 @@ class Bench:
 
     @property
     def advice(self) -> str:
-        """What to do next, in a sentence or two."""
-        return _advice(self)
+        """What the workers brought, if they were measured, and what to do about the largest cost."""
+        return "; ".join(filter(None, (_of_workers(self), _of_stages(self))))
 
 
 def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, seed: int = 0) -> Bench:
@@ -261,11 +261,6 @@ def _hand_over(batches: list[tuple[Any, int]]) -> float:
 
 
 # Advice
-
-
-def _advice(result: Bench) -> str:
-    """Return what the workers brought, if they were measured, and what to do about the largest cost."""
-    return "; ".join(filter(None, (_of_workers(result), _of_stages(result))))
 
 
 def _of_workers(result: Bench) -> str:

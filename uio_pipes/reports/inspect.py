@@ -68,7 +68,9 @@ class Contents:
     @property
     def odd(self) -> dict[str, int]:
         """Characters that are rarely wanted in a transcript: control, private and replacement characters."""
-        return {c: n for c, n in self.characters.most_common() if _is_odd(c)}
+        odd = ("Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs")
+        counts = self.characters.most_common()
+        return {c: n for c, n in counts if c == "\ufffd" or unicodedata.category(c) in odd}
 
     def add(self, other: Contents) -> None:
         """Add the contents of another part of the data."""
@@ -228,7 +230,3 @@ def _shown(sample: Sample, seconds: float | None, info: Any) -> dict[str, Any]:
     seconds = None if seconds is None else round(seconds, 2)
     shown = {"key": sample.key, "seconds": seconds, "txt": str(sample.fields.get("txt", ""))[:200], "from": sample.url}
     return shown | ({} if info is None else {"sample_rate": info.sample_rate})
-
-
-def _is_odd(character: str) -> bool:
-    return character == "\ufffd" or unicodedata.category(character) in ("Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs")

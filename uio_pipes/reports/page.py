@@ -47,9 +47,9 @@ class Chart:
     kind: Literal["bars", "lines", "areas"] = "lines"
 
 
-def in_groups(names: Sequence[str], most: int = SOURCES) -> dict[str, Sequence[str]]:
+def in_groups(names: Sequence[str]) -> dict[str, Sequence[str]]:
     """Return a group for each of the first names, and one for the others."""
-    return {name: [name] for name in names[:most]} | ({"others": names[most:]} if names[most:] else {})
+    return {name: [name] for name in names[:SOURCES]} | ({"others": names[SOURCES:]} if names[SOURCES:] else {})
 
 
 def figure(chart: Chart) -> dict[str, Any]:

@@ -226,16 +226,11 @@ def from_config(
     given: dict[str, Any] = {"stop": "all", "storage_options": storage_options, "cache": cache}
     given |= {} if cache is None else {"cache_size": cache_size}
     handed = {key: Handed(value, name) for key, value in given.items() if value is not None}
-    return _pipeline(root, handed, {}, _temperatures(root))
-
-
-def _temperatures(root: ConfigEntry) -> list[float]:
-    """Return the temperature of each level, the outermost first."""
-    given, levels = root.values.pop("temperature", 1.0), root.levels()
-    each = given if isinstance(given, list) else [given] * levels
+    temperature, levels = root.values.pop("temperature", 1.0), root.levels()  # one for each level, the outermost first
+    each = temperature if isinstance(temperature, list) else [temperature] * levels
     if len(each) != levels or not all(is_number(t) and t >= 0 for t in each):
-        root.fail("temperature", f"temperature must be a number, 0 or more, or {levels} of them, not {given!r}")
-    return each
+        root.fail("temperature", f"temperature must be a number, 0 or more, or {levels} of them, not {temperature!r}")
+    return _pipeline(root, handed, {}, each)
 
 
 def _pipeline(

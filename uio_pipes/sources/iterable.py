@@ -99,7 +99,8 @@ class IterableNode(Node):
 
     def fresh(self) -> Any:
         """Return the object for this lane and epoch, as a copy if it has a state."""
-        items = copy.deepcopy(self.items) if _has_state(self.items) else self.items
+        stateful = hasattr(self.items, "state_dict") or hasattr(self.items, "set_epoch")
+        items = copy.deepcopy(self.items) if stateful or isinstance(self.items, IterDataPipe) else self.items
         if hasattr(items, "set_epoch"):  # as Hugging Face's datasets shuffle
             items.set_epoch(self.lane.epoch + (self.lane.pass_ << 20))
         return items
@@ -257,10 +258,6 @@ class _AsWaveform:
 
 
 AS_WAVEFORM: Link = _AsWaveform()
-
-
-def _has_state(items: Any) -> bool:
-    return isinstance(items, IterDataPipe) or hasattr(items, "state_dict") or hasattr(items, "set_epoch")
 
 
 def _items(stage: FromIterable, stable: bool) -> str:

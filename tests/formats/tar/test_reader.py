@@ -1,10 +1,8 @@
 """The tar reader: equal to tarfile on intact archives, never silently short on damaged ones, resumable anywhere."""
 
-import bz2
 import gzip
 import io
 import itertools
-import lzma
 import random
 import tarfile
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import zstandard
+from archive_files import COMPRESS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,12 +20,6 @@ from uio_pipes.io import local
 from uio_pipes.io.local import LocalFile, Ref
 from uio_pipes.io.stream import ByteSource, LocalBytes, StreamBytes, open_source
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
-}
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 Members = list[tuple[str, bytes]]
 Open = Callable[[bytes], ByteSource]
@@ -168,7 +160,7 @@ def test_equal_to_tarfile(form: str, name: str, opened: Open) -> None:
     assert {event[0]: event[1] for event in events} == offsets
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
 def test_compressed(suffix: str, tmp_path: Path) -> None:
     members = utterances(7, sizes=(150_000, 2000))
     path = tmp_path / f"s.tar.{suffix}"
@@ -476,7 +468,7 @@ def test_any_damage_is_survived(data: st.DataObject) -> None:
     assert keys >= set(grouped(members)) or errors(events)
 
 
-@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
 def test_damaged_compressed_streams(suffix: str) -> None:
     """A cut or flipped byte is an error, or (in gzip's time stamp) changes nothing."""
     members = utterances(5, sizes=(4000, 90_000))

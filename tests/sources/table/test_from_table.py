@@ -216,11 +216,22 @@ def test_a_second_table_completes_the_rows(tmp_path: Path) -> None:
             uio.Table(tmp_path / "speakers.csv", separator=";", on="client_id = id"),
         ],
     )
-    pipeline = uio.from_table(joined, fields={**FIELDS, "long": "long", "sex": "sex"}, keep={"clip": ".*"})
+    pipeline = uio.from_table(joined, fields={**FIELDS, "long": "long", "sex": "sex"}, keep={"long": ".*"})
     found = samples(pipeline)
     assert [(s["key"], s["txt"], s["long"], s["sex"]) for s in found] == [
         (f"c{n}", f'said "{n}', str(n), "mf"[n % 2]) for n in range(5)
     ]
+
+
+def test_an_utterance_has_not_the_column_that_says_the_same_again(tmp_path: Path) -> None:
+    clip = write(tmp_path).with_name("clips") / "c0.wav"
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.write_text(f"wav,id,ms\n{clip},a,0\n")
+    other.write_text("key,name,ms,more\na,a,1,x\n")
+    for on, columns in (("id = name", {"key"}), ("id = key", {"key", "name"}), ("id = name | strip", {"key", "name"})):
+        (found,) = samples(uio.from_table(uio.Table(one, join=uio.Table(other, on=on))))
+        assert {*found} - {"sample_rate"} == {"wav", "id", "ms", "more", *columns}
+        assert (found["ms"], found["more"]) == ("0", "x")
 
 
 # What is said of the table

@@ -119,12 +119,15 @@ class _Tar:
         while True:
             if self._inner is not None:
                 try:
-                    return self._of_inner(self._inner.next())
+                    inner = self._inner.next()
                 except StopIteration:
                     self._sound += [(self._members.at, *at) for at in self._inner.sound]
                     self._unchecked |= self._inner.unchecked
                     self._inner = None
                     continue
+                folder, begin = self._outer  # its name is as if the archive within were unpacked at its place
+                name = f"{folder}/{inner.name.removeprefix('./')}" if folder else inner.name
+                return Passed(name, (begin, *inner.start), inner.payload)
             member = self._members.next()
             if member is None:
                 if self._members.note is not None:
@@ -138,12 +141,6 @@ class _Tar:
             data = payload if isinstance(payload, bytes) else payload.read()
             self._outer = folder_of(member.name), member.start
             self._inner = _Tar(f"{self._url}/{member.name}", StreamBytes(io.BytesIO(data), member.name))
-
-    def _of_inner(self, member: Passed) -> Passed:
-        """Return a member under the path that it has where the archive within is unpacked at its place."""
-        folder, begin = self._outer
-        name = f"{folder}/{member.name.removeprefix('./')}" if folder else member.name
-        return Passed(name, (begin, *member.start), member.payload)
 
     def close(self) -> None:
         self._source.close()

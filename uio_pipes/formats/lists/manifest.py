@@ -53,7 +53,10 @@ class Manifest:
         begin = _parsed(self.url, 1, lines[0] if len(lines) else "")
         if begin.get("manifest") is True or begin.get("manifest") != VERSION:
             raise _damaged(self.url, 1, f'no {{"manifest": {VERSION}}}')
-        if (begin.get("shards"), begin.get("crc32")) != (len(self), f"{_body_crc32(lines):08x}"):
+        crc = 0
+        for number, (_, chunk) in enumerate(lines.chunks()):  # of all but the first line
+            crc = crc32(chunk.partition(b"\n")[2] if number == 0 else chunk, crc)
+        if (begin.get("shards"), begin.get("crc32")) != (len(self), f"{crc:08x}"):
             raise _damaged(self.url, 1, "the next lines are not those that were written: cut off, or changed by hand")
 
     @classmethod
@@ -101,14 +104,6 @@ def read_manifest(list_path: str, access: Access | None = None) -> dict[str, Sha
     """Return a list's manifest by its lines; None if it has no manifest. Raises: ListError if it is damaged."""
     manifest = Manifest.of(list_path, access)
     return None if manifest is None else {entry.shard: entry for entry in manifest}
-
-
-def _body_crc32(lines: Lines) -> int:
-    """Return the CRC32 of all but the first line."""
-    crc = 0
-    for number, (_, chunk) in enumerate(lines.chunks()):
-        crc = crc32(chunk.partition(b"\n")[2] if number == 0 else chunk, crc)
-    return crc
 
 
 def _entry(url: str, number: int, line: str) -> ShardEntry:

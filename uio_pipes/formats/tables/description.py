@@ -54,7 +54,8 @@ class Table:
         join: a second table, or several, that complete the rows: each says by ``on`` which of its rows. Default: (),
             none.
         on: for a table that is joined to another one: what is equal in a row of the other and in its own, an expression
-            of fields each: "path = clip". One expression stands for both. Default: None.
+            of fields each: "path = clip". One expression stands for both. Utterances then have ``path``, but not
+            ``clip``. Default: None.
         constants: values that all its rows have, whatever their own are, as in ``{"lang": "pl"}``. Default: (), none.
 
     Raises:

@@ -133,12 +133,15 @@ class JoinedRows:
     """Rows of a table, completed by those of another one that have the same value.
 
     ``by``: the value of a row, ``to``: that of a row of the other table, of which the first one with that value counts.
-    A row without one there has its own fields only. Fields of the same name are those of the first table.
+    A row without one there has its own fields only. Fields of the same name are those of the first table, and a column
+    that only says the same as one of the first table's is left out, unless it is ``key``, ``wav``, ``txt`` or ``feat``.
     """
 
     def __init__(self, rows: Rows, other: Rows, by: Expression, to: Expression) -> None:
         self.rows, self.other = rows, other
         self._by, self._to = by, to
+        known = to.text in ("key", "wav", "txt", "feat")
+        self._twice = to.text if by.plain and to.plain and not known else ""
         self._index = RowIndex((value_by(to, row) for row in other.scan()), len(other))
         self.files, self.notes = [*rows.files, *other.files], [*rows.notes, *other.notes]
         self.digest = f"{rows.digest}+{other.digest} {by.text} = {to.text}"
@@ -168,7 +171,12 @@ class JoinedRows:
 
     def _joined(self, row: Row) -> Row:
         other = self._partner(row)
-        return row if other is None else {**other, **row}
+        if other is None:
+            return row
+        joined = {**other, **row}
+        if self._twice not in row:
+            joined.pop(self._twice, None)
+        return joined
 
     def _partner(self, row: Row | DataError) -> Row | None:
         value = value_by(self._by, row)

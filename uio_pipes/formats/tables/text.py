@@ -218,7 +218,8 @@ class _Part:
         """Return the names of the columns; rows begin after them. Raises: ListError."""
         if isinstance(self.form.header, tuple):
             return self.form.header
-        at, line = next(((number, row) for number, row in self._first_rows()), (0, b""))
+        rows = self._cutter.rows(self._content.read(self._skipped, LONGEST))
+        at, line = rows[0] if rows else (0, b"")
         try:
             names = self.form.cells(line.decode().removesuffix("\r"), 0)
         except (UnicodeDecodeError, csv.Error) as error:
@@ -239,9 +240,6 @@ class _Part:
             remedy = "correct it, or name the columns: uio.Table(…, header=(…)) with comment= for this line"
             raise ListError(f"{redact(self.name)}: its header has the column {twice!r} twice; {remedy}")
         return names
-
-    def _first_rows(self) -> list[tuple[int, bytes]]:
-        return self._cutter.rows(self._content.read(self._skipped, LONGEST))[:1]
 
     # Reading
 

@@ -36,8 +36,10 @@ def parse_header(block: bytes) -> Header:
         raise BadHeader(f"its checksum field is {field!r}") from None
     # The low half of Adler-32 is 1 + the sum of the bytes, modulo 65521. The field itself counts as blanks.
     summed = (adler32(block) & 0xFFFF) - (adler32(field) & 0xFFFF)
-    if (summed - stored + 256) % _MODULUS and stored != _signed_sum(block):
-        raise BadHeader("its checksum is wrong")
+    if (summed - stored + 256) % _MODULUS:  # some old tars wrote the sum of signed bytes
+        signed = sum(byte - 256 if byte > 127 else byte for byte in block[:148] + block[156:]) + 256
+        if stored != signed:
+            raise BadHeader("its checksum is wrong")
     name = block[:100].split(b"\0", 1)[0]
     if block[345] and block[257:263] == b"ustar\0":
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
@@ -68,11 +70,6 @@ def parse_pax(payload: bytes) -> dict[str, str]:
         records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
         at += length
     return records
-
-
-def _signed_sum(block: bytes) -> int:
-    """Return the sum of signed bytes, which some old tars wrote."""
-    return sum(byte - 256 if byte > 127 else byte for byte in block[:148] + block[156:]) + 256
 
 
 def _size(field: bytes) -> int:
@@ -181,8 +178,14 @@ class TarMembers:
         ended, size = len(block) < BLOCK, self._zeros * BLOCK
         if self.start > 0 and ended and self._zeros <= _RECORD + 1:
             return  # a cut within the usual zeros has lost nothing
-        if self.start > 0 and self._may_be_an_end():
-            self.note = self._unclear(size, ended) if ended or _is_header(block) else None
+        fills = any(self._zeros <= record + 1 for record in _RECORDS if self.at % (record * BLOCK) == 0)
+        if self.start > 0 and self._zeros >= 2 and fills:
+            self.note = None
+            if ended or _is_header(block):
+                what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
+                message = f"{size} bytes of zeros: {what}, or utterances were lost"
+                remedy = "a manifest of the list shows which (uio index)"
+                self.note = self._error("unclear_end", f"{message}; {remedy}", self.start)
             self.damaged = ended
             return
         self._zeros, self.damaged = 0, True
@@ -193,17 +196,6 @@ class TarMembers:
         if len(block) == BLOCK and not _is_header(block):
             self._resync("")
         raise error
-
-    def _may_be_an_end(self) -> bool:
-        fills = (record for record in _RECORDS if self.at % (record * BLOCK) == 0)
-        return self._zeros >= 2 and any(self._zeros <= record + 1 for record in fills)
-
-    def _unclear(self, size: int, ended: bool) -> DataError:
-        what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
-        message = (
-            f"{size} bytes of zeros: {what}, or utterances were lost; a manifest of the list shows which (uio index)"
-        )
-        return self._error("unclear_end", message, self.start)
 
     def _member(self, block: bytes) -> Member | None:
         """Return the member whose first header, perhaps of metadata, is ``block`` at ``at``; None for a directory."""
@@ -221,14 +213,12 @@ class TarMembers:
         if not (long_name or pax):
             return self._located(header)
         sparse = any(key.startswith("GNU.sparse.") for key in pax)
-        size = pax.get("size", "")
-        return self._located(
-            Header(
-                pax.get("path") or long_name or header.name,
-                _pax_size(size, header.size),
-                b"S" if sparse else header.type,
-            )
-        )
+        size = header.size
+        if text := pax.get("size"):
+            if not (text.isascii() and text.isdecimal() and len(text) < 19):
+                raise BadHeader(f"its PAX size is {text[:40]!r}")
+            size = int(text)
+        return self._located(Header(pax.get("path") or long_name or header.name, size, b"S" if sparse else header.type))
 
     def _located(self, header: Header) -> Member | None:
         """Return the member that ``header``, at ``at``, describes, and skip it."""
@@ -278,14 +268,6 @@ class TarMembers:
                 return
             block = self._read()
         self.at += len(block) % BLOCK
-
-
-def _pax_size(text: str, otherwise: int) -> int:
-    if not text:
-        return otherwise
-    if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise BadHeader(f"its PAX size is {text[:40]!r}")
-    return int(text)
 
 
 def _is_header(block: bytes) -> bool:

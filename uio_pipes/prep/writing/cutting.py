@@ -192,7 +192,8 @@ def whole_file(data: bytes, place: str, sample_rate: int | None) -> Audio | None
 
 def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
     """None if it must be resampled. Raises: DataError for a header that is not one of a sound audio file."""
-    form, suffix = sniff(data), sniff_codec(data) or _suffix(wav)
+    named = suffix_of(wav)
+    form, suffix = sniff(data), sniff_codec(data) or (named if named.isalnum() else "wav")
     if form in CODED:
         check_coded(data, form)
         return Audio(data, suffix, -1) if sample_rate is None else None
@@ -245,11 +246,6 @@ def _decoded(
         found if isinstance(found, Failure) else _encode(samples, *found, rate, sample_rate or rate, form, wav)
         for found in ranges
     ]
-
-
-def _suffix(name: str) -> str:
-    suffix = suffix_of(name)
-    return suffix if suffix.isalnum() else "wav"
 
 
 def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last: int) -> None:

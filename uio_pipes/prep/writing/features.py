@@ -165,7 +165,8 @@ class FeatureTables(KaldiUtterances):
         scps = [f"{source}/feats.scp" if is_folder(source) else source for source in sources]
         contents = [(name, b"".join(read_lines(name))) for name in scps]
         for name, data in contents:
-            if not points_at_features(KaldiLines(name, _first_lines(data), 1), PLAIN):
+            head = data if len(data) <= HEAD else data[:HEAD].rpartition(b"\n")[0]
+            if not points_at_features(KaldiLines(name, head, 1), PLAIN):
                 raise ListError(f"{name} does not point at features: to pack audio, name the folder with wav.scp")
         scp, beside = KaldiLines.joined(contents, 1), _beside(scps, "text")
         text = _optional(beside, 0, None) if texts is None else read_tables([*texts] or beside, 0)
@@ -206,10 +207,6 @@ class FeatureTables(KaldiUtterances):
                 self._frames[number] = self._matrix(int(number)).frames
             except DataError:
                 self._frames[number] = UNREADABLE
-
-
-def _first_lines(data: bytes) -> bytes:
-    return data if len(data) <= HEAD else data[:HEAD].rpartition(b"\n")[0]
 
 
 def _beside(scps: Sequence[str], name: str) -> list[str]:

@@ -85,21 +85,17 @@ def card_of(name: str | Corpus) -> Corpus:
     )
     file, _, own = name.rpartition(":")
     if file:
-        return _own_card(file, own)
+        if not os.path.isfile(file):
+            raise ListError(f"there is no {file} with the card of a corpus")
+        card = runpy.run_path(file).get(own)
+        if not isinstance(card, Corpus):
+            raise ListError(f"{file} has no card {own}: write {own} = uio.Corpus(…) in it")
+        return card
     if name not in CORPORA:
         near = nearest(name.lower(), CORPORA)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(CORPORA)}."
         raise PipelineError(f"{_NAME}: there is no card for {name!r}; {hint} A card of your own is uio.Corpus(…)")
     return CORPORA[name]
-
-
-def _own_card(file: str, name: str) -> Corpus:
-    if not os.path.isfile(file):
-        raise ListError(f"there is no {file} with the card of a corpus")
-    card = runpy.run_path(file).get(name)
-    if not isinstance(card, Corpus):
-        raise ListError(f"{file} has no card {name}: write {name} = uio.Corpus(…) in it")
-    return card
 
 
 def locate(name: str | Corpus, folder: AnyPath, wanted: Wanted, access: Access) -> There:

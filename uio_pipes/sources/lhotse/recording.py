@@ -215,12 +215,9 @@ class Recorded(InFile, Early):
         """Return the bytes of an audio file: the recording's own, or a float wav of what is wanted of it."""
         if not self.is_a_file:
             return super().read()
-        first = self.stored
-        return first if isinstance(first, bytes) else first.read() if isinstance(first, Ref) else self._contents()
-
-    def _contents(self) -> bytes:
-        file = self.file
-        return file.read(0, file.size)
+        if isinstance(first := self.stored, bytes):
+            return first
+        return first.read() if isinstance(first, Ref) else (file := self.file).read(0, file.size)
 
     @property
     def far(self) -> bool:

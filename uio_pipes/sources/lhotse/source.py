@@ -4,7 +4,7 @@ that are made of cuts."""
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,7 +77,8 @@ def described(cut: Cut, data: MakeData) -> dict[str, Any]:
         _add_said(fields, one)
         texts = [one.get("text")]
     else:
-        fields |= _agreed([_add_said({}, one) for one in supervisions])
+        first, *others = [_add_said({}, one) for one in supervisions] or [{}]
+        fields |= {name: v for name, v in first.items() if all(other.get(name) == v for other in others)}
         texts = [one.get("text") for one in sorted(supervisions, key=lambda one: float(one.get("start", inf)))]
     for name, value in (cut.get("custom") or {}).items():
         made = data(name, value) if isinstance(value, dict) and holds_data(value) else value
@@ -96,11 +97,6 @@ def _add_said(fields: dict[str, Any], supervision: Mapping[str, Any]) -> dict[st
     if custom := supervision.get("custom"):
         fields |= {f"custom_{name}" if name in _TAKEN else name: value for name, value in custom.items()}
     return fields
-
-
-def _agreed(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    first, *others = several or [{}]
-    return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
 
 def holds_data(value: Mapping[str, Any]) -> bool:

@@ -72,12 +72,12 @@ def by_kind(fields: Mapping[str, str], names: Collection[str]) -> tuple[dict[str
 
     ``names``: of all columns.
     """
-    plain = {own: theirs for own, theirs in fields.items() if theirs in names or _is_name(theirs)}
+    plain = {
+        own: theirs
+        for own, theirs in fields.items()
+        if theirs in names or (compiled(theirs).plain and "." not in theirs)
+    }
     return plain, {own: theirs for own, theirs in fields.items() if own not in plain}
-
-
-def _is_name(theirs: str) -> bool:
-    return compiled(theirs).plain and "." not in theirs
 
 
 def within(fields: Any) -> dict[str, Any]:

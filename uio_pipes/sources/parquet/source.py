@@ -115,7 +115,7 @@ class _RowReader:
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
-        self.at = self.ahead_at = -1
+        self.at = -1
         self.group: RowGroup | None = None
         self.ahead: RowGroup | None = None
 

@@ -238,11 +238,14 @@ class _JoinNode(Node):
 
     def _end(self, reached: bool = True) -> None:
         """Close the archive, and report what only its end shows."""
-        found = [] if self.lane.ledger.quiet or self.file is None else [*self._at_end(reached)]
-        missed = [] if self.lane.ledger.quiet or self.file is None else [*self._missed()]
+        found, missed = list[DataError](), list[DataError]()
+        item = None if self.file is None else self.file.origin.item
+        if item is not None and self.table is not None and not self.lane.ledger.quiet:
+            found = [*self._at_end(reached)]
+            rows = self.table.rows_in(item).tolist()  # whose audio did not come are missed
+            missed = [*self.table.missed((row for row in rows if row not in self.met), item)]
         # With a failure of the whole archive, the rows that are lost with it are only counted.
         whole = self.cut or not reached or any(error.reason == "unmatched_archive" for error in found)
-        item = None if self.file is None else self.file.origin.item
         if self.reader is not None:
             self.reader.close()
         self.reader, self.file, self.far, self.stamp = None, None, None, ""
@@ -298,13 +301,6 @@ class _JoinNode(Node):
             f"{named}, …; say how members match rows (match=…, fields['wav']), or leave the archive out"
         )
         return DataError("unmatched_archive", message, url=self.file.url)
-
-    def _missed(self) -> Iterator[DataError]:
-        """Yield the failures of the rows of the archive whose audio did not come."""
-        assert self.table is not None
-        assert self.file is not None
-        item = self.file.origin.item
-        yield from self.table.missed((row for row in self.table.rows_in(item).tolist() if row not in self.met), item)
 
     # Opening and states
 

@@ -36,7 +36,6 @@ from uio_pipes.formats.lists.clips import (
     read_again,
     weight,
 )
-from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import is_local
 
 LONG = 30  # seconds: only the wanted segment of longer files is decoded
@@ -49,10 +48,6 @@ class Choice(NamedTuple):
     item: int
     member: int
     offset: int
-
-
-def _is_remote(audio: Payload | str) -> bool:
-    return isinstance(audio, str) and is_local(audio) is None
 
 
 class Clips:
@@ -107,7 +102,8 @@ class Clips:
 
     def _part(self, place: ClipPlace, choice: Choice, sample_rate: int, samples: int) -> torch.Tensor | None:
         """Decode only the segment; None if the clip is short or only decoding shows its length."""
-        if ("clip", place.key, sample_rate) in self.cache or _is_remote(place.audio):
+        remote = isinstance(place.audio, str) and is_local(place.audio) is None
+        if remote or ("clip", place.key, sample_rate) in self.cache:
             return None
         info = self.cache.get(("info", place.key), lambda: audio_info(place.audio, {}), lambda _: MEMBER_BYTES)
         if info is None or (total := segment_samples(info, place.start, place.end)) <= LONG * info.sample_rate:

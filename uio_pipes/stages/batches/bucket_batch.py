@@ -112,7 +112,10 @@ class BucketBatch(BudgetStage):
 
     def __post_init__(self) -> None:
         path: Any = self.bucket_boundaries
-        of = self._read_boundaries()
+        of: tuple[str, ...] = ()
+        if isinstance(path, (str, os.PathLike)):  # the boundaries of a file take its place
+            found, of = read_boundaries(path, self.name)
+            object.__setattr__(self, "bucket_boundaries", found)
         for name in ("bucket_boundaries", "num_buckets", "length"):
             object.__setattr__(self, name, as_tuple(getattr(self, name)))
         self._check_boundaries()
@@ -133,14 +136,6 @@ class BucketBatch(BudgetStage):
         self._check_window()
         if sizes is not None:
             self._check_sizes(sizes)
-
-    def _read_boundaries(self) -> tuple[str, ...]:
-        """Put the boundaries of a file in its place, and return the names of their lengths; () without a file."""
-        of: tuple[str, ...] = ()
-        if isinstance(self.bucket_boundaries, (str, os.PathLike)):
-            found, of = read_boundaries(self.bucket_boundaries, self.name)
-            object.__setattr__(self, "bucket_boundaries", found)
-        return of
 
     def _check_boundaries(self) -> None:
         bounds: Any = self.bucket_boundaries

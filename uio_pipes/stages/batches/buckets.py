@@ -273,8 +273,11 @@ class WindowNode(BudgetBuffer):
         if not self.sorted:
             raise StopIteration
         slots = self._slots()
-        at = self._slot_of_oldest(slots) if self.age() > self.max_wait else pick(self.key, self.given, len(slots))
-        first, last = slots[at]
+        if self.age() > self.max_wait:
+            place = bisect_left(self.sorted, (self.cost(self.oldest), self.oldest))
+            first, last = next(slot for slot in slots if slot[0] <= place < slot[1])
+        else:
+            first, last = slots[pick(self.key, self.given, len(slots))]
         self.given += 1
         taken, self.sorted[first:last] = self.sorted[first:last], []
         return self.give([number for _, number in taken])
@@ -289,7 +292,3 @@ class WindowNode(BudgetBuffer):
             last += 1  # the cheapest ones make a full batch, too, which overlaps with the one before
         slots[-1] = (0, last)
         return slots
-
-    def _slot_of_oldest(self, slots: list[tuple[int, int]]) -> int:
-        place = bisect_left(self.sorted, (self.cost(self.oldest), self.oldest))
-        return next(at for at, (first, last) in enumerate(slots) if first <= place < last)

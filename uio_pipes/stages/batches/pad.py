@@ -167,7 +167,10 @@ class _PadNode(Node):
             kept.sort(key=lambda i: places[id(made[i][0])])
         if collate is None:
             return batch.made(kept if places else batch.longest_first(odd))
-        return _collated(collate, [made[i][0] for i in kept])
+        found = collate([made[i][0] for i in kept]) if kept else {}
+        if not isinstance(found, dict):
+            raise PipelineError(f"pad: the function given as collate must return a dict, not {type(found).__name__}")
+        return found
 
 
 def keeping(graph: Graph, name: str, who: str) -> Graph:
@@ -184,13 +187,6 @@ def _check_whole(output: str, padding: float, whole: bool) -> None:
     """Raises: PipelineError if an output of ``whole`` numbers is to be padded by another number."""
     rule = f"value of {output} must be a whole number, as {output} holds whole numbers"
     require(not whole or padding % 1 == 0, Pad.name, rule, padding, "-100 is what torch leaves out of a loss")
-
-
-def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
-    batch = collate(samples) if samples else {}
-    if not isinstance(batch, dict):
-        raise PipelineError(f"pad: the function given as collate must return a dict, not {type(batch).__name__}")
-    return batch
 
 
 def _order(origin: Origin) -> str:

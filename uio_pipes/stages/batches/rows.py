@@ -88,7 +88,12 @@ class PaddedRows:
     def add(self, row: AudioRow) -> None:
         at, length = len(self.lengths), row.shape[0]
         if not at or length > self.out.shape[1]:
-            self._widen((self.most, length, *row.shape[1:]))
+            narrow, shape = self.out, tuple(row.shape[1:])
+            self.out = batch_memory.empty((self.most, length, *shape), self.dtype)
+            if at:
+                self.out[:at, : narrow.shape[1]] = narrow[:at]
+                self.out[:at, narrow.shape[1] :] = self.padding
+            self.tail, self._places = shape, self.out.numpy()
         place = self._places[at]
         if isinstance(row, torch.Tensor):
             place[:length], place[length:] = row.to(self.dtype).numpy(force=True), self.padding
@@ -96,31 +101,20 @@ class PaddedRows:
             put_pcm(row, place, self.padding)
         self.lengths.append(length)
 
-    def _widen(self, shape: tuple[int, ...]) -> None:
-        narrow, self.out = self.out, batch_memory.empty(shape, self.dtype)
-        if at := len(self.lengths):
-            self.out[:at, : narrow.shape[1]] = narrow[:at]
-            self.out[:at, narrow.shape[1] :] = self.padding
-        self.tail, self._places = shape[2:], self.out.numpy()
-
     def made(self, order: Sequence[int], layout: str) -> tuple[Any, torch.Tensor]:
         """Return the rows in ``order``, and their lengths (B,) int32."""
         lengths = [self.lengths[i] for i in order]
         if layout != PADDED:
             rows = [self.out[i, :length] for i, length in zip(order, lengths, strict=True)]
-            return _unpadded(rows, layout), torch.tensor(lengths, dtype=torch.int32)
+            ragged = layout == "ragged"
+            made = [row.clone() for row in rows] if ragged else torch.nested.nested_tensor(rows, layout=torch.jagged)
+            return made, torch.tensor(lengths, dtype=torch.int32)
         out = self.out[: len(order)]
         if list(order) != list(range(len(order))):
             out = self.out[order]
         if len(order) < len(self.lengths):
             out = out[:, : max(lengths)].contiguous()
         return out, torch.tensor(lengths, dtype=torch.int32)
-
-
-def _unpadded(rows: list[torch.Tensor], layout: str) -> Any:
-    if layout == "ragged":
-        return [row.clone() for row in rows]
-    return torch.nested.nested_tensor(rows, layout=torch.jagged)
 
 
 def together(name: str, values: list[Any], layout: str, padding: tuple[float, float]) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class MixNode(Node):
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
-        state = {"position": 0, "ended": [], "empty": [], "sources": {}} if initial_state is None else initial_state
+        state: dict[str, Any] = initial_state or {"position": 0, "ended": [], "empty": [], "sources": {}}
         self.position: int = state["position"]
         self.ended, self.empty, self.over = set(state["ended"]), set(state["empty"]), "over" in state
         self.begun = {int(i): _Source(*self.pipelines[int(i)], each) for i, each in state["sources"].items()}

@@ -216,11 +216,9 @@ class Chat(ChecksNext, Op):
             elif isinstance(self.tokenizer, TransformersTokenizer):
                 made += self.tokenizer.labels(texts)
             else:
-                made += map(self._text_labels, texts)
+                joined = map(remove_blanks, texts) if self._joins else texts
+                made += (tokens_and_labels(self.tokenizer, text)[1] for text in joined)
         return made
-
-    def _text_labels(self, text: str) -> list[int]:
-        return tokens_and_labels(self.tokenizer, remove_blanks(text) if self._joins else text)[1]
 
     @cached_property
     def _joins(self) -> bool:

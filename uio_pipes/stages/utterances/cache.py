@@ -305,7 +305,9 @@ class CachedLink:
     ) -> dict[str, Any]:
         """Keep what has been found, and return what the utterance gets: as another one will find it, also in memory,
         where other strides, or a place that two fields share, would change what a later stage computes."""
-        tally, drawn = self._tally(), inner.has_drawn
+        tally, drawn = CacheTally(), inner.has_drawn
+        if not self.lane.ledger.quiet:
+            tally = cast(CacheTally, self.lane.ledger.tallies.setdefault(self.place, tally))
         tally.made, tally.drawn = tally.made + 1, tally.drawn + drawn
         if absent := [name for name in self.fields or () if name not in found]:
             tally.odd = f"there is no field {absent[0]!r} to keep; {sample.key} has {', '.join(inner.fields)}"
@@ -331,11 +333,6 @@ class CachedLink:
         sample.fields.update((name, value) for name, value in found.items() if name)
         if self.measured is not None:
             sample.settle(plan)
-
-    def _tally(self) -> CacheTally:
-        if self.lane.ledger.quiet:
-            return CacheTally()
-        return cast(CacheTally, self.lane.ledger.tallies.setdefault(self.place, CacheTally()))
 
 
 def stages_of(chain: Chain) -> list[Any]:

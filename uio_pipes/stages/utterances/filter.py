@@ -135,7 +135,10 @@ class Filter(FollowsSteps, Flow):
             low, high = self._hashes
             return None if low <= stable_hash(self.salt, sample.key) < high else "other_share"
         if self.length is not None:
-            return self._bounded(exactly(self.length)(sample))
+            length = exactly(self.length)(sample)
+            if self.min_length is not None and length < self.min_length:
+                return "too_short"
+            return "too_long" if self.max_length is not None and length > self.max_length else None
         labelled = "label" in sample.fields or sample.chain.names("label")
         plan = sample.planned() if labelled and sample.text_only else sample.plan
         frames = None if plan is None else plan.duration_frames
@@ -152,11 +155,6 @@ class Filter(FollowsSteps, Flow):
         if not self.min_output_input_ratio <= ratio <= self.max_output_input_ratio:
             return "bad_output_input_ratio"
         return None
-
-    def _bounded(self, length: float) -> str | None:
-        if self.min_length is not None and length < self.min_length:
-            return "too_short"
-        return "too_long" if self.max_length is not None and length > self.max_length else None
 
 
 _BOUNDS = [

@@ -155,18 +155,15 @@ class Expanding(Node):
             return
         fruitless = initial_state.get("fruitless", 0)
         self.mark = initial_state["source"]
-        self._pass(initial_state["passed"], fruitless)
-        if "delivered" in initial_state:
-            self._take_up(initial_state["delivered"])
-            self._came(fruitless)
-
-    def _pass(self, count: int, fruitless: int) -> None:
         try:
-            for _ in range(count):
+            for _ in range(initial_state["passed"]):
                 self._take()
                 self._came(fruitless)
         except StopIteration:
             raise StateError(changed(self.site.name, "the data ended early")) from None
+        if "delivered" in initial_state:
+            self._take_up(initial_state["delivered"])
+            self._came(fruitless)
 
     def _came(self, fruitless: int) -> None:
         """Let something have come of the last item, as it did when the state was saved."""
@@ -192,11 +189,9 @@ class _FlatMapNode(Expanding):
         self.function, self.rng = stage.function, wants(stage.function, "rng")
 
     def expand(self) -> Iterator[Any]:
-        yield from self.function(self.item, **self._rng())
-
-    def _rng(self) -> dict[str, Any]:
-        if not self.rng:
-            return {}
-        if not isinstance(self.item, Sample):
-            raise PipelineError("flat_map: a function with a rng parameter works on utterances, not on files")
-        return {"rng": self.item.draws(self.site.salt).generator()}
+        given: dict[str, Any] = {}
+        if self.rng:
+            if not isinstance(self.item, Sample):
+                raise PipelineError("flat_map: a function with a rng parameter works on utterances, not on files")
+            given["rng"] = self.item.draws(self.site.salt).generator()
+        yield from self.function(self.item, **given)

@@ -234,13 +234,9 @@ def _replaced(sample: Sample, entry: dict[str, Any], run_key: bytes) -> Sample:
         if link.of and not entry.keys().isdisjoint(link.reads | link.writes):
             rule = f"the overlay replaces a field of the stream {link.of!r}, which {link.name} may have worked on"
             raise PipelineError(f"{rule}: put overlay before {link.name}")
-    if "feat" in entry and not _loads_features(sample):
-        chain = chain.then(LOAD_FEATURES)
+    if "feat" in entry:
+        loading = (link is LOAD_FEATURES and not sample.done >> i & 1 for i, link in enumerate(chain.links))
+        chain = chain if any(loading) else chain.then(LOAD_FEATURES)
     new = Sample(fields, sample.origin, run_key, chain, sample.url)
     new.done = sample.done
     return new
-
-
-def _loads_features(sample: Sample) -> bool:
-    """True if the features are still to be loaded."""
-    return any(link is LOAD_FEATURES and not sample.done >> i & 1 for i, link in enumerate(sample.chain.links))
