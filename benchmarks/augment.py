@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from benchmarks.common import INSTALL, Report, begin, median, parser, ratio, rounds, sized, spread
 from benchmarks.corpus import RATE
-from uio_pipes.prep.example_speech import toned
+from uio_pipes.tools.data.example_speech import toned
 
 MODULE = "benchmarks.augment"
 SAMPLES = sized(5 * RATE, RATE // 2)

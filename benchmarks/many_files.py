@@ -62,7 +62,7 @@ def _wavs() -> list[bytes]:
 
 def _shards(folder: Path) -> str:
     """Return the list of the shards, which are made and indexed if they are not there."""
-    from uio_pipes.prep.index import index_lists
+    from uio_pipes.tools.data.index import index_lists
 
     path = folder / f"{SHARDS}.list"
     if not path.exists():

@@ -35,7 +35,7 @@ def measure(data: str, way: str, form: str) -> dict[str, Any]:
 
 
 def _uio(source: Path, out: Path) -> Callable[[], object]:
-    from uio_pipes.prep.pack import PackSettings, pack
+    from uio_pipes.tools.data.pack import PackSettings, pack
 
     return lambda: pack(source, out, out / "shards.list", PackSettings(SIZE))
 

@@ -88,7 +88,7 @@ def _command(data: Path, script: Path, states: list[dict[str, str]], digests: li
         (folder / f"step_{number * EVERY}.json").write_text(json.dumps(state))
     arguments = ["replay", str(folder), f"{script}:pipeline", "--step", str(len(digests) // 2), "--json"]
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "uio_pipes.cli.main", *arguments], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "uio_pipes.tools.cli.main", *arguments], check=True, capture_output=True)
     return time.perf_counter() - began
 
 

@@ -33,7 +33,7 @@ BYTES_PER_SECOND = 32_000
 def measure(data: str, way: str, ranks: int) -> dict[str, Any]:
     """Plan one epoch."""
     import uio_pipes as uio
-    from uio_pipes.reports.simulate import simulate
+    from uio_pipes.tools.reports.simulate import simulate
 
     durations, draw = _durations(prepare(Path(data))), random.Random(ranks)
     items = [

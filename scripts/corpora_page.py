@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uio_pipes.prep.corpora import described, forms
 from uio_pipes.sources.corpora.source import CORPORA
+from uio_pipes.tools.data.corpora import described, forms
 
 PAGE = Path(__file__).parent.parent / "docs" / "corpora.md"
 MARK = "## All of them\n"

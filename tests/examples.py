@@ -17,7 +17,6 @@ from video_files import video
 import uio_pipes as uio
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
-from uio_pipes.prep.example_speech import Tones
 from uio_pipes.sources.conversations import ListConversations
 from uio_pipes.sources.iterable import FromIterable
 from uio_pipes.sources.kaldi.source import ListKaldi
@@ -65,6 +64,7 @@ from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
+from uio_pipes.tools.data.example_speech import Tones
 
 PLAIN = {"user": "<u>{}\n", "assistant": "<a>{}</a>\n"}
 TURNS = [("user", "{wav}What was said?"), ("assistant", "{txt}")]

@@ -284,7 +284,7 @@ NEIGHBOURS = {  # the tests of each row: a neighbour's own package reads ours, o
     "CAT": [
         "interop/test_webdataset.py::test_groups_of_lengths_are_chosen_by_braces_and_globs",
         "interop/test_webdataset.py::test_features_are_bit_for_bit_what_webdataset_reads",
-        "prep/test_pack_features.py::test_length_groups_are_in_frames_of_the_features",
+        "tools/data/test_pack_features.py::test_length_groups_are_in_frames_of_the_features",
     ],
     "Lhotse": [
         "interop/test_lhotse_cuts.py::test_audio_text_and_custom_fields_are_lhotses_own",
@@ -301,14 +301,14 @@ NEIGHBOURS = {  # the tests of each row: a neighbour's own package reads ours, o
         "sources/test_conversations.py::test_tags_in_the_users_texts_are_the_recordings_beside_the_turns",
     ],
     "Kaldi": ["sources/test_kaldi.py::test_a_folder_gives_audio_text_and_speaker_in_the_order_of_wav_scp"],
-    "f_scps": ["prep/test_pack_features.py::test_several_scps_and_texts_are_packed_as_one"],
-    "f_labels": ["prep/test_pack_features.py::test_several_scps_and_texts_are_packed_as_one"],
-    "d_out": ["prep/test_pack.py::test_utterances_are_grouped_by_length_in_the_lists_order"],
-    "filter_group": ["prep/test_pack_features.py::test_length_groups_are_in_frames_of_the_features"],
-    "2000 utterances in a file": ["cli/test_pack.py::test_the_manifest_tells_what_is_there"],
+    "f_scps": ["tools/data/test_pack_features.py::test_several_scps_and_texts_are_packed_as_one"],
+    "f_labels": ["tools/data/test_pack_features.py::test_several_scps_and_texts_are_packed_as_one"],
+    "d_out": ["tools/data/test_pack.py::test_utterances_are_grouped_by_length_in_the_lists_order"],
+    "filter_group": ["tools/data/test_pack_features.py::test_length_groups_are_in_frames_of_the_features"],
+    "2000 utterances in a file": ["tools/cli/test_pack.py::test_the_manifest_tells_what_is_there"],
     "features made before": [
-        "prep/test_pack_features.py::test_packed_features_are_those_that_kaldiio_reads",
-        "prep/test_pack_features.py::test_computed_features_are_those_of_the_pipeline",
+        "tools/data/test_pack_features.py::test_packed_features_are_those_that_kaldiio_reads",
+        "tools/data/test_pack_features.py::test_computed_features_are_those_of_the_pipeline",
     ],
     "JiebaTokenizer": ["tokenizers/test_segmenters.py::test_words_are_those_of_jieba"],
 }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, TooManyFailures
-from uio_pipes.reports import steps as planned
+from uio_pipes.tools.reports import steps as planned
 
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
 

@@ -27,9 +27,9 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.formats.tar.members import BadHeader, parse_pax
 from uio_pipes.io import compression
 from uio_pipes.io.compression import Decompressed, detect
-from uio_pipes.prep.checks import WantedChecks
-from uio_pipes.prep.index import index_lists
-from uio_pipes.prep.verify import verify
+from uio_pipes.tools.data.checks import WantedChecks
+from uio_pipes.tools.data.index import index_lists
+from uio_pipes.tools.data.verify import verify
 
 DOCS = Path(__file__).parents[1] / "docs" / "integrity.md"
 COUNT = 6

@@ -21,7 +21,7 @@ WITHOUT_CUDA = "2.13.0+cpu"
 TRY_IT = """
 import importlib.metadata, pathlib
 import uio_pipes as uio
-from uio_pipes.reports.page import html
+from uio_pipes.tools.reports.page import html
 
 assert "<style>" in html("a report", [])
 assert "site-packages" in uio.__file__, uio.__file__

@@ -16,7 +16,7 @@ import typer
 
 from uio_pipes.base.processes import in_order
 from uio_pipes.io.files import write_bytes
-from uio_pipes.prep.common import follow
+from uio_pipes.tools.data.common import follow
 
 from ..common.fetch import FetchFailed, Remote, bring, mirrored
 from ..common.problems import told

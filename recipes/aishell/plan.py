@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from uio_pipes.prep.example_speech import draw_voice
+from uio_pipes.tools.data.example_speech import draw_voice
 
 from ..common import spoken
 from ..common.spoken import Settings, Utterance, deal

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CorpusMissing", "OtherCorpus", "SpeakingFailed", "check_settings", "in_fresh_processes", "write_settings"]
 
 R = TypeVar("R")
-PRELOAD = ["soundfile", "uio_pipes.prep.common", "uio_pipes.prep.example_speech"]
+PRELOAD = ["soundfile", "uio_pipes.tools.data.common", "uio_pipes.tools.data.example_speech"]
 
 
 class CorpusMissing(Exception):

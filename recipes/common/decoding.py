@@ -15,9 +15,9 @@ from torch import nn
 
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
-from uio_pipes.prep.common import progress_bar
 from uio_pipes.run.ordered import moved, noting_failures
 from uio_pipes.run.partial import Changed, DecodedBatch, Partial, ResultWriter, State
+from uio_pipes.tools.data.common import progress_bar
 
 from .experiment import Tokens
 from .model import AsrModel

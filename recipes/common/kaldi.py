@@ -7,7 +7,7 @@ from pathlib import Path
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.files import write_lines
-from uio_pipes.prep.reading.utterance_lists import KaldiFolder, Utterance
+from uio_pipes.tools.data.reading.utterance_lists import KaldiFolder, Utterance
 
 from .lists import write_raw_list
 

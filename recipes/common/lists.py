@@ -1,5 +1,5 @@
 """Write lists in one pass: WeNet's raw list, and Kaldi's ``wav.scp``, ``segments`` and ``text``. WenetSpeech has 15
-million lines. (To read lists, see ``uio_pipes.prep.reading.utterance_lists``.)"""
+million lines. (To read lists, see ``uio_pipes.tools.data.reading.utterance_lists``.)"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TextIO
 
 from uio_pipes.io.files import atomic_path, write_lines
-from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.reading.utterance_lists import Utterance
 
 __all__ = ["ListWriter", "write_raw_list"]
 

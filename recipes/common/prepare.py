@@ -20,14 +20,14 @@ import typer
 from uio_pipes.base.errors import ListError
 from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
-from uio_pipes.prep.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
-from uio_pipes.prep.common import Noting
-from uio_pipes.prep.dictionary import DictionaryProblem, write_characters, write_pieces
-from uio_pipes.prep.pack import OtherPacking, PackingFailed, PackSettings, pack
-from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Form
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.corpora.source import from_corpus
+from uio_pipes.tools.data.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
+from uio_pipes.tools.data.common import Noting
+from uio_pipes.tools.data.dictionary import DictionaryProblem, write_characters, write_pieces
+from uio_pipes.tools.data.pack import OtherPacking, PackingFailed, PackSettings, pack
+from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.writing.cutting import Form
 
 from .corpus import CorpusMissing
 from .kaldi import make_raw_list, read_texts, write_kaldi

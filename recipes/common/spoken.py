@@ -16,8 +16,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from uio_pipes.prep.common import follow
-from uio_pipes.prep.example_speech import RATE, EspeakVoices, Voice, to_int16
+from uio_pipes.tools.data.common import follow
+from uio_pipes.tools.data.example_speech import RATE, EspeakVoices, Voice, to_int16
 
 from .corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
 from .problems import told

@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import ClassVar
 
-from uio_pipes.prep.writing.cutting import Form
+from uio_pipes.tools.data.writing.cutting import Form
 
 from . import driver
 from .data_types import DATA_TYPES

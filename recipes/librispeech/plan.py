@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from uio_pipes.prep.example_speech import Voice, draw_voice
+from uio_pipes.tools.data.example_speech import Voice, draw_voice
 
 from ..common.spoken import Settings, Utterance, deal
 from .layout import DEV_PARTS, TEST_PARTS, TRAIN_PARTS, flac_path, utterance_key

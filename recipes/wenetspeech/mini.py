@@ -18,8 +18,8 @@ import typer
 from numpy.typing import NDArray
 
 from uio_pipes.io.files import write_lines
-from uio_pipes.prep.common import follow
-from uio_pipes.prep.example_speech import RATE, EspeakVoices, to_int16
+from uio_pipes.tools.data.common import follow
+from uio_pipes.tools.data.example_speech import RATE, EspeakVoices, to_int16
 
 from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
 from ..common.problems import told

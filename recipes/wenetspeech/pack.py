@@ -20,8 +20,8 @@ from typing import Annotated
 import typer
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.prep.pack import LengthGroup, OtherPacking, Packing, PackingFailed, PackSettings, pack, parse_group
-from uio_pipes.prep.writing.cutting import Form
+from uio_pipes.tools.data.pack import LengthGroup, OtherPacking, Packing, PackingFailed, PackSettings, pack, parse_group
+from uio_pipes.tools.data.writing.cutting import Form
 
 from ..common.problems import told
 from .layout import TEST_SUBSETS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from uio_pipes.prep.example_speech import Voice, draw_voice
+from uio_pipes.tools.data.example_speech import Voice, draw_voice
 
 from ..aishell.plan import SECONDS_EACH
 from ..aishell.sentences import draw_sentence

@@ -25,8 +25,8 @@ import typer
 
 from uio_pipes.audio.decode import TOLERANCE
 from uio_pipes.io.files import atomic_path
-from uio_pipes.prep.common import progress_bar
-from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.common import progress_bar
+from uio_pipes.tools.data.reading.utterance_lists import Utterance
 
 from ..common.corpus import CorpusMissing
 from ..common.lists import ListWriter

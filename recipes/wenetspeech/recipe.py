@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from uio_pipes.io.files import read_lines, write_lines
-from uio_pipes.prep.placement import parse_group
+from uio_pipes.tools.data.placement import parse_group
 
 from ..common import driver
 from ..common.driver import CTC_MODES, MODES
@@ -130,7 +130,7 @@ class Recipe(driver.Recipe):
         return "".join(read_lines(self._subset_path)) if self._subset_path.is_file() else None
 
     def make_cmvn(self) -> str:
-        from uio_pipes.prep.cmvn import CmvnSettings, compute_cmvn
+        from uio_pipes.tools.data.cmvn import CmvnSettings, compute_cmvn
 
         config = self.settings
         sample, out = self.data / "cmvn.list", self.data / "global_cmvn"
@@ -140,7 +140,7 @@ class Recipe(driver.Recipe):
         return f"{out}: {sums.frame_num} frames of {sums.utterances} utterances (of {count})"
 
     def make_dictionary(self) -> str:
-        from uio_pipes.prep.dictionary import write_characters, write_pieces
+        from uio_pipes.tools.data.dictionary import write_characters, write_pieces
 
         folder = self.data / "dict"
         with (self.data / "train" / "text").open(encoding="utf-8") as file:

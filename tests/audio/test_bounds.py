@@ -18,8 +18,8 @@ import uio_pipes as uio
 from uio_pipes.audio.decode import decode, decode_file, probe, probe_file
 from uio_pipes.base.errors import DataError
 from uio_pipes.dsp.resample import resample
-from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Failure, cut_recording
+from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.writing.cutting import Failure, cut_recording
 
 ABSURD = 4_294_967_291
 

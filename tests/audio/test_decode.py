@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from uio_pipes.audio.decode import decode, decode_file, probe, probe_file
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import AudioInfo
-from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing import cutting
-from uio_pipes.prep.writing.cutting import Audio, cut_recording
+from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.writing import cutting
+from uio_pipes.tools.data.writing.cutting import Audio, cut_recording
 
 SAMPLES, RATE = 24000, 16000
 KINDS = {

@@ -15,9 +15,9 @@ from uio_pipes.audio import decode as decoding
 from uio_pipes.audio.decode import decode, decode_file, decode_flac
 from uio_pipes.audio.flac import check_flac
 from uio_pipes.base.errors import DataError
-from uio_pipes.prep.audio_checks import check_whole
-from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import Failure, cut_recording
+from uio_pipes.tools.data.audio_checks import check_whole
+from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.writing.cutting import Failure, cut_recording
 
 pytest.importorskip("miniaudio")
 

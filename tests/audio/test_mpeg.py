@@ -12,8 +12,8 @@ from encoded import chirp
 from uio_pipes.audio.decode import decode, decode_file
 from uio_pipes.audio.lossy import with_length
 from uio_pipes.base.errors import DataError
-from uio_pipes.prep.reading.utterance_lists import Utterance
-from uio_pipes.prep.writing.cutting import cut_recording
+from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.writing.cutting import cut_recording
 
 RATES = [8_000, 16_000, 22_050, 44_100, 48_000]
 SECONDS = 3
@@ -139,5 +139,5 @@ def test_what_is_packed_is_the_same_at_the_borders_of_blocks(tmp_path: Path, mon
     (tmp_path / "a.mp3").write_bytes(mp3(16_000, "VARIABLE"))
     utterances = [Utterance("a", str(tmp_path / "a.mp3"), "x", 0.5, 2.9)]
     (whole,) = cut_recording(str(tmp_path / "a.mp3"), utterances, None, "wav")
-    monkeypatch.setattr("uio_pipes.prep.writing.cutting.BLOCK", 1000)
+    monkeypatch.setattr("uio_pipes.tools.data.writing.cutting.BLOCK", 1000)
     assert cut_recording(str(tmp_path / "a.mp3"), utterances, None, "wav") == [whole]

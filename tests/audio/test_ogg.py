@@ -11,7 +11,7 @@ from ogg_files import END, Page, join, ogg, pages
 from uio_pipes.audio.decode import decode, decode_file
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment
 from uio_pipes.base.errors import DataError
-from uio_pipes.prep.audio_checks import check_whole
+from uio_pipes.tools.data.audio_checks import check_whole
 
 FORMS = ["VORBIS", "OPUS"]
 

@@ -16,7 +16,7 @@ import torch
 from servers import running
 
 import uio_pipes as uio
-from uio_pipes.reports.page import Alarm, Bar, Chart, html, save
+from uio_pipes.tools.reports.page import Alarm, Bar, Chart, html, save
 
 sync_api = pytest.importorskip("playwright.sync_api")
 FAULTS = (Path(__file__).parent / "faults.js").read_text()

@@ -18,8 +18,8 @@ from corpus import Corpus
 
 import uio_pipes as uio
 from uio_pipes.core.roles import Source
-from uio_pipes.reports.bench import bench
-from uio_pipes.reports.simulate import simulate
+from uio_pipes.tools.reports.bench import bench
+from uio_pipes.tools.reports.simulate import simulate
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 SHOWN = dict(re.findall(r"^```python\n# (\w+)\.py\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))

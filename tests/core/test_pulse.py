@@ -16,7 +16,7 @@ from helpers_bad import keys
 
 import uio_pipes as uio
 from uio_pipes.core.stage import Node
-from uio_pipes.reports.steps import steps
+from uio_pipes.tools.reports.steps import steps
 
 WORLD = 2
 Graph = Callable[[uio.Pipeline], uio.Pipeline]

@@ -14,7 +14,7 @@ from tones import RATE, tone, wav_bytes
 import uio_pipes as uio
 from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.realize import Lengths
-from uio_pipes.reports.simulate import simulate
+from uio_pipes.tools.reports.simulate import simulate
 
 SIZES = [[4000, 9000], [], [12000], [5000, 5000, 8000], [7000]]
 

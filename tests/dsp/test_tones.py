@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from uio_pipes.prep.example_speech import tone, toned
+from uio_pipes.tools.data.example_speech import tone, toned
 
 RATE = 16_000
 

@@ -15,10 +15,10 @@ from video_files import video
 import uio_pipes as uio
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.local import LocalFile
-from uio_pipes.prep import metainfo
-from uio_pipes.prep.checks import WantedChecks
-from uio_pipes.prep.index import index_lists
-from uio_pipes.prep.verify import verify
+from uio_pipes.tools.data import metainfo
+from uio_pipes.tools.data.checks import WantedChecks
+from uio_pipes.tools.data.index import index_lists
+from uio_pipes.tools.data.verify import verify
 
 COUNT = 9
 

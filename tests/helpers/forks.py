@@ -34,8 +34,8 @@ from fsspec.config import conf, set_conf_env
 HEAVY = [  # torch._dynamo: the first optimizer imports it; typer._adapters: the first option with a value, and pydantic
     *("torch._dynamo", "torch", "torchdata.nodes", "torch.utils.data", "torch.distributed.run"),
     *("numpy.random", "soundfile", "rich.progress", "rich.table", "typer._adapters"),
-    *("uio_pipes.api", "uio_pipes.cli.main", "uio_pipes.reports.inspect"),
-    *(f"uio_pipes.prep.{name}" for name in ("cmvn", "convert", "pack", "verify")),
+    *("uio_pipes.api", "uio_pipes.tools.cli.main", "uio_pipes.tools.reports.inspect"),
+    *(f"uio_pipes.tools.data.{name}" for name in ("cmvn", "convert", "pack", "verify")),
 ]
 FREE = 200  # file descriptors from here on are nobody's
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from uio_pipes.prep.index import IndexedLists, index_lists
+from uio_pipes.tools.data.index import IndexedLists, index_lists
 
 
 def indexed(path: Path | str, folder: Path) -> IndexedLists:

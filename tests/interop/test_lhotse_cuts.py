@@ -28,11 +28,11 @@ from lhotse.audio import AudioSource  # noqa: E402
 from shar_data import cut_set, write_shar  # noqa: E402
 
 import uio_pipes as uio  # noqa: E402
-from uio_pipes.prep.convert import convert  # noqa: E402
-from uio_pipes.prep.recognize import recognize  # noqa: E402
-from uio_pipes.prep.verify import verify  # noqa: E402
-from uio_pipes.reports.inspect import inspect  # noqa: E402
 from uio_pipes.run.planning import plan_lanes  # noqa: E402
+from uio_pipes.tools.data.convert import convert  # noqa: E402
+from uio_pipes.tools.data.recognize import recognize  # noqa: E402
+from uio_pipes.tools.data.verify import verify  # noqa: E402
+from uio_pipes.tools.reports.inspect import inspect  # noqa: E402
 
 
 def written(path: Path, cuts: Any) -> Path:

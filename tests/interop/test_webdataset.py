@@ -14,7 +14,7 @@ from helpers_bad import each_alone
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
-from uio_pipes.prep.pack import PackSettings, pack
+from uio_pipes.tools.data.pack import PackSettings, pack
 
 webdataset = pytest.importorskip("webdataset")
 

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 import uio_pipes as uio
-from uio_pipes.prep.pack import PackSettings, pack
+from uio_pipes.tools.data.pack import PackSettings, pack
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # benchmarks/ holds WeNet's reading, written from its description
 

@@ -192,8 +192,8 @@ def test_a_named_pipe_among_noises_tables_and_indexed_files(tmp_path: Path, raw_
 
 
 def test_the_command_verifies_and_packs_in_spite_of_a_named_pipe(tmp_path: Path) -> None:
-    from uio_pipes.prep.reading.utterance_lists import RawList
-    from uio_pipes.prep.writing.cutting import cut_recording
+    from uio_pipes.tools.data.reading.utterance_lists import RawList
+    from uio_pipes.tools.data.writing.cutting import cut_recording
 
     bad = fifo(tmp_path / "x.wav")
     (tmp_path / "raw.list").write_text(json.dumps({"key": "odd", "wav": bad, "txt": "x"}) + "\n")

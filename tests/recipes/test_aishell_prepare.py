@@ -14,7 +14,7 @@ from recipes.common.corpus import CorpusMissing
 from recipes.common.prepare import make_lists, make_shards
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.files import read_lines, write_lines
-from uio_pipes.prep.pack import OtherPacking
+from uio_pipes.tools.data.pack import OtherPacking
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from recipes.wenetspeech.pack import pack_all, selected
 from recipes.wenetspeech.prepare import main as prepare_main
 from recipes.wenetspeech.prepare import normalize, prepare
 from uio_pipes.io.files import read_lines
-from uio_pipes.prep.placement import LengthGroup
+from uio_pipes.tools.data.placement import LengthGroup
 
 RATE = 16_000
 SECONDS = 20.0

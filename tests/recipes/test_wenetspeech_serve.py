@@ -24,9 +24,9 @@ from recipes.common.lists import ListWriter
 from recipes.wenetspeech.http_ranges import CannotServe, http_server
 from recipes.wenetspeech.pack import selected
 from recipes.wenetspeech.serve import s3_environment, serve
-from uio_pipes.prep.pack import PackSettings, pack
-from uio_pipes.prep.placement import LengthGroup
-from uio_pipes.prep.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.pack import PackSettings, pack
+from uio_pipes.tools.data.placement import LengthGroup
+from uio_pipes.tools.data.reading.utterance_lists import Utterance
 
 GROUPS = (LengthGroup(10, 100), LengthGroup(100, 200), LengthGroup(200, 300))
 RATE = 16_000

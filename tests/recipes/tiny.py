@@ -7,7 +7,7 @@ from pathlib import Path
 import corpus
 from command import programs
 
-from uio_pipes.prep.pack import PackSettings, pack
+from uio_pipes.tools.data.pack import PackSettings, pack
 
 CONFIG = """
 model: {num_mel_bins: 20, cmvn: false, channels: 4, dim: 16, heads: 2, feed_forward: 32, layers: 1, kernel: 7,

@@ -16,9 +16,9 @@ from journeys import training
 from test_skip import WORLDS, ranks, without
 
 import uio_pipes as uio
-from uio_pipes.reports.steps import seen, steps
 from uio_pipes.run import trainers
 from uio_pipes.run.replay import Replay
+from uio_pipes.tools.reports.steps import seen, steps
 
 LANES = 6
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": LANES}

@@ -15,8 +15,8 @@ from helpers_bad import ones
 from torch.utils.data import DataLoader
 
 import uio_pipes as uio
-from uio_pipes.reports.steps import steps
 from uio_pipes.run import trainers
+from uio_pipes.tools.reports.steps import steps
 
 JOURNEYS = int(os.environ.get("UIO_EDITS", "3"))  # 1,000 were run
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 4}

@@ -13,8 +13,8 @@ from helpers_bad import code_points
 import uio_pipes as uio
 from uio_pipes.core.roles import SourceNode
 from uio_pipes.core.stage import Node
-from uio_pipes.reports.simulate import simulate
 from uio_pipes.run.planning import plan_lanes
+from uio_pipes.tools.reports.simulate import simulate
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def _lane_of(loader: uio.Loader, run: dict[int, list[int]]) -> int:
 
 
 def test_an_index_tells_len_and_equal_steps_of_all_ranks(many_shards: Corpus, tmp_path: Path) -> None:
-    from uio_pipes.prep.index import index_lists
+    from uio_pipes.tools.data.index import index_lists
 
     index_lists([str(many_shards.list)], into=str(tmp_path), manifests=None)
     pipeline = by_frames(uio.from_tar_index(many_shards.list, shuffle=True, indexes=str(tmp_path)))

@@ -18,8 +18,8 @@ from journeys import GRAPHS, training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.reports.steps import seen, steps
 from uio_pipes.run.replay import Replay
+from uio_pipes.tools.reports.steps import seen, steps
 
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 6}
 

@@ -16,11 +16,11 @@ from processes import raises
 from torch.utils.data import DataLoader
 
 import uio_pipes as uio
-from uio_pipes.prep.cmvn import compute_cmvn
-from uio_pipes.reports.bench import bench
-from uio_pipes.reports.simulate import simulate
 from uio_pipes.run import no_batches
 from uio_pipes.tokenizers import CharTokenizer
+from uio_pipes.tools.data.cmvn import compute_cmvn
+from uio_pipes.tools.reports.bench import bench
+from uio_pipes.tools.reports.simulate import simulate
 
 REAL = 50
 

@@ -16,7 +16,7 @@ from journeys import GRAPHS, training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.reports.steps import steps
+from uio_pipes.tools.reports.steps import steps
 
 
 def ranks(pipeline: uio.Pipeline, world: int, **options: Any) -> list[uio.Loader]:

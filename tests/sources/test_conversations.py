@@ -19,12 +19,12 @@ from test_kaldi import run
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.io.local import LocalFile
-from uio_pipes.prep.cmvn import compute_cmvn
-from uio_pipes.prep.convert import convert
-from uio_pipes.prep.recognize import recognize
-from uio_pipes.prep.verify import verify
-from uio_pipes.reports.inspect import inspect
-from uio_pipes.reports.simulate import simulate
+from uio_pipes.tools.data.cmvn import compute_cmvn
+from uio_pipes.tools.data.convert import convert
+from uio_pipes.tools.data.recognize import recognize
+from uio_pipes.tools.data.verify import verify
+from uio_pipes.tools.reports.inspect import inspect
+from uio_pipes.tools.reports.simulate import simulate
 
 AUDIO = {"type": "audio"}
 

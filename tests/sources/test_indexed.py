@@ -18,8 +18,8 @@ from helpers_bad import counted as run
 import uio_pipes as uio
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.local import LocalFile
-from uio_pipes.prep.convert import convert
 from uio_pipes.sources.touchdataset.folder import Pcm
+from uio_pipes.tools.data.convert import convert
 
 COUNT = 37
 

@@ -17,13 +17,13 @@ import uio_pipes as uio
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import fetch_early, is_far
-from uio_pipes.prep import metainfo
-from uio_pipes.prep.convert import convert
-from uio_pipes.prep.reading.texts import Texts
-from uio_pipes.prep.recognize import recognize
-from uio_pipes.reports.inspect import inspect
-from uio_pipes.reports.simulate import simulate
 from uio_pipes.sources.touchdataset.source import IndexedTable
+from uio_pipes.tools.data import metainfo
+from uio_pipes.tools.data.convert import convert
+from uio_pipes.tools.data.reading.texts import Texts
+from uio_pipes.tools.data.recognize import recognize
+from uio_pipes.tools.reports.inspect import inspect
+from uio_pipes.tools.reports.simulate import simulate
 
 COUNT = 7
 DEPTH = [np.arange(i, i + 5, dtype=np.float32) for i in range(COUNT)]

@@ -23,7 +23,7 @@ from cuts_corpus import cut_of, write_cuts
 import uio_pipes as uio
 from uio_pipes.formats.naming import names_of, renamed
 from uio_pipes.formats.tar.checks import open_sidecar
-from uio_pipes.prep.index import index_lists
+from uio_pipes.tools.data.index import index_lists
 
 COUNT = 5
 

@@ -21,13 +21,13 @@ from uio_pipes.formats.archives.archive import Archive
 from uio_pipes.formats.archives.directory import TarDirectory
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import LocalFile
-from uio_pipes.prep.convert import convert
-from uio_pipes.prep.index import index_lists
-from uio_pipes.prep.recognize import recognize
-from uio_pipes.prep.verify import verify
-from uio_pipes.reports.inspect import inspect
-from uio_pipes.reports.simulate import simulate
 from uio_pipes.sources.nemo.table import expanded, shard_number
+from uio_pipes.tools.data.convert import convert
+from uio_pipes.tools.data.index import index_lists
+from uio_pipes.tools.data.recognize import recognize
+from uio_pipes.tools.data.verify import verify
+from uio_pipes.tools.reports.inspect import inspect
+from uio_pipes.tools.reports.simulate import simulate
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.tar.checks import sidecar_path
 from uio_pipes.formats.tar.index import dumps, loads
 from uio_pipes.io.local import LocalFile
-from uio_pipes.prep.index import index_lists, index_shard
-from uio_pipes.prep.scan import scan_shard
 from uio_pipes.sources.tar_index import open_index
+from uio_pipes.tools.data.index import index_lists, index_shard
+from uio_pipes.tools.data.scan import scan_shard
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from test_kaldi import run
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.formats.lists import lines
-from uio_pipes.prep.recognize import recognize
-from uio_pipes.reports.simulate import simulate
+from uio_pipes.tools.data.recognize import recognize
+from uio_pipes.tools.reports.simulate import simulate
 
 TEXT = "# a heading\n  two blanks before\n\n \t\n\u3000\n{0..3}\nthe last, without an end"
 

@@ -16,9 +16,9 @@ from contract import Case, check_cuts, record
 from corpus import wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.prep.index import index_lists
-from uio_pipes.prep.recognize import recognize
-from uio_pipes.reports.inspect import inspect
+from uio_pipes.tools.data.index import index_lists
+from uio_pipes.tools.data.recognize import recognize
+from uio_pipes.tools.reports.inspect import inspect
 
 COUNT, SPOKEN = 9, (5, 7)  # utterances, and those of them that have a transcript nevertheless
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.prep.example_speech import Tones
 from uio_pipes.run.planning import plan_lanes
+from uio_pipes.tools.data.example_speech import Tones
 
 
 def tokens_of(number: int, count: int) -> list[int]:

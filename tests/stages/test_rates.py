@@ -11,11 +11,11 @@ from helpers_bad import audio, run
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError, TooManyFailures
-from uio_pipes.cli.look import tables as of_contents
-from uio_pipes.cli.plan import simulation_tables as of_simulation
-from uio_pipes.reports.inspect import inspect
-from uio_pipes.reports.simulate import simulate
 from uio_pipes.stages.batches.rows import odd_rates
+from uio_pipes.tools.cli.look import tables as of_contents
+from uio_pipes.tools.cli.plan import simulation_tables as of_simulation
+from uio_pipes.tools.reports.inspect import inspect
+from uio_pipes.tools.reports.simulate import simulate
 
 
 def items(root: Path, rates: list[int], samples: int = 8000) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import sentencepiece
 from helpers_bad import keys, raw_items, run
 
 import uio_pipes as uio
-from uio_pipes.prep.dictionary import write_pieces
+from uio_pipes.tools.data.dictionary import write_pieces
 
 SYMBOLS = {"<blank>": 0, "<unk>": 1, "<sos/eos>": 2, "你": 3, "好": 4, "a": 5, "▁": 6, "{NOISE}": 7, "<SPK>": 8}
 

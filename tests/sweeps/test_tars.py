@@ -22,7 +22,7 @@ from sweeps.table import assert_documented
 import uio_pipes as uio
 from uio_pipes.base.errors import NOTES
 from uio_pipes.formats.lists.quarantine import read_quarantine
-from uio_pipes.prep.index import index_lists
+from uio_pipes.tools.data.index import index_lists
 
 TABLE = True
 SEED = 11

@@ -13,7 +13,7 @@ from sweeps.sweep import Outcome, rows, trials
 from sweeps.table import assert_documented
 
 import uio_pipes as uio
-from uio_pipes.prep.index import index_lists
+from uio_pipes.tools.data.index import index_lists
 
 TABLE, USUAL, SEED = True, 25, 0
 COUNT = 12

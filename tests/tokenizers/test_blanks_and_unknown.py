@@ -11,7 +11,7 @@ from corpus import Corpus
 from helpers_bad import raw_items, run
 
 import uio_pipes as uio
-from uio_pipes.reports.simulate import simulate
+from uio_pipes.tools.reports.simulate import simulate
 
 WITHOUT = {"<blank>": 0, "<unk>": 1, "你": 2, "好": 3, "a": 4, "b": 5}
 WITH = {**WITHOUT, "▁": 6}

@@ -14,8 +14,8 @@ from command import uio as command
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
-from uio_pipes.prep.dictionary import characters, write_table
 from uio_pipes.tokenizers import base as segmenters
+from uio_pipes.tools.data.dictionary import characters, write_table
 
 TEXTS = [
     "我来到北京清华大学",

@@ -12,7 +12,7 @@ import uio_pipes as uio
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.manifest import Manifest, ShardEntry, read_manifest
 from uio_pipes.formats.lists.table import ItemTable
-from uio_pipes.prep.writing.journal import write_manifest
+from uio_pipes.tools.data.writing.journal import write_manifest
 
 NAMES = st.lists(st.sampled_from([f"{name}.tar" for name in "abcdefg"]), min_size=1, max_size=7, unique=True)
 

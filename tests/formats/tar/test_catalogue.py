@@ -14,8 +14,8 @@ from helpers_bad import run
 import uio_pipes as uio
 from uio_pipes.formats.tar import catalogue
 from uio_pipes.formats.tar.checks import sidecar_path
-from uio_pipes.prep.index import index_lists, index_shard
 from uio_pipes.sources.tar_index import TarIndex, open_indexes
+from uio_pipes.tools.data.index import index_lists, index_shard
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from helpers_bad import audio, keys, run, tar
 
 import uio_pipes as uio
 from uio_pipes.formats.lists.quarantine import read_quarantine
-from uio_pipes.prep.index import index_lists
-from uio_pipes.prep.verify import verify
+from uio_pipes.tools.data.index import index_lists
+from uio_pipes.tools.data.verify import verify
 
 COUNT = 24
 

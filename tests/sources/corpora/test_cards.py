@@ -15,10 +15,10 @@ from tones import tone, wav_bytes
 
 import uio_pipes as uio
 from uio_pipes.io.access import PLAIN
-from uio_pipes.prep.corpora import described, named_corpus
-from uio_pipes.prep.recognize import recognize
 from uio_pipes.sources.corpora.finding import everything
 from uio_pipes.sources.corpora.source import CORPORA
+from uio_pipes.tools.data.corpora import described, named_corpus
+from uio_pipes.tools.data.recognize import recognize
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "corpora_page.py"
 

@@ -19,7 +19,7 @@ from tones import wav_bytes
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, PipelineError
 from uio_pipes.formats.archives.directory import match_of
-from uio_pipes.prep.member_index import index_archives
+from uio_pipes.tools.data.member_index import index_archives
 
 NAMES = {"key": "id", "wav": "path", "txt": "text"}
 KINDS = ["a.tar", "a.tar.gz", "a.tgz", "a.tar.zst", "a.tar.bz2", "a.tar.xz", "a.zip"]

@@ -9,7 +9,7 @@ from archive_files import heard, tone, write_archive, write_table
 from fault_server import FaultServer
 
 import uio_pipes as uio
-from uio_pipes.prep.member_index import index_archives
+from uio_pipes.tools.data.member_index import index_archives
 
 NAMES = {"key": "id", "wav": "path", "txt": "text"}
 TONES = {f"{n}-{i}": 5 * n + i for n in range(3) for i in range(4)}

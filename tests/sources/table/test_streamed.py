@@ -16,8 +16,8 @@ from tones import wav_bytes
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead
 from uio_pipes.formats.lists.quarantine import read_quarantine
-from uio_pipes.prep.member_index import index_archives
 from uio_pipes.sources.table.archives import ArchiveTable
+from uio_pipes.tools.data.member_index import index_archives
 
 NAMES = {"key": "id", "wav": "path", "txt": "text"}
 ARCHIVES = 3

@@ -262,7 +262,7 @@ class IndexedFolder:
             if len(file) != len(self):
                 raise ListError(
                     f"{self.path}: {first}.idx has {len(self)} utterances, {name}.idx {len(file)}; they do not belong "
-                    "together: fetch both again, or write the metadata again (uio_pipes.prep.metainfo)"
+                    "together: fetch both again, or write the metadata again (uio_pipes.tools.data.metainfo)"
                 )
         if self.tokens is not None and self.tokens.dtype.kind not in "iu":
             raise ListError(
@@ -318,7 +318,9 @@ class IndexedFolder:
             rate = fields["sample_rate"] = int(rate)
         if type(rate) is not int or rate <= 0:
             offset, url = self.metainfo.span(number)[0], self.metainfo.data.path
-            message = f"the metadata must give the sample_rate in Hz, not {rate!r}: add it by uio_pipes.prep.metainfo"
+            message = (
+                f"the metadata must give the sample_rate in Hz, not {rate!r}; uio_pipes.tools.data.metainfo adds it"
+            )
             raise DataError("missing_sample_rate", message, url=url, member=fields["key"], offset=offset)
         at, length = audio.span(number)
         if not length:
@@ -367,7 +369,7 @@ def parse_metainfo(
         if not known or (texts and not any(isinstance(lookup(fields, name), str) for name in texts)):
             reason, what = ("missing_text", " or ".join(texts)) if known else ("missing_key", "key")
             remedy = f"; {TEXTLESS.replace('text', 'texts', 1)}" if known else ""
-            message = f"the metadata has no {what}: write it again (uio_pipes.prep.metainfo){remedy}"
+            message = f"the metadata has no {what}: write it again (uio_pipes.tools.data.metainfo){remedy}"
             raise DataError(reason, message, url=url, member=str(fields.get("key", "")), offset=offset)
     if "start" in fields or "end" in fields:
         check_segment(fields, url, fields["key"])

@@ -1,0 +1,151 @@
+"""``uio bench``: clocks on every stage change nothing, and say where the time went. No test is decided by timing."""
+
+import re
+import time
+
+import pytest
+import torch
+from corpus import Corpus
+
+import uio_pipes as uio
+from uio_pipes.audio.decode import probe
+from uio_pipes.audio.length import measure
+from uio_pipes.core import sample as samples
+from uio_pipes.core.sample import Sample
+from uio_pipes.tools.cli.plan import bench_tables
+from uio_pipes.tools.reports.bench import HEADERS, READING, Bench, Clock, Speed, StageCost, bench, timed
+
+
+def idle(sample: Sample) -> Sample:
+    time.sleep(0.002)
+    return sample
+
+
+def slow_characters(text: str) -> list[int]:
+    time.sleep(0.002)
+    return [ord(character) for character in text]
+
+
+def training(pipeline: uio.Pipeline) -> uio.Pipeline:
+    audio = pipeline.map(idle).decode_audio().speed_perturb().filter(min_frames=20)
+    audio = audio.map(idle, length="same").tokenize(slow_characters)
+    return audio.fbank(num_mel_bins=8).shuffle(5).sort(4).dynamic_batch(500).pad()
+
+
+def test_clocks_change_no_batch(plain_corpus: Corpus, raw_corpus: Corpus) -> None:
+    sources = (uio.from_shard_list(plain_corpus.list, shuffle=True), uio.from_raw_list(raw_corpus.list))
+    for pipeline in (training(sources[0]), training(uio.mix(sources, weights=[2, 1]))):
+        plain, clocked = (list(uio.Loader(p, lanes=2, seed=3)) for p in (pipeline, timed(pipeline, Clock())))
+        assert len(plain) > 2
+        for a, b in zip(plain, clocked, strict=True):
+            assert a["keys"] == b["keys"]
+            assert torch.equal(a["feats"], b["feats"])
+
+
+def test_time_within_is_counted_once() -> None:
+    clock = Clock()
+
+    def outer() -> None:
+        clock.time("inner", time.sleep, 0.05)
+
+    clock.time("outer", outer)
+    assert clock.spent["outer"] < 0.05 <= clock.spent["inner"]
+
+
+def test_every_stage_has_its_row(plain_corpus: Corpus) -> None:
+    result = bench(training(uio.from_shard_list(plain_corpus.list)), seconds=0.3)
+    rows = {row.stage: row for row in result.rows}
+    stages = {"list_files", "load_from_tar", "map", "map #2", "decode_audio", "speed_perturb", "fbank", "pad", READING}
+    assert stages <= rows.keys()
+    assert sum(row.share for row in result.rows) == pytest.approx(1)
+    assert min(rows[name].microseconds for name in ("map", "map #2", "tokenize")) > 1500, "each sleeps for 2000"
+    assert result.workers is None
+
+
+def test_headers_have_a_row_of_their_own_whichever_stage_asks_first(
+    raw_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(head: bytes, size: int) -> object:
+        time.sleep(0.002)
+        return probe(head, size)
+
+    monkeypatch.setattr("uio_pipes.audio.length.probe", slow)
+    pipeline = uio.from_raw_list(raw_corpus.list).decode_audio().filter(min_frames=2).batch(4).pad()
+    rows = {row.stage: row for row in bench(pipeline, seconds=0.3).rows}
+    assert rows[HEADERS].microseconds > 1500, "it sleeps for 2000"
+    assert rows["filter"].microseconds < 1500
+    assert vars(samples)["measure"] is measure, "as before"
+
+
+def test_workers_are_measured_too(plain_corpus: Corpus) -> None:
+    result = bench(training(uio.from_shard_list(plain_corpus.list)), seconds=0.3, num_workers=2)
+    assert result.workers is not None
+    assert result.workers.utterances > 0
+    assert result.handed > 0
+
+
+def test_a_pipeline_that_gives_nothing_is_an_error(plain_corpus: Corpus) -> None:
+    empty = uio.from_shard_list(plain_corpus.list).decode_audio().filter(min_frames=9_000).batch(2).pad()
+    with pytest.raises(uio.TooManyFailures, match=r"filter\(min_frames=9000\) left out 25 as too_short"):
+        bench(empty, seconds=0.1)
+
+
+def found(
+    *shares: tuple[str, float], workers: float | None = None, handed: float = 0.0, epochs: int = 1, given: str = ""
+) -> Bench:
+    rows = [StageCost(stage, share * 1000, share) for stage, share in shares]
+    many = None if workers is None else Speed(int(workers), 1, 0.1, 1.0, 0.1, epochs)
+    return Bench(rows, Speed(1000, 10, 0.1, 1.0, 0.1, 1), 4 if many else 0, many, handed, 0, frozenset(given.split()))
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (found((READING, 0.5), ("load_from_tar", 0.2), ("fbank", 0.3)), "reading takes 70% .*local disk"),
+        (found((READING, 0.9), given="load_from_tar remote"), "of the time: give the source cache=…, .*, or more work"),
+        (found((READING, 0.9), given="load_from_tar remote cache"), "of the time: more workers read in parallel$"),
+        (found((READING, 0.9), given="load_from_raw local"), "of the time: pack shards .*put the data on a local disk"),
+        (
+            found((HEADERS, 0.6), ("fbank", 0.4), given="load_from_tar"),
+            "headers takes 60% .*uio index [^;]*tar_index.$",
+        ),
+        (found((HEADERS, 0.6), ("fbank", 0.4), given="load_from_raw"), "headers takes 60% .*a duration in each line"),
+        (found(("pad", 0.6), given="bucket_batch"), "pad takes 60% of the time: more workers share it$"),
+        (found(("pad", 0.6), given="batch"), "pad takes 60% .*bucket_batch"),
+        (found((HEADERS, 0.2), (READING, 0.3), ("fbank", 0.5)), "reading takes 50%"),
+        (found(("decode_audio", 0.6), ("fbank", 0.4)), "decode_audio takes 60%.*PCM"),
+        (found(("read: resample", 0.6), ("fbank", 0.4)), "resample takes 60%.*uio pack --resample"),
+        (found(("fbank", 0.3), ("resample", 0.3), ("pad", 0.3)), "no stage dominates"),
+        (
+            found(("fbank", 0.6), workers=1200),
+            "^4 workers give 1,200 utterances a second instead of 1,000: (this machine|the cores).*fbank",
+        ),
+        (found(("fbank", 0.6), workers=1200, handed=900), "handing over takes 900"),
+        (found(("fbank", 0.6), workers=1200), "fewer workers; fbank takes 60% of the time: features are stored once"),
+        (found(("pad", 0.6), workers=1200, given="bucket_batch"), "only faster cores or fewer stages help$"),
+        (
+            found(("fbank", 0.6), workers=3900),
+            "^4 workers give 3,900 utterances a second instead of 1,000: add workers",
+        ),
+        (
+            found(("fbank", 0.6), workers=1200, epochs=9),
+            "^the data lasted for 0.11 s an epoch, too few .* measured; 2,000 utterances would do; fbank",
+        ),
+    ],
+)
+def test_advice_names_what_dominates(result: Bench, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uio_pipes.tools.reports.bench.cores", lambda: 8)
+    assert re.search(words, result.advice)
+
+
+def test_no_more_workers_than_cores_are_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uio_pipes.tools.reports.bench.cores", lambda: 4)
+    advice = found(("fbank", 0.6), workers=3900).advice
+    assert "instead of 1,000: that is one for each core of this machine (4); fbank takes 60%" in advice
+    assert "more workers" not in advice
+
+
+def test_of_many_stages_the_cheapest_are_one_row() -> None:
+    result = found(("decode_audio", 0.1), *((f"s{n}: map", 0.001) for n in range(900)))
+    rows = list(bench_tables(result)[0][2])
+    assert (len(rows), rows[0][0], rows[-1][:3]) == (31, "decode_audio", ("… 871 others", "871.0", "87.1%"))
