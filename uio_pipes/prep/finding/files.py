@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.archives.archive import is_archive, is_hidden
 from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.archives.reading import open_reader
@@ -21,10 +22,10 @@ from uio_pipes.io.access import PLAIN
 
 HEAD = 1 << 16  # bytes, by which a text is told from other files
 _LARGE = 1 << 26  # bytes of a member of an archive above which it is no table
-_SPLITS = {"train": "train", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
+_SPLITS = {"train": "train", "trn": "train", "tst": "test", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
 _SPLIT = re.compile(
     r"(?<![a-z])(?:(train)(?:ing)?|(dev)(?:el(?:opment)?)?|(val)(?:id(?:ation)?)?|(test)(?:ing)?|(eval)(?:uation)?)"
-    r"(?:set|data|list)?(?![a-z])"
+    r"(?:set|data|list)?(?![a-z])|(?<![a-z])(?:(trn)|(tst))(?=\.)"
 )
 _NO_TABLES = re.compile(
     r"(?i)(?:read.?me|licen[cs]e|change(?:log|s)|copying|authors|citation)\b.*"
@@ -41,7 +42,7 @@ _CODES: tuple[tuple[str, str, float], ...] = (  # with the characters that most 
 def split_of(*names: str) -> str:
     """Return "train", "dev" or "test" by the first of these names that tells it; "" if none does."""
     for name in names:
-        if found := _SPLIT.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()):
+        if found := _SPLIT.search(name.lower()):
             return next(_SPLITS[word] for word in found.groups() if word)
     return ""
 
@@ -95,8 +96,11 @@ class TextFile:
         return split_of(self.name) or split_of(*self.path.split("/")[:-1])
 
     def text(self, limit: int = -1) -> str:
-        """Return its content, or about the first ``limit`` bytes; "" of what is no text."""
-        data = self.read(limit)
+        """Return its content, or about the first ``limit`` bytes; "" of what is no text. Raises: ListError."""
+        try:
+            data = self.read(limit)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ListError(f"{self.path} cannot be read ({error}): repair it, or move it out of the folder") from error
         if 0 <= limit <= len(data):
             data = data[: data.rfind(b"\n") + 1] or data
         if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -138,6 +142,8 @@ def files_below(folder: str) -> Files:
     files, known = Files(folder), dict[tuple[int, int], str]()
     for path, entry in _walk(Path(folder), "", ()):
         suffix = entry.name.rpartition(".")[2].lower()
+        if suffix in AUDIO and not entry.name.isprintable() and path != path.encode(errors="replace").decode():
+            raise ListError(f"{path!r} in {folder} is a name that is not UTF-8, which no list can hold: rename it")
         if is_archive(entry.name):
             files.archives.append(path)
         elif suffix in AUDIO:

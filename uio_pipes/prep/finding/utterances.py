@@ -71,6 +71,12 @@ def _ask(folder: str, found: list[Candidate], search: Search) -> None:
             f"{folder}: {wanted} has no texts that are known, and {' and '.join(others)} "
             f"{'have' if len(others) > 1 else 'has'}: uio start {folder} --part {others[0]} reads these"
         )
+    if search.unread:
+        text = search.unread[0]
+        raise ListError(
+            f"{folder}: {counted(len(search.unread), 'text')} like {text.path} are called as recordings, but their form "
+            f"is not known ({text.text(200)[:60]!r}): write one file with KEY TEXT a line, or the text alone in each"
+        )
     count = search.splits.count(search.wanted)
     for text in search.silent:
         lines = text.text(1 << 20).count("\n") if text.size < 1 << 30 else 0
