@@ -140,13 +140,14 @@ class Files:
 def files_below(folder: str) -> Files:
     """Look through a folder. Links and copies of what is in the folder of a split, too, count once. Raises: OSError."""
     files, known = Files(folder), dict[tuple[int, int], str]()
-    for path, entry in _walk(Path(folder), "", ()):
+    root = Path(folder).resolve()
+    above = tuple((stat.st_dev, stat.st_ino) for stat in (place.stat() for place in (root, *root.parents)))
+    for path, entry in _walk(Path(folder), "", above):
         suffix = entry.name.rpartition(".")[2].lower()
-        if suffix in AUDIO and not entry.name.isprintable() and path != path.encode(errors="replace").decode():
-            raise ListError(f"{path!r} in {folder} is a name that is not UTF-8, which no list can hold: rename it")
         if is_archive(entry.name):
             files.archives.append(path)
         elif suffix in AUDIO:
+            named_in_utf8(path)
             stat = entry.stat()
             twin = known.setdefault((stat.st_dev, stat.st_ino), path)
             if twin != path and (split_of_audio(twin) or not split_of_audio(path)):
@@ -158,6 +159,12 @@ def files_below(folder: str) -> Files:
             files.texts.append(TextFile(path, entry.stat().st_size, partial(_head_of, os.path.join(folder, path))))
     files.recordings = [Recording(path, split_of_audio(path)) for path in _distinct(folder, [*known.values()])]
     return files
+
+
+def named_in_utf8(path: str) -> None:
+    """Raises: ListError if a path is not UTF-8."""
+    if not path.isascii() and path.encode(errors="replace").decode() != path:
+        raise ListError(f"{path!r} is a name that is not UTF-8, which no list or script can hold: rename it")
 
 
 def look_into_archives(files: Files) -> None:

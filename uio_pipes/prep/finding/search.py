@@ -159,7 +159,8 @@ class Search:
         if own:
             forms = [one for one in forms_of(text, self.files.folder) if one.rows]
             parsed = next(filter(_timed, forms), forms[0] if forms and text.ending.endswith(_OWN_FORM) else None)
-            if any(len(one.rows) > 1 for one in forms) and (found := self._table(text)) is not None:
+            found = self._table(text) if any(len(one.rows) > 1 for one in forms) else None
+            if found is not None and (parsed is not None or found[1].columns != (FILE,)):
                 yield found
             elif parsed is not None:
                 yield _source(text, parsed, way, None)
@@ -235,11 +236,11 @@ class Search:
         for one in with_texts:
             if not one.spoken:
                 self._read(one)
-        self.there = dict.fromkeys(said.split for one in with_texts for said in one.spoken)
         wanted = self.part or self._first_split(with_texts)
         self.wanted = wanted
         for one in with_texts:
             self._measure(one, wanted)
+        self.there = dict.fromkeys(said.split for one in with_texts for said in one.spoken)
         some = sorted((one for one in with_texts if one.covered), key=lambda one: (-round(one.cover, 2), -one.score))
         return self._together(some) if some and (some[0].cover < ENOUGH or some[0].of_rows) else some
 
@@ -292,7 +293,8 @@ class Search:
         one.cover = one.covered / max(one.wanted, 1)
         parts = {(said.recording, said.start) for said in one.spoken}
         if len(parts) * 1.5 < len({(said.recording, said.start, said.text) for said in one.spoken}):
-            one.cover = one.covered = 0  # several texts for a recording, and no times
+            one.cover, one.covered, one.spoken = 0, 0, []  # several texts for a recording, and no times
+            self.unread += [source.text for source in one.sources]
 
     def measure_rows(self, one: Candidate) -> None:
         """Count the rows that name a recording, in place of the recordings that have a text."""
