@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -157,7 +156,7 @@ def files_below(folder: str) -> Files:
             files.others.append(path)
         else:
             files.texts.append(TextFile(path, entry.stat().st_size, partial(_head_of, os.path.join(folder, path))))
-    files.recordings = [Recording(path, split_of_audio(path)) for path in _distinct(folder, [*known.values()])]
+    files.recordings = [Recording(path, split_of_audio(path)) for path in sorted(known.values())]
     return files
 
 
@@ -212,17 +211,3 @@ def _walk(root: Path, below: str, above: tuple[tuple[int, int], ...]) -> Iterato
                 yield from _walk(root, path, (*above, (stat.st_dev, stat.st_ino)))
         elif entry.is_file():
             yield path, entry
-
-
-def _distinct(folder: str, paths: list[str]) -> Iterator[str]:
-    """Yield paths without copies, in no split, of what is in the folder of one."""
-    named = Counter(path.rpartition("/")[2] for path in paths)
-    there = {}
-    for path in paths:
-        if named[path.rpartition("/")[2]] > 1 and split_of_audio(path):
-            there[path.rpartition("/")[2], _head_of(os.path.join(folder, path), HEAD)] = path
-    for path in sorted(paths):
-        name = path.rpartition("/")[2]
-        is_copy = bool(there) and named[name] > 1 and not split_of_audio(path)
-        if not (is_copy and (name, _head_of(os.path.join(folder, path), HEAD)) in there):
-            yield path

@@ -125,7 +125,6 @@ def _patterned(pattern: re.Pattern[str]) -> Callable[[list[str]], list[list[str]
 _FORMS: dict[str, Callable[[list[str]], list[list[str]]]] = {
     "columns by tabs": _separated("\t"),
     "columns by |": _separated("|"),
-    "columns by ::": _separated(" :: "),
     "columns by commas": _quoting(","),
     "columns by ;": _quoting(";"),
     '( KEY "text" )': _patterned(_QUOTED),

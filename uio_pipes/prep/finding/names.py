@@ -17,8 +17,7 @@ from uio_pipes.prep.finding.forms import Row
 SAMPLE = 40  # rows of a table that are tried in all ways
 MOST = 0.5  # of the rows of a table must name recordings
 FILE, FOLDER = "(file)", "(folder)"  # columns that all rows have: their table's name without suffix, its folder's
-_CUTS = (r"[^-_:/.]+$", r"(?<=[-_:/]).*$", r"^[^:|,;\s]+", r"\S+$")  # parts of a value that may be the name
-_MARKS = ("_", "-", "/", "", ".")
+_MARKS = ("_", "-", "/", "")
 _TEXTS = (
     *USUAL["txt"],
     "sentence_1",
@@ -37,12 +36,11 @@ _IDENTIFIER = re.compile(rf"[^\s\d]*[-_.\d][\w.:/-]*|\W*|.*\.(?:{'|'.join(AUDIO)
 
 
 class Way(NamedTuple):
-    """How rows name recordings: by columns, joined by a mark, of whose text ``cut`` is the part that counts, with what
-    stands before and after it in names of recordings."""
+    """How rows name recordings: by columns, joined by a mark, with what stands before and after that in names of
+    recordings."""
 
     columns: tuple[str, ...]
     mark: str = ""
-    cut: str = ""
     before: str = ""
     after: str = ""
     digits: int = 0  # to which a number is filled with zeros
@@ -53,9 +51,6 @@ class Way(NamedTuple):
         if not all(parts):
             return ""
         name = self.mark.join(parts)
-        if self.cut:
-            found = re.search(self.cut, without_suffix(name))
-            name = found[0] if found else ""
         filled = name if name.startswith("0") and name != "0" else name.zfill(self.digits)
         return f"{self.before}{filled}{self.after}" if name else ""
 
@@ -132,10 +127,6 @@ class Index:
                 way = Way(pair, mark)
                 yield self.share(rows, way, text), way
         for column in known:
-            for cut in _CUTS:
-                way = Way((column,), cut=cut)
-                if len({way.name(row, text) for row in rows}) * 2 > len(rows):
-                    yield self.share(rows, way, text), way
             for digits in {len(stem) for stem in self._sorted[:2] if stem.isdecimal()}:
                 yield self.share(rows, way := Way((column,), digits=digits), text), way
             if affixes := self._affixes({Way((column,)).name(row, text) for row in rows}):

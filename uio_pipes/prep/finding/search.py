@@ -147,11 +147,7 @@ class Search:
         rows = [{"name": Way((FILE,)).name({}, text)} for text in texts[:: max(1, len(texts) // SAMPLE)]]
         if len(texts) == 1 and not self.index.named(rows[0]["name"], {}, texts[0]):
             return None
-        own = (
-            (share, way)
-            for share, way in self.index.ways(rows, ("name",), texts[0])
-            if way.columns == ("name",) and not way.cut
-        )
+        own = ((share, way) for share, way in self.index.ways(rows, ("name",), texts[0]) if way.columns == ("name",))
         share, way = max(own, key=lambda one: one[0])
         return way._replace(columns=(FILE,)) if share >= MOST else None
 
@@ -186,7 +182,7 @@ class Search:
             rows = parsed.rows[parsed.headed and len(parsed.rows) > 1 :]
             some = rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE]
             for share, way in self.index.ways(some, parsed.columns, text):
-                share -= 0.1 * (len(parsed.columns) == 1) + 0.02 * bool(way.cut)  # a part of a value, and no text
+                share -= 0.1 * (len(parsed.columns) == 1)  # no text
                 if best is None or share > best[0] + 0.01:
                     best = share, parsed, way
                 if share > 0.98:
