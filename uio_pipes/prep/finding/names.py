@@ -195,8 +195,6 @@ def _wordiness(values: Sequence[str], column: str) -> float:
     there = [value.strip() for value in values if value.strip()]
     if len(there) * 2 < len(values) or not there or (_NO_TEXT.fullmatch(column) and column.lower() not in _TEXTS):
         return 0.0
-    if len(there) > 2 and len({*there}) == 1:
-        return 0.0
     if sum(_IDENTIFIER.fullmatch(value) is not None for value in there) * 2 > len(there):
         return 0.0
     letters = sum(character.isalpha() for value in there for character in value)
