@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from corpora_small.making import Making, encoded, pcm, recorded, sphere, spoken
+from corpora_small.making import Making, Said, encoded, pcm, recorded, sphere, spoken
 
 ENGLISH = (
     "the birch canoe slid on the planks",
@@ -76,6 +76,16 @@ def made(name: str, folder: Path) -> Corpus:
     make(corpus)
     corpus.finish()
     return corpus
+
+
+def calls(c: Corpus, path: str, seconds: float = 0.0) -> dict[str, list[Said]]:
+    """Write two recordings of three utterances each, and return these by the names of recordings."""
+    every = dict[str, list[Said]]()
+    for name in ("call01", "call02"):
+        every[name] = [c.say("train", name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
+        place = path.format(name)
+        c.write(place, recorded(every[name], 16_000, "FLAC" if place.endswith("flac") else "WAV", seconds=seconds))
+    return every
 
 
 def tables(c: Corpus, rows: dict[str, list[str]], path: str, header: str = "") -> None:
@@ -737,3 +747,93 @@ def libritts_like(c: Corpus) -> None:
         said = c.audio(f"{base}.wav", part)
         c.write(f"{base}.normalized.txt", said)
         c.write(f"{base}.original.txt", said.title())
+
+
+@layout()
+def coraal(c: Corpus) -> None:
+    """Tables of a recording each, with times by names of their own."""
+    for name, some in calls(c, "DCA_audio/{}.wav").items():
+        rows = [f"{n}\tspk\t{one.start:.3f}\t{one.txt}\t{one.end:.3f}" for n, one in enumerate(some)]
+        c.write(f"DCA_textfiles/{name}.txt", ["Line\tSpkr\tStTime\tContent\tEnTime", *rows])
+
+
+@layout()
+def seame(c: Corpus) -> None:
+    """Columns without names, times in milliseconds."""
+    for name, some in calls(c, "audio/{}.flac", seconds=3.0).items():
+        rows = [f"{name}\t{one.start * 1000:.0f}\t{one.end * 1000:.0f}\tCS\t{one.txt}" for one in some]
+        c.write(f"transcript/phaseII/{name}.txt", rows)
+
+
+@layout()
+def fisher(c: Corpus) -> None:
+    for name, some in calls(c, "audio/000/{}.wav").items():
+        rows = [f"{one.start:.2f} {one.end:.2f} A: {one.txt}\n" for one in some]
+        c.write(f"trans/000/{name}.txt", [f"# {name}.sph", "# Transcribed at the LDC", "", *rows])
+
+
+@layout()
+def transcriber(c: Corpus) -> None:
+    for name, some in calls(c, "{}.wav").items():
+        turns = [f'<Turn startTime="{one.start}" endTime="{one.end}"><Sync/>\n{one.txt}\n</Turn>' for one in some]
+        c.write(f"{name}.trs", ['<?xml version="1.0"?>', "<Trans><Section>", *turns, "</Section></Trans>"])
+
+
+@layout()
+def tedx_spanish(c: Corpus) -> None:
+    rows = [f"{c.audio(f'speech/TEDX_F_00{n}.wav')} TEDX_F_00{n}" for n in range(4)]
+    c.write("files/TEDx_Spanish.transcription", rows)
+
+
+@layout()
+def nchlt(c: Corpus) -> None:
+    """XML with the names of recordings in attributes."""
+    for part, short in (("train", "trn"), ("test", "tst")):
+        names = [f"nchlt_afr/audio/00{n}/nchlt_afr_00{n}{short[1]}.wav" for n in range(3)]
+        rows = [
+            f'<recording audio="{name}" md5="1{part}"><orth>{c.audio(name, part)}</orth></recording>' for name in names
+        ]
+        speaker = ["<?xml version='1.0'?><corpus><speaker id='001' age='20'>", *rows, "</speaker></corpus>"]
+        c.write(f"nchlt_afr/transcriptions/nchlt_afr.{short}.xml", speaker)
+
+
+@layout()
+def arabic_speech(c: Corpus) -> None:
+    rows = [f'"ARA NORM  000{n}.wav" "{c.audio(f"wav/ARA NORM  000{n}.wav")}"' for n in range(4)]
+    c.write("orthographic-transcript.txt", rows)
+    c.write("phonetic-transcript.txt", [row.replace("the", "th e0 ii1") for row in rows])
+
+
+@layout(CHINESE)
+def king_asr(c: Corpus) -> None:
+    """Transcripts in UTF-16, each with a name that is nearly one of a recording."""
+    for speaker in (0, 1):
+        names = [f"0000{speaker}000{n}" for n in range(3)]
+        rows = [f"{name}\t{c.audio(f'WAVE/SPEAKER000{speaker}/SESSION0/{name}.wav')}" for name in names]
+        c.write(f"SCRIPT/0000{speaker}0.TXT", rows, "utf-16")
+
+
+@layout()
+def nst_danish(c: Corpus) -> None:
+    """A name of two fields, of which one stands further up."""
+    for pid in ("r5650072", "r5650073"):
+        rows = [{"DST": "1", "file": f"u0{n}.wav", "text": c.audio(f"da/{pid}/{pid}_u0{n}.wav")} for n in range(3)]
+        document = {"info": dict.fromkeys("abcdefgh", "37"), "pid": pid, "val_recordings": rows}
+        c.write(f"meta/{pid}.json", json.dumps(document))
+
+
+@layout()
+def commands_of_kaldi(c: Corpus) -> None:
+    rows = [(f"gw{n}", c.audio(f"audios/gw{n}.wav")) for n in range(4)]
+    c.write("train/text", [f"{key} {said}" for key, said in rows])
+    c.write("train/wav.scp", [f"{key} sox audios/{key}.wav -r 16k -t wav - |" for key, _ in rows])
+
+
+@layout(CHINESE)
+def csmsc(c: Corpus) -> None:
+    """Pronunciations in lines of their own, and files of labels called as the recordings."""
+    rows = []
+    for n in range(4):
+        rows += [f"00000{n}\t{c.audio(f'Wave/00000{n}.wav')}", "\tka2 er2 pu3 pei2"]
+        c.write(f"PhoneLabeling/00000{n}.interval", ['File type = "ooTextFile"', "0", "1.2", "sil"])
+    c.write("ProsodyLabeling/000001-010000.txt", rows)

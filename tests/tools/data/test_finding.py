@@ -134,3 +134,39 @@ def test_inspect_shows_what_the_search_finds(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["utterances"] == 6, done.stderr
     done = command.uio("inspect", "c", cwd=tmp_path)
     assert "6 of 6 recordings have a text by column 1 of 2 files like" in done.stdout
+
+
+NOT_READ: dict[str, tuple[Callable[[Path], object], str]] = {
+    "texts of no known form": (
+        lambda folder: [(folder / f"u{n}.txt").write_text(f"[0.0]\n<no-speech>\n[1.{n}]\nhello\n") for n in range(4)],
+        r"4 texts like u0.txt name recordings, but in a form that is not known \('\[0.0\]",
+    ),
+    "binary texts": (
+        lambda folder: [(folder / f"u{n}.txt").write_bytes(bytes(range(256))) for n in range(4)],
+        "name recordings, but in a form that is not known",
+    ),
+    "a damaged gzip": (lambda folder: (folder / "t.csv.gz").write_bytes(b"no gzip"), "cannot be read .*repair it"),
+    "a name that is not UTF-8": (
+        lambda folder: os.rename(folder / "wavs/u0.wav", os.fsencode(folder) + b"/wavs/\xff.wav"),
+        "is a name that is not UTF-8, .*: rename it",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NOT_READ)
+def test_what_cannot_be_read_is_told(what: str, tmp_path: Path) -> None:
+    (tmp_path / "wavs").mkdir()
+    for number in range(4):
+        (tmp_path / f"wavs/u{number}.wav").write_bytes(corpus.wav_bytes(number))
+    prepare, told = NOT_READ[what]
+    prepare(tmp_path)
+    with pytest.raises(uio.ListError, match=told):
+        find_data(str(tmp_path))
+
+
+def test_links_in_circles_bring_nothing_twice(tmp_path: Path) -> None:
+    made = layouts.made("transcripts_beside_wavs", tmp_path / "c")
+    layouts.made("mediaspeech", tmp_path / "beside")
+    for name, target in (("self", "."), ("above", ".."), ("again", "wavs"), ("broken.wav", "nowhere")):
+        os.symlink(target, tmp_path / "c" / name)
+    assert heard(find_data(str(tmp_path / "c"))) == sorted((round(said.tone / 50), said.txt) for said in made.said)

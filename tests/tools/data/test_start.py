@@ -329,7 +329,7 @@ def test_what_is_not_here_is_told_how_to_be_named(tmp_path: Path) -> None:
         "hf://datasets/owner/speech": "uio start 'hf://datasets/owner/speech/data/train-*.parquet'",
         "data/missing": "no such file",
         "saved": "a folder of datasets' save_to_disk: uio.from_iterable(datasets.load_from_disk(",
-        "empty": "neither a TouchDataset",
+        "empty": "empty is empty",
     }
     for given, line in told.items():
         path = given if given in ("librispeech", "owner/speech") or ":" in given else str(tmp_path / given)

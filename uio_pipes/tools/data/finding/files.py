@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from collections import Counter
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.archives.archive import is_archive, is_hidden
 from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.archives.reading import open_reader
@@ -21,10 +21,10 @@ from uio_pipes.io.access import PLAIN
 
 HEAD = 1 << 16  # bytes, by which a text is told from other files
 _LARGE = 1 << 26  # bytes of a member of an archive above which it is no table
-_SPLITS = {"train": "train", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
+_SPLITS = {"train": "train", "trn": "train", "tst": "test", "dev": "dev", "val": "dev", "test": "test", "eval": "test"}
 _SPLIT = re.compile(
     r"(?<![a-z])(?:(train)(?:ing)?|(dev)(?:el(?:opment)?)?|(val)(?:id(?:ation)?)?|(test)(?:ing)?|(eval)(?:uation)?)"
-    r"(?:set|data|list)?(?![a-z])"
+    r"(?:set|data|list)?(?![a-z])|(?<![a-z])(?:(trn)|(tst))(?=\.)"
 )
 _NO_TABLES = re.compile(
     r"(?i)(?:read.?me|licen[cs]e|change(?:log|s)|copying|authors|citation)\b.*"
@@ -41,7 +41,7 @@ _CODES: tuple[tuple[str, str, float], ...] = (  # with the characters that most 
 def split_of(*names: str) -> str:
     """Return "train", "dev" or "test" by the first of these names that tells it; "" if none does."""
     for name in names:
-        if found := _SPLIT.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()):
+        if found := _SPLIT.search(name.lower()):
             return next(_SPLITS[word] for word in found.groups() if word)
     return ""
 
@@ -95,8 +95,11 @@ class TextFile:
         return split_of(self.name) or split_of(*self.path.split("/")[:-1])
 
     def text(self, limit: int = -1) -> str:
-        """Return its content, or about the first ``limit`` bytes; "" of what is no text."""
-        data = self.read(limit)
+        """Return its content, or about the first ``limit`` bytes; "" of what is no text. Raises: ListError."""
+        try:
+            data = self.read(limit)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ListError(f"{self.path} cannot be read ({error}): repair it, or move it out of the folder") from error
         if 0 <= limit <= len(data):
             data = data[: data.rfind(b"\n") + 1] or data
         if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -136,11 +139,14 @@ class Files:
 def files_below(folder: str) -> Files:
     """Look through a folder. Links and copies of what is in the folder of a split, too, count once. Raises: OSError."""
     files, known = Files(folder), dict[tuple[int, int], str]()
-    for path, entry in _walk(Path(folder), "", ()):
+    root = Path(folder).resolve()
+    above = tuple((stat.st_dev, stat.st_ino) for stat in (place.stat() for place in (root, *root.parents)))
+    for path, entry in _walk(Path(folder), "", above):
         suffix = entry.name.rpartition(".")[2].lower()
         if is_archive(entry.name):
             files.archives.append(path)
         elif suffix in AUDIO:
+            named_in_utf8(path)
             stat = entry.stat()
             twin = known.setdefault((stat.st_dev, stat.st_ino), path)
             if twin != path and (split_of_audio(twin) or not split_of_audio(path)):
@@ -150,8 +156,14 @@ def files_below(folder: str) -> Files:
             files.others.append(path)
         else:
             files.texts.append(TextFile(path, entry.stat().st_size, partial(_head_of, os.path.join(folder, path))))
-    files.recordings = [Recording(path, split_of_audio(path)) for path in _distinct(folder, [*known.values()])]
+    files.recordings = [Recording(path, split_of_audio(path)) for path in sorted(known.values())]
     return files
+
+
+def named_in_utf8(path: str) -> None:
+    """Raises: ListError if a path is not UTF-8."""
+    if not path.isascii() and path.encode(errors="replace").decode() != path:
+        raise ListError(f"{path!r} is a name that is not UTF-8, which no list or script can hold: rename it")
 
 
 def look_into_archives(files: Files) -> None:
@@ -199,17 +211,3 @@ def _walk(root: Path, below: str, above: tuple[tuple[int, int], ...]) -> Iterato
                 yield from _walk(root, path, (*above, (stat.st_dev, stat.st_ino)))
         elif entry.is_file():
             yield path, entry
-
-
-def _distinct(folder: str, paths: list[str]) -> Iterator[str]:
-    """Yield paths without copies, in no split, of what is in the folder of one."""
-    named = Counter(path.rpartition("/")[2] for path in paths)
-    there = {}
-    for path in paths:
-        if named[path.rpartition("/")[2]] > 1 and split_of_audio(path):
-            there[path.rpartition("/")[2], _head_of(os.path.join(folder, path), HEAD)] = path
-    for path in sorted(paths):
-        name = path.rpartition("/")[2]
-        is_copy = bool(there) and named[name] > 1 and not split_of_audio(path)
-        if not (is_copy and (name, _head_of(os.path.join(folder, path), HEAD)) in there):
-            yield path

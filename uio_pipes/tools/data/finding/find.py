@@ -36,7 +36,7 @@ from uio_pipes.sources.lists import from_raw_list
 from uio_pipes.sources.parquet.table import SUFFIXES, columns_within
 from uio_pipes.sources.table.source import from_table
 from uio_pipes.tools.data.corpora import named_corpus
-from uio_pipes.tools.data.finding.files import split_of
+from uio_pipes.tools.data.finding.files import named_in_utf8, split_of
 from uio_pipes.tools.data.finding.utterances import Utterances, utterances_in
 from uio_pipes.tools.data.reading.data_list import JSONL, RAW, TEXT, GivenNames, head_of, kind_of, lines_of, objects_of
 from uio_pipes.tools.data.recognize import SILENT, Recognized, begun, recognize, recognize_parts
@@ -67,6 +67,7 @@ def find_data(
 
     Raises: ListError for anything else, saying what was seen and what to do.
     """
+    named_in_utf8(data)
     _refuse_names(data)
     if (corpus := named_corpus(data)) is not None and part:
         data = data.replace(f":{corpus.folder}", f",part={part}:{corpus.folder}")
@@ -161,6 +162,8 @@ def _in_folder(folder: str, listed: Path | None, allow_pipes: bool, fields: Give
                 continue
             if _works(known):
                 return Found(known, _not_read(folder, known.path, names))
+    if not names:
+        raise ListError(f"{folder} is empty")
     raise unknown or ListError(f"{folder} has nothing that can be read as the part {part}")
 
 

@@ -23,10 +23,11 @@ from uio_pipes.tools.data.finding.files import TextFile
 Row = Mapping[str, str]
 ANNOTATIONS = (".stm", ".textgrid", ".segments.xml")
 _BEHIND = re.compile(r"(?:<s>\s*)?(?P<text>.*?)(?:\s*</s>)?\s*\((?P<key>[^()\s]+)\)")
-_QUOTED = re.compile(r"\(\s*(?P<key>\S+)\s+\"(?P<text>.*)\"\s*\)")
+_QUOTED = re.compile(r"\(?\s*(?:\"(?P<name>[^\"]+)\"|(?P<key>\S+))\s+\"(?P<text>.*)\"\s*\)?")
 _SEGMENT = re.compile(r"(\S+)\s+(\S+)\s+(\d+(?:\.\d+)?)\s+(\d+(?:\.\d+)?)")
 _COMMENT = ("#", ";;", "%%")
 _CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:[.,]\d+)?)")
+_NO_WORDS = re.compile(r"[\t<>\[\]{}|=@*\x15]|^[#;\d]")  # in lines of a text that is more than words
 _SPOKEN = re.compile(r"(?m)^(\S*\d:\d\d[.,]\d+) --> (\S+).*\n((?:.+\n?)+)")
 
 
@@ -56,8 +57,9 @@ def forms_of(text: TextFile, root: str, limit: int = -1, form: str = "") -> Iter
                                         for found in _SPOKEN.finditer(content.replace("\r", ""))])  # fmt: skip
         return
     first = content.lstrip()[0]
-    if first == "<" and name.endswith(".xml"):
-        yield from _xml(content)
+    if content.startswith("<?xml"):
+        with suppress(ElementTree.ParseError):
+            yield _of_objects("XML", [*_objects(_element(ElementTree.fromstring(text.read(-1))), {})])
     elif first in "[{" and (made := _json(text, content, limit)):
         yield from made
     else:
@@ -72,14 +74,22 @@ def forms_of(text: TextFile, root: str, limit: int = -1, form: str = "") -> Iter
 
 
 def whole(text: TextFile, root: str) -> str:
-    """Return the words of a text that is one utterance: of several lines, as in THCHS-30, the first one; of a text that
-    names another file, that one's."""
+    """Return the words of a text that is one utterance, without lines on how they are pronounced, as in THCHS-30; of a
+    text that names another file, that one's; "" if its lines are more than words."""
     content = text.text().strip()
     lines = content.splitlines()
     if len(lines) == 1 and content.startswith("."):
         with suppress(OSError, ValueError), open(os.path.join(root, text.folder, content), encoding="utf-8") as file:
             lines = file.read().strip().splitlines()
-    return re.sub(r"^\d+ \d+ (?=\D)", "", lines[0].strip()) if lines else ""  # TIMIT's, with first and last sample
+    lines = [line.strip() for line in lines if line.strip() and not (len(lines) > 1 and _pronounced(line))]
+    if len(lines) > 1 and any(map(_NO_WORDS.search, lines)):
+        return ""
+    return re.sub(r"^\d+ \d+ (?=\D)", "", " ".join(lines))  # TIMIT's, with first and last sample
+
+
+def _pronounced(line: str) -> bool:
+    words = line.split()
+    return 2 * sum(re.fullmatch(r"[a-zA-Z]+\d", word) is not None for word in words) >= len(words)
 
 
 def _separated(separator: str) -> Callable[[list[str]], list[list[str]]]:
@@ -104,7 +114,7 @@ def _patterned(pattern: re.Pattern[str]) -> Callable[[list[str]], list[list[str]
     def cells(lines: list[str]) -> list[list[str]]:
         found = [pattern.fullmatch(line.strip()) for line in lines]
         return (
-            [[hit["key"], hit["text"]] for hit in found if hit]
+            [[hit.groupdict().get("name") or hit["key"], hit["text"]] for hit in found if hit]
             if sum(map(bool, found[:9])) * 2 > len(found[:9])
             else []
         )
@@ -115,13 +125,13 @@ def _patterned(pattern: re.Pattern[str]) -> Callable[[list[str]], list[list[str]
 _FORMS: dict[str, Callable[[list[str]], list[list[str]]]] = {
     "columns by tabs": _separated("\t"),
     "columns by |": _separated("|"),
-    "columns by ::": _separated(" :: "),
     "columns by commas": _quoting(","),
     "columns by ;": _quoting(";"),
     '( KEY "text" )': _patterned(_QUOTED),
     "text (KEY)": _patterned(_BEHIND),
     "KEY:text": _patterned(re.compile(r"(?P<key>[^:=\s]+)\s*[:=]\s*(?P<text>.+)")),
     "KEY text": lambda lines: [line.split(None, 1) for line in lines],
+    "text KEY": lambda lines: [line.rsplit(None, 1)[::-1] for line in lines],
 }
 
 
@@ -133,7 +143,18 @@ def _of_cells(form: str, rows: list[list[str]]) -> Parsed:
     mark = {"columns by commas": ",", "columns by |": "|", "columns by ;": ";"}.get(form, " ")
     columns = tuple(str(number) for number in range(1, width + 1))
     made = [[*row[: width - 1], mark.join(row[width - 1 :])] for row in rows]
-    return Parsed(form, [dict(zip(columns, map(_plain, row), strict=False)) for row in made], columns, True)
+    made = [[*map(_plain, row)] for row in made]
+    for at in range(width - 1):  # times, where no header says so
+        if width > 2 and all(_grows(row[at : at + 2]) for row in made[:100]):
+            columns = (*columns[:at], "start", "end", *columns[at + 2 :])
+            break
+    return Parsed(form, [dict(zip(columns, row, strict=False)) for row in made], columns, not form.endswith("text"))
+
+
+def _grows(cells: list[str]) -> bool:
+    """Return whether these are two times, of which the second is later."""
+    first, last = [seconds(cell) for cell in cells] if len(cells) == 2 else (None, None)
+    return first is not None and last is not None and first < last
 
 
 def _plain(cell: str) -> str:
@@ -206,12 +227,18 @@ def _leaves(value: Mapping[str, Any], parent: str) -> Iterator[tuple[str, str]]:
             yield parent + name, str(own)
 
 
-def _xml(content: str) -> Iterator[Parsed]:
-    """Yield the elements with a text of their own, of the whole as one row."""
-    with suppress(ElementTree.ParseError):
-        root = ElementTree.fromstring(content)
-        row = {one.tag.rpartition("}")[2]: (one.text or "").strip() for one in root.iter() if not len(one)}
-        yield _of_objects("XML", [{name: own for name, own in row.items() if own}])
+def _element(element: ElementTree.Element) -> dict[str, Any]:
+    """Return an element of XML as an object: its attributes, its text, and what is in it, with further attributes or
+    elements as lists."""
+    made: dict[str, Any] = dict(element.attrib)
+    for one in element:
+        name = one.tag.rpartition("}")[2]
+        if len(one) or (one.attrib and "".join(one.itertext()).strip()):
+            made.setdefault(name, []).append(_element(one))
+        elif (one.text or "").strip():
+            made[name] = " ".join(one.itertext()).strip()
+    said = " ".join(" ".join([element.text or "", *(one.tail or "" for one in element)]).split())
+    return made | ({"text": said} if said else {})
 
 
 def _annotated(text: TextFile, root: str) -> Iterator[Parsed]:

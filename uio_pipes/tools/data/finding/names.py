@@ -17,8 +17,7 @@ from uio_pipes.tools.data.finding.forms import Row
 SAMPLE = 40  # rows of a table that are tried in all ways
 MOST = 0.5  # of the rows of a table must name recordings
 FILE, FOLDER = "(file)", "(folder)"  # columns that all rows have: their table's name without suffix, its folder's
-_CUTS = (r"[^-_:/.]+$", r"(?<=[-_:/]).*$", r"^[^:|,;\s]+", r"\S+$")  # parts of a value that may be the name
-_MARKS = ("_", "-", "/", "", ".")
+_MARKS = ("_", "-", "/", "")
 _TEXTS = (
     *USUAL["txt"],
     "sentence_1",
@@ -33,16 +32,15 @@ _NO_TEXT = re.compile(
     r"(?i).*(?:speaker|spk|gender|sex\b|age\b|accent|dialect|lang|locale|path|file|url|source|dur|start|end\b|time|rate"
     r"|license|emotion|client|phon|pinyin|ipa\b|split|subset|book|chapter|title|domain|topic|model|device|name\b).*|(?:.*[_\W])?(?:utt|uu)?id"
 )
-_IDENTIFIER = re.compile(r"[^\s\d]*[-_.\d][\w.:/-]*|\W*")
+_IDENTIFIER = re.compile(rf"[^\s\d]*[-_.\d][\w.:/-]*|\W*|.*\.(?:{'|'.join(AUDIO)})\b.*")
 
 
 class Way(NamedTuple):
-    """How rows name recordings: by columns, joined by a mark, of whose text ``cut`` is the part that counts, with what
-    stands before and after it in names of recordings."""
+    """How rows name recordings: by columns, joined by a mark, with what stands before and after that in names of
+    recordings."""
 
     columns: tuple[str, ...]
     mark: str = ""
-    cut: str = ""
     before: str = ""
     after: str = ""
     digits: int = 0  # to which a number is filled with zeros
@@ -53,10 +51,8 @@ class Way(NamedTuple):
         if not all(parts):
             return ""
         name = self.mark.join(parts)
-        if self.cut:
-            found = re.search(self.cut, without_suffix(name))
-            name = found[0] if found else ""
-        return f"{self.before}{name.zfill(self.digits)}{self.after}" if name else ""
+        filled = name if name.startswith("0") and name != "0" else name.zfill(self.digits)
+        return f"{self.before}{filled}{self.after}" if name else ""
 
     def __str__(self) -> str:
         name = f" {self.mark} ".join("name" if one == FILE else "folder" if one == FOLDER else f"column {one}" 
@@ -86,6 +82,7 @@ class Index:
         for number, recording in enumerate(recordings):
             self.by[recording.stem.casefold()].append(number)
         self.times = dict[str, tuple[float, float]]()  # of names that stand for a part of a recording
+        self._every = "\n".join(self.by)
         self._sorted = sorted(self.by)
         self._turned = sorted(stem[::-1] for stem in self.by)
 
@@ -124,20 +121,22 @@ class Index:
         """Yield ways by which rows name recordings, with the share of the rows that do: first of a column as it is."""
         known = [*columns[:12], FILE]
         yield from ((self.share(rows, way, text), way) for column in known if (way := Way((column,))))
-        for pair in permutations([*columns[:8], FILE, FOLDER], 2):
+        parts = [*filter(lambda column: self._within(rows, column, text), [*columns, FILE, FOLDER])][:8]
+        for pair in permutations(parts, 2):
             for mark in _MARKS:
                 way = Way(pair, mark)
                 yield self.share(rows, way, text), way
         for column in known:
-            for cut in _CUTS:
-                way = Way((column,), cut=cut)
-                if len({way.name(row, text) for row in rows}) * 2 > len(rows):
-                    yield self.share(rows, way, text), way
             for digits in {len(stem) for stem in self._sorted[:2] if stem.isdecimal()}:
                 yield self.share(rows, way := Way((column,), digits=digits), text), way
             if affixes := self._affixes({Way((column,)).name(row, text) for row in rows}):
                 way = Way((column,), before=affixes[0], after=affixes[1])
                 yield self.share(rows, way, text), way
+
+    def _within(self, rows: Sequence[Row], column: str, text: TextFile) -> bool:
+        """Return whether half of the values of a column are parts of names of recordings."""
+        values = [without_suffix(_cell(row, column, text)).casefold() for row in rows]
+        return 2 * sum(bool(value) and value in self._every for value in values) >= len(values)
 
     def share(self, rows: Sequence[Row], way: Way, text: TextFile) -> float:
         """Return the share of rows that name a recording in a way."""
@@ -158,7 +157,12 @@ class Index:
                         rest = stem[len(of) :]
                         found["" if is_after else rest[::-1], rest if is_after else ""] += 1
         best = max(found, key=lambda one: (found[one], -len("".join(one)), one), default=None)
-        if best is None or found[best] * 2 < tried or re.fullmatch(r"[-_.]?\d*", "".join(best)):
+        if (
+            best is None
+            or found[best] * 2 < tried
+            or found[best] < min(2, len(self.by) - 1)
+            or re.fullmatch(r"[-_.]?\d*", "".join(best))
+        ):
             return None  # a number tells utterances apart
         return best
 

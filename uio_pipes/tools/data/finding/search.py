@@ -15,10 +15,13 @@ from uio_pipes.tools.data.finding.names import FILE, MOST, SAMPLE, Index, Way, t
 
 ENOUGH = 0.95  # of the recordings must have a text, or else the user is asked
 _OWN_FORM = (".json", ".jsonl", ".xml", ".srt", ".vtt", ".csv", ".tsv", *ANNOTATIONS)
-_STARTS = ("start", "start_time", "starttime", "begin", "begin_time", "onset", "startinms", "start_ms", "offset")
-_ENDS = ("end", "end_time", "endtime", "offset_time", "endinms", "end_ms")
+_SOUNDS = re.compile("(?i)phon|pinyin|lexicon")
+_START, _END = (
+    re.compile(rf"(?i)(?:{names})[_ ]?(?:time|sec|seconds|in_?ms|ms|s)?(?:\..*)?")
+    for names in ("start|st|begin|beg|onset|offset|from", "end|en|stop|to")
+)
 _SPEAKERS = ("speaker", "speaker_id", "spk", "spk_id", "speakerid", "client_id", "user_id")
-_TIMED = re.compile(r"\s*[\[(]?(\d+\.\d+)[\s,;-]+(\d+\.\d+)[\])]?\s+(?:.*\t)?(.*)")
+_TIMED = re.compile(r"\s*[\[(]?(\d+\.\d+)[\s,;-]+(\d+\.\d+)[\])]?\s+(?:.*\t)?(?:([A-Z]\w*): +)?(.*)")
 
 
 class Spoken(NamedTuple):
@@ -88,6 +91,7 @@ class Search:
         self.index = Index(self.files.recordings)
         self.splits = [recording.split for recording in self.files.recordings]
         self.silent = list[TextFile]()  # texts that name no recording
+        self.unread = list[TextFile]()  # that are called as recordings, and are more than words
         self.there = dict[str, None]()  # splits that have texts
         self.listed = False  # whether lists tell splits
         self._lately = list[tuple[str, Way]]()
@@ -113,12 +117,13 @@ class Search:
             one = groups.setdefault((way, source.text.ending, *of), Candidate(way))
             one.sources.append(source)
         for one in groups.values():
-            if one.sources[0].form in ("whole", "timed"):
-                said = [whole(source.text, self.files.folder) for source in one.sources[:SAMPLE]]
-                rows: list[Row] = [{"text": words} for words in said]
+            some = one.sources[:SAMPLE]
+            if one.sources[0].form == "whole":
+                rows = [row for source in some for row in _rows_of(source, self.files.folder)]
             else:
-                rows = [row for source in one.sources[:SAMPLE] for row in source.rows[:SAMPLE]]
+                rows = [row for source in some for row in source.rows[:SAMPLE]]
             one.score, one.column = text_among(rows, one.sources[0].columns, one.way)
+            one.score /= 4 if _SOUNDS.search(one.sources[0].text.name) else 1
         return [*groups.values()]
 
     def _sources(self, texts: Sequence[TextFile]) -> Iterator[tuple[Source, Way]]:
@@ -128,9 +133,10 @@ class Search:
             by_ending[text.ending].append(text)
         for ending, several in by_ending.items():
             way = self._by_file(several)
+            own = way is not None and (ending.endswith(_OWN_FORM) or not self._plain(several))
             for text in several:
                 if way is not None and self.index.named(way.name({}, text), {}, text):
-                    yield from self._of_file(text, way, ending)
+                    yield from self._of_file(text, way, own)
                 elif (found := self._table(text)) is not None:
                     yield found
                 else:
@@ -141,23 +147,28 @@ class Search:
         rows = [{"name": Way((FILE,)).name({}, text)} for text in texts[:: max(1, len(texts) // SAMPLE)]]
         if len(texts) == 1 and not self.index.named(rows[0]["name"], {}, texts[0]):
             return None
-        own = (
-            (share, way)
-            for share, way in self.index.ways(rows, ("name",), texts[0])
-            if way.columns == ("name",) and not way.cut
-        )
+        own = ((share, way) for share, way in self.index.ways(rows, ("name",), texts[0]) if way.columns == ("name",))
         share, way = max(own, key=lambda one: one[0])
         return way._replace(columns=(FILE,)) if share >= MOST else None
 
-    def _of_file(self, text: TextFile, way: Way, ending: str) -> Iterator[tuple[Source, Way]]:
-        if ending.endswith(_OWN_FORM):
-            parsed = next((one for one in forms_of(text, self.files.folder) if one.rows), None)
-            if parsed is not None and len(parsed.rows) > 1 and (found := self._table(text)) is not None:
+    def _of_file(self, text: TextFile, way: Way, own: bool) -> Iterator[tuple[Source, Way]]:
+        if own:
+            forms = [one for one in forms_of(text, self.files.folder) if one.rows]
+            parsed = next(filter(_timed, forms), forms[0] if forms and text.ending.endswith(_OWN_FORM) else None)
+            found = self._table(text) if any(len(one.rows) > 1 for one in forms) else None
+            if found is not None and (parsed is not None or found[1].columns != (FILE,)):
                 yield found
             elif parsed is not None:
                 yield _source(text, parsed, way, None)
+            else:
+                self.unread.append(text)
             return
         yield Source(text, "whole", (), ("text",), []), way
+
+    def _plain(self, texts: Sequence[TextFile]) -> bool:
+        """Return whether most texts are words, with times or without."""
+        some = [Source(text, "whole", (), ("text",), []) for text in texts[:: max(1, len(texts) // 9)]]
+        return 2 * sum(any(row["text"] for row in _rows_of(one, self.files.folder)) for one in some) > len(some)
 
     def _table(self, text: TextFile) -> tuple[Source, Way] | None:
         """Return a table in the form and way in which most of its rows name recordings; None if few do."""
@@ -171,7 +182,7 @@ class Search:
             rows = parsed.rows[parsed.headed and len(parsed.rows) > 1 :]
             some = rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE]
             for share, way in self.index.ways(some, parsed.columns, text):
-                share -= 0.1 * (len(parsed.columns) == 1) + 0.02 * bool(way.cut)  # a part of a value, and no text
+                share -= 0.1 * (len(parsed.columns) == 1)  # no text
                 if best is None or share > best[0] + 0.01:
                     best = share, parsed, way
                 if share > 0.98:
@@ -221,11 +232,11 @@ class Search:
         for one in with_texts:
             if not one.spoken:
                 self._read(one)
-        self.there = dict.fromkeys(said.split for one in with_texts for said in one.spoken)
         wanted = self.part or self._first_split(with_texts)
         self.wanted = wanted
         for one in with_texts:
             self._measure(one, wanted)
+        self.there = dict.fromkeys(said.split for one in with_texts for said in one.spoken)
         some = sorted((one for one in with_texts if one.covered), key=lambda one: (-round(one.cover, 2), -one.score))
         return self._together(some) if some and (some[0].cover < ENOUGH or some[0].of_rows) else some
 
@@ -260,7 +271,7 @@ class Search:
         if (
             all(count == 1 for count in several.values())
             and not self.index.times
-            and one.sources[0].form not in ("annotation", "timed")
+            and one.sources[0].form != "annotation"
         ):
             one.spoken = [said._replace(start=None, end=None) for said in one.spoken]
         one.spoken = [said for said in one.spoken if said.text]
@@ -278,7 +289,8 @@ class Search:
         one.cover = one.covered / max(one.wanted, 1)
         parts = {(said.recording, said.start) for said in one.spoken}
         if len(parts) * 1.5 < len({(said.recording, said.start, said.text) for said in one.spoken}):
-            one.cover = one.covered = 0  # several texts for a recording, and no times
+            one.cover, one.covered, one.spoken = 0, 0, []  # several texts for a recording, and no times
+            self.unread += [source.text for source in one.sources]
 
     def measure_rows(self, one: Candidate) -> None:
         """Count the rows that name a recording, in place of the recordings that have a text."""
@@ -313,7 +325,7 @@ def _source(text: TextFile, parsed: Parsed, way: Way, index: Index | None) -> tu
     rows, header = parsed.rows, tuple[str, ...]()
     if parsed.headed and len(rows) > 1:
         first = way.name(rows[0], text)
-        usual = {cell.lower() for cell in rows[0].values()} & {*_STARTS, *_ENDS}
+        usual = any(map(_START.fullmatch, rows[0].values())) and any(map(_END.fullmatch, rows[0].values()))
         if usual if index is None or way.columns == (FILE,) else not (first and index.named(first, {}, text)):
             cells = [rows[0].get(column, "") or column for column in parsed.columns]
             if all(len(cell) < 40 for cell in cells) and len({*cells}) == len(cells):
@@ -326,12 +338,25 @@ def _source(text: TextFile, parsed: Parsed, way: Way, index: Index | None) -> tu
     return Source(text, parsed.form, header, header or parsed.columns, rows[: SAMPLE * 5]), way
 
 
+def _timed(parsed: Parsed) -> bool:
+    """Return whether rows, of which the first one may name columns, have times."""
+    if parsed.headed and len(parsed.rows) > 1 and any(map(_START.fullmatch, parsed.rows[0].values())):
+        named = [dict(zip(parsed.rows[0].values(), row.values(), strict=False)) for row in parsed.rows[1:9]]
+    else:
+        named = [dict(row) for row in parsed.rows[:9]]
+    return bool(named) and all(_times(row)[1] is not None for row in named)
+
+
 def _rows_of(source: Source, root: str) -> Iterator[Row]:
     if source.form == "whole":
         content = source.text.text()
-        timed = [_TIMED.fullmatch(line) for line in content.splitlines() if line.strip()]
+        timed = [_TIMED.fullmatch(line) for line in content.splitlines() if line.strip() and line[0] != "#"]
         if timed and all(timed):
-            yield from (dict(zip(("start", "end", "text"), found.groups(), strict=True)) for found in timed if found)
+            yield from (
+                dict(zip(("start", "end", "speaker", "text"), found.groups(""), strict=True))
+                for found in timed
+                if found
+            )
         else:
             yield {"text": whole(source.text, root)}
         return
@@ -359,10 +384,8 @@ def _split_in(row: Row) -> str:
 
 def _times(row: Row) -> tuple[float | None, float | None]:
     """Return start and end of a part of a recording in seconds, as far as columns of the usual names tell both."""
-    lower = {name.lower(): name for name in row}
-    start, end = (next((lower[name] for name in names if name in lower), "") for names in (_STARTS, _ENDS))
+    start, end = (next(filter(names.fullmatch, row), "") for names in (_START, _END))
     first, last = seconds(row.get(start, "")), seconds(row.get(end, ""))
     if first is not None and last is None and (length := seconds(row.get("duration", ""))) is not None:
         last = first + length
-    unit = 1000 if "ms" in start.lower() else 1
-    return (first / unit, last / unit) if first is not None and last is not None and last > first else (None, None)
+    return (first, last) if first is not None and last is not None and last > first else (None, None)

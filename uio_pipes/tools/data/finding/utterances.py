@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from uio_pipes.audio.containers import sniff
-from uio_pipes.base.errors import ListError
+from uio_pipes.audio.length import audio_info
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import counted
 from uio_pipes.tools.data.finding.files import Files, files_below, look_into_archives
 from uio_pipes.tools.data.finding.search import ENOUGH, Candidate, Search, Spoken
@@ -71,6 +73,12 @@ def _ask(folder: str, found: list[Candidate], search: Search) -> None:
             f"{folder}: {wanted} has no texts that are known, and {' and '.join(others)} "
             f"{'have' if len(others) > 1 else 'has'}: uio start {folder} --part {others[0]} reads these"
         )
+    if search.unread:
+        text = search.unread[0]
+        raise ListError(
+            f"{folder}: {counted(len(search.unread), 'text')} like {text.path} name recordings, but in a form that "
+            f"is not known ({text.text(200)[:60]!r}): write one file with KEY TEXT a line, or the text alone in each"
+        )
     count = search.splits.count(search.wanted)
     for text in search.silent:
         lines = text.text(1 << 20).count("\n") if text.size < 1 << 30 else 0
@@ -94,6 +102,7 @@ def _made(files: Files, search: Search, best: Candidate | None) -> Utterances:
         chosen = list({(said.recording, said.start, said.speaker): said for said in reversed(best.spoken)
                        if said.split == wanted}.values())[::-1]  # fmt: skip
         told = [_numbers(best)]
+    chosen = _in_seconds(files, chosen)
     archives = sorted({recordings[said.recording].archive for said in chosen} - {""})
     others = Counter(search.splits) + Counter(s.split for s in (best.spoken if best else ()) if s.split != wanted)
     there = [split for split in ("train", "dev", "test") if others[split] and split != wanted]
@@ -105,6 +114,20 @@ def _made(files: Files, search: Search, best: Candidate | None) -> Utterances:
     if any("encoding" in line for line in lines):
         told.append("recordings without a header are read as samples of 16 bits at 16,000 Hz")
     return Utterances(files.folder, lines, archives, told)
+
+
+def _in_seconds(files: Files, chosen: list[Spoken]) -> list[Spoken]:
+    """Return utterances with times that were in milliseconds in seconds: the last end is far behind its recording's."""
+    last = max((said for said in chosen if said.end), key=lambda said: said.end or 0, default=None)
+    if last is None or last.end is None or last.end < 100 or files.recordings[last.recording].archive:
+        return chosen
+    info = None
+    with suppress(DataError, OSError):
+        info = audio_info(os.path.abspath(os.path.join(files.folder, files.recordings[last.recording].path)), {})
+    if info is None or last.end < 20 * info.samples / info.sample_rate:
+        return chosen
+    return [said._replace(start=said.start / 1000, end=said.end / 1000) if said.start is not None and said.end else said
+            for said in chosen]  # fmt: skip
 
 
 def _labels(paths: list[str]) -> list[str]:
