@@ -161,7 +161,7 @@ def test_an_endless_stream_of_which_the_loader_leaves_out_all_is_an_error(
     with pytest.raises(uio.ListError, match=rf"loader\.{how} left out"):
         next(batches)
     if how == "exclude":
-        assert len(list(steps(graph, loader.state_dict(), last=9))) == 1
+        assert list(steps(graph, loader.state_dict(), last=9)) == []
 
 
 @pytest.mark.parametrize("how", ["resume", "skip", "exclude", "reweight"])

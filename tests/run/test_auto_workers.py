@@ -61,6 +61,7 @@ def timeless(state: dict[str, str]) -> dict[str, str]:
     lanes = {name: json.loads(text) for name, text in state.items()}
     for lane in lanes.values():
         lane.get("counts", {}).pop("waited_us", None)
+        del lane["crc32"]  # which depends on it
     return {name: json.dumps(lane) for name, lane in lanes.items()}
 
 

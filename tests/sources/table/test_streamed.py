@@ -137,7 +137,8 @@ def test_a_wrong_match_is_said_with_names_of_both(
     said = r"by match='path \| stem' it has '0', '1', '2', …; rows name '0/0.wav', '0/1.wav', '0/2.wav', …; say how mem"
     with pytest.raises(NothingRead, match=f"unmatched_archive.*{said}bers match rows"):
         read(table, archives=archives, match="path | stem")
-    assert sum("unmatched_archive" in record.message for record in caplog.records) == (1 if archives[0] == "0" else 3)
+    told = [record.message for record in caplog.records if "[unmatched_archive]" in record.message]
+    assert len(told) == (1 if archives[0] == "0" else 3)
 
 
 def test_an_archive_without_a_row_costs_nothing_else(tmp_path: Path) -> None:

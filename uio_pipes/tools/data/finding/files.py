@@ -50,7 +50,7 @@ def split_of_audio(path: str) -> str:
     return split_of(*path.split("/")[:-1])
 
 
-class Recording(NamedTuple):
+class AudioFile(NamedTuple):
     """A recording below the folder, or a member of an ``archive`` there, as its path has it."""
 
     path: str
@@ -130,7 +130,7 @@ class Files:
     """What is below ``folder``: recordings, texts, and all other names."""
 
     folder: str
-    recordings: list[Recording] = field(default_factory=list)
+    recordings: list[AudioFile] = field(default_factory=list)
     texts: list[TextFile] = field(default_factory=list)
     archives: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
@@ -156,7 +156,7 @@ def files_below(folder: str) -> Files:
             files.others.append(path)
         else:
             files.texts.append(TextFile(path, entry.stat().st_size, partial(_head_of, os.path.join(folder, path))))
-    files.recordings = [Recording(path, split_of_audio(path)) for path in sorted(known.values())]
+    files.recordings = [AudioFile(path, split_of_audio(path)) for path in sorted(known.values())]
     return files
 
 
@@ -182,7 +182,7 @@ def look_into_archives(files: Files) -> None:
                 if is_hidden(name) or name.endswith("/"):
                     continue
                 if suffix in AUDIO:
-                    files.recordings.append(Recording(name, split_of_audio(name) or within, path))
+                    files.recordings.append(AudioFile(name, split_of_audio(name) or within, path))
                 elif not _NO_TABLES.fullmatch(name.rpartition("/")[2]):
                     payload = member.payload
                     data = payload if isinstance(payload, bytes) else getattr(payload, "read", bytes)()

@@ -20,7 +20,7 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.sources.table.opening import open_rows
 from uio_pipes.tools.data.finding.files import TextFile
 
-Row = Mapping[str, str]
+Cells = Mapping[str, str]
 ANNOTATIONS = (".stm", ".textgrid", ".segments.xml")
 _BEHIND = re.compile(r"(?:<s>\s*)?(?P<text>.*?)(?:\s*</s>)?\s*\((?P<key>[^()\s]+)\)")
 _QUOTED = re.compile(r"\(?\s*(?:\"(?P<name>[^\"]+)\"|(?P<key>\S+))\s+\"(?P<text>.*)\"\s*\)?")
@@ -38,7 +38,7 @@ class Parsed(NamedTuple):
     """
 
     form: str
-    rows: Sequence[Row]
+    rows: Sequence[Cells]
     columns: tuple[str, ...]
     headed: bool = False  # whether the first row may be the names of columns
 

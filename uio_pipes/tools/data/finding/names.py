@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from uio_pipes.formats.advice import USUAL
 from uio_pipes.formats.archives.directory import AUDIO
-from uio_pipes.tools.data.finding.files import Recording, TextFile
-from uio_pipes.tools.data.finding.forms import Row
+from uio_pipes.tools.data.finding.files import AudioFile, TextFile
+from uio_pipes.tools.data.finding.forms import Cells
 
 SAMPLE = 40  # rows of a table that are tried in all ways
 MOST = 0.5  # of the rows of a table must name recordings
@@ -45,7 +45,7 @@ class Way(NamedTuple):
     after: str = ""
     digits: int = 0  # to which a number is filled with zeros
 
-    def name(self, row: Row, text: TextFile) -> str:
+    def name(self, row: Cells, text: TextFile) -> str:
         """Return the name of the recording; "" if the row has none."""
         parts = [_cell(row, column, text) for column in self.columns]
         if not all(parts):
@@ -61,7 +61,7 @@ class Way(NamedTuple):
         return " ".join([name, *more])
 
 
-def _cell(row: Row, column: str, text: TextFile) -> str:
+def _cell(row: Cells, column: str, text: TextFile) -> str:
     if column == FILE:
         return text.stem
     return text.folder.rpartition("/")[2] if column == FOLDER else row.get(column, "").strip().strip("\"'")
@@ -76,7 +76,7 @@ def without_suffix(name: str) -> str:
 class Index:
     """Recordings by the last part of their names without suffix, as ``by`` has them, in small letters."""
 
-    def __init__(self, recordings: Sequence[Recording]) -> None:
+    def __init__(self, recordings: Sequence[AudioFile]) -> None:
         self.recordings = recordings
         self.by = defaultdict[str, list[int]](list)
         for number, recording in enumerate(recordings):
@@ -86,7 +86,7 @@ class Index:
         self._sorted = sorted(self.by)
         self._turned = sorted(stem[::-1] for stem in self.by)
 
-    def named(self, name: str, row: Row, text: TextFile, strict: bool = False) -> list[int]:
+    def named(self, name: str, row: Cells, text: TextFile, strict: bool = False) -> list[int]:
         """Return the recordings that a row names: of several that are called so those in the folders that the name has,
         or else other columns of the row, or those nearest to the table. ``strict``: the last folder must be the same.
         """
@@ -117,7 +117,7 @@ class Index:
         near = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
         return near if recording.archive == text.archive else -1, recording.split == text.split
 
-    def ways(self, rows: Sequence[Row], columns: Sequence[str], text: TextFile) -> Iterator[tuple[float, Way]]:
+    def ways(self, rows: Sequence[Cells], columns: Sequence[str], text: TextFile) -> Iterator[tuple[float, Way]]:
         """Yield ways by which rows name recordings, with the share of the rows that do: first of a column as it is."""
         known = [*columns[:12], FILE]
         yield from ((self.share(rows, way, text), way) for column in known if (way := Way((column,))))
@@ -133,12 +133,12 @@ class Index:
                 way = Way((column,), before=affixes[0], after=affixes[1])
                 yield self.share(rows, way, text), way
 
-    def _within(self, rows: Sequence[Row], column: str, text: TextFile) -> bool:
+    def _within(self, rows: Sequence[Cells], column: str, text: TextFile) -> bool:
         """Return whether half of the values of a column are parts of names of recordings."""
         values = [without_suffix(_cell(row, column, text)).casefold() for row in rows]
         return 2 * sum(bool(value) and value in self._every for value in values) >= len(values)
 
-    def share(self, rows: Sequence[Row], way: Way, text: TextFile) -> float:
+    def share(self, rows: Sequence[Cells], way: Way, text: TextFile) -> float:
         """Return the share of rows that name a recording in a way."""
         named = [name for row in rows if (name := way.name(row, text))]
         return sum(bool(self.named(name, {}, text)) for name in named) / len(rows) if rows else 0.0
@@ -177,7 +177,7 @@ def _common(folders: Sequence[str], others: Sequence[str]) -> int:
     return count
 
 
-def text_among(rows: Sequence[Row], columns: Sequence[str], way: Way) -> tuple[float, str]:
+def text_among(rows: Sequence[Cells], columns: Sequence[str], way: Way) -> tuple[float, str]:
     """Return the column that is the text, by its usual name or else the first one with about as many words as any, and
     how much it is like one; (0, "") without one."""
     scores = {column: _wordiness([row.get(column, "") for row in rows], column) for column in columns}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from uio_pipes.base.urls import counted
 from uio_pipes.tools.data.finding.files import HEAD, Files, TextFile, split_of
-from uio_pipes.tools.data.finding.forms import ANNOTATIONS, Parsed, Row, forms_of, seconds, whole
+from uio_pipes.tools.data.finding.forms import ANNOTATIONS, Cells, Parsed, forms_of, seconds, whole
 from uio_pipes.tools.data.finding.names import FILE, MOST, SAMPLE, Index, Way, text_among
 
 ENOUGH = 0.95  # of the recordings must have a text, or else the user is asked
@@ -35,14 +35,14 @@ class Spoken(NamedTuple):
     speaker: str = ""
 
 
-class Source(NamedTuple):
+class TextSource(NamedTuple):
     """A text in the form in which it is read. ``header``: whether its first row has the names of columns."""
 
     text: TextFile
     form: str
     header: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: Sequence[Row]  # the first ones
+    rows: Sequence[Cells]  # the first ones
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Candidate:
     """
 
     way: Way
-    sources: list[Source] = field(default_factory=list)
+    sources: list[TextSource] = field(default_factory=list)
     column: str = ""  # of the text; "" without one
     score: float = 0.0  # how much it is like a text
     spoken: list[Spoken] = field(default_factory=list)
@@ -126,7 +126,7 @@ class Search:
             one.score /= 4 if _SOUNDS.search(one.sources[0].text.name) else 1
         return [*groups.values()]
 
-    def _sources(self, texts: Sequence[TextFile]) -> Iterator[tuple[Source, Way]]:
+    def _sources(self, texts: Sequence[TextFile]) -> Iterator[tuple[TextSource, Way]]:
         """Yield texts with the way in which they name recordings."""
         by_ending = defaultdict[str, list[TextFile]](list)
         for text in texts:
@@ -151,7 +151,7 @@ class Search:
         share, way = max(own, key=lambda one: one[0])
         return way._replace(columns=(FILE,)) if share >= MOST else None
 
-    def _of_file(self, text: TextFile, way: Way, own: bool) -> Iterator[tuple[Source, Way]]:
+    def _of_file(self, text: TextFile, way: Way, own: bool) -> Iterator[tuple[TextSource, Way]]:
         if own:
             forms = [one for one in forms_of(text, self.files.folder) if one.rows]
             parsed = next(filter(_timed, forms), forms[0] if forms and text.ending.endswith(_OWN_FORM) else None)
@@ -163,14 +163,14 @@ class Search:
             else:
                 self.unread.append(text)
             return
-        yield Source(text, "whole", (), ("text",), []), way
+        yield TextSource(text, "whole", (), ("text",), []), way
 
     def _plain(self, texts: Sequence[TextFile]) -> bool:
         """Return whether most texts are words, with times or without."""
-        some = [Source(text, "whole", (), ("text",), []) for text in texts[:: max(1, len(texts) // 9)]]
+        some = [TextSource(text, "whole", (), ("text",), []) for text in texts[:: max(1, len(texts) // 9)]]
         return 2 * sum(any(row["text"] for row in _rows_of(one, self.files.folder)) for one in some) > len(some)
 
-    def _table(self, text: TextFile) -> tuple[Source, Way] | None:
+    def _table(self, text: TextFile) -> tuple[TextSource, Way] | None:
         """Return a table in the form and way in which most of its rows name recordings; None if few do."""
         parses = [parsed for parsed in forms_of(text, self.files.folder, HEAD) if parsed.rows]
         for form, way in self._lately:
@@ -320,7 +320,7 @@ class Search:
         return some
 
 
-def _source(text: TextFile, parsed: Parsed, way: Way, index: Index | None) -> tuple[Source, Way]:
+def _source(text: TextFile, parsed: Parsed, way: Way, index: Index | None) -> tuple[TextSource, Way]:
     """Return a text as it is read, and its way, with the names of columns if its first row has these."""
     rows, header = parsed.rows, tuple[str, ...]()
     if parsed.headed and len(rows) > 1:
@@ -335,7 +335,7 @@ def _source(text: TextFile, parsed: Parsed, way: Way, index: Index | None) -> tu
                 for row in rows[1:]]  # fmt: skip
         names = dict(zip(parsed.columns, header, strict=True))
         way = way._replace(columns=tuple(names.get(column, column) for column in way.columns))
-    return Source(text, parsed.form, header, header or parsed.columns, rows[: SAMPLE * 5]), way
+    return TextSource(text, parsed.form, header, header or parsed.columns, rows[: SAMPLE * 5]), way
 
 
 def _timed(parsed: Parsed) -> bool:
@@ -347,7 +347,7 @@ def _timed(parsed: Parsed) -> bool:
     return bool(named) and all(_times(row)[1] is not None for row in named)
 
 
-def _rows_of(source: Source, root: str) -> Iterator[Row]:
+def _rows_of(source: TextSource, root: str) -> Iterator[Cells]:
     if source.form == "whole":
         content = source.text.text()
         timed = [_TIMED.fullmatch(line) for line in content.splitlines() if line.strip() and line[0] != "#"]
@@ -376,13 +376,13 @@ def _kind(text: TextFile) -> str:
     return re.sub(rf"{folder or '$'}|train|dev|test|valid|\d+|\W", "", text.stem.lower())
 
 
-def _split_in(row: Row) -> str:
+def _split_in(row: Cells) -> str:
     """Return the split that a column of a row says."""
     said = (row.get(name, "") for name in ("split", "set", "subset", "partition"))
     return next((split for value in said if value and (split := split_of(value))), "")
 
 
-def _times(row: Row) -> tuple[float | None, float | None]:
+def _times(row: Cells) -> tuple[float | None, float | None]:
     """Return start and end of a part of a recording in seconds, as far as columns of the usual names tell both."""
     start, end = (next(filter(names.fullmatch, row), "") for names in (_START, _END))
     first, last = seconds(row.get(start, "")), seconds(row.get(end, ""))
