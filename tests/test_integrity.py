@@ -578,7 +578,7 @@ def test_every_reason_of_the_tables_is_one_that_the_code_has() -> None:
 def test_failures_are_named_with_shard_member_and_offset(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "uio_pipes"):
         delivered(tmp_path, swapped("K002.wav", b""))
-    (message,) = [r.getMessage() for r in caplog.records if "empty_audio" in r.getMessage()]
+    (message,) = [r.getMessage() for r in caplog.records if "[empty_audio]" in r.getMessage()]
     assert re.search(r"s\.tar, utterance 'K002', byte \d+: ", message)
 
 

@@ -29,6 +29,7 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.roles import Flow, Op, Source
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
+from uio_pipes.run import no_batches
 
 State = dict[str, str]
 
@@ -179,6 +180,7 @@ def in_fresh_process(jobs: list[tuple[Case, State]], folder: Path) -> list[list[
 
 def run_jobs(given: str, made: str) -> None:
     """The other side of :func:`in_fresh_process`."""
+    no_batches.FEWEST = 1 << 30  # as in conftest.py
     jobs = pickle.loads(Path(given).read_bytes())
     digests = [rest(Case(pipeline, options), json.loads(state)) for pipeline, options, state in jobs]
     Path(made).write_text(json.dumps(digests))

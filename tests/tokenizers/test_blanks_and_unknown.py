@@ -131,7 +131,7 @@ def test_an_epoch_of_steps_tells_at_its_end(tmp_path: Path, caplog: pytest.LogCa
 def test_labels_that_filters_leave_out_are_counted_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Where the wrong dictionary is why nothing comes."""
     graph = corpus(tmp_path, 8).tokenize(uio.CharTokenizer({"<unk>": 0})).filter(token_max_length=3)
-    with pytest.raises(uio.UioError, match="filter.* left out 5 as too_short"):
+    with pytest.raises(uio.UioError, match=r"filter.* left out 5 as too_short"):
         list(uio.Loader(graph.batch(2), num_workers=1))
     assert len(told(caplog)) == 1
 

@@ -195,7 +195,7 @@ def test_damaged_states_are_refused(many_shards: Corpus) -> None:
 
 
 def test_the_page_describes_every_field() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "state.md").read_text()
     fields = {name for _, name in (*_META_KEYS, *_LANE_KEYS)} | {"schema", "nodes", "crc32"}
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == fields
     counts = page.partition("`counts` has ")[2].partition("\n\n")[0]
