@@ -9,7 +9,6 @@ benchmarks.scale_lanes``.
 
 from __future__ import annotations
 
-import json
 import pickle
 import resource
 import time
@@ -53,7 +52,7 @@ def _state(data: str) -> dict[str, Any]:
     rank = uio.Loader(graph, lanes=LANES, rank=0, world_size=RANKS)
     meta = rank.state_dict()["meta"]
     states = [
-        {"meta": meta} | {f"lane_{lane:06d}": _copy(lanes[lane % REAL]) for lane in range(number, LANES, RANKS)}
+        {"meta": meta} | {f"lane_{lane:06d}": lanes[lane % REAL].text(lane) for lane in range(number, LANES, RANKS)}
         for number in range(RANKS)
     ]
     times: dict[str, float] = {}
@@ -71,13 +70,8 @@ def _state(data: str) -> dict[str, Any]:
     next(batches)
     _timed(times, "state_dict, each rank, each step", rank.state_dict)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    held = sum(_held(json.loads(text)["nodes"]) for text in lanes) / REAL
+    held = sum(_held(lane.node_states) for lane in lanes) / REAL
     return {"times": times, "size": size, "of a rank": len(sent), "held": held, "peak": peak}
-
-
-def _copy(text: str) -> str:
-    """Return a string of its own: pickle and memory would notice if all were the same object."""
-    return (text + " ")[:-1]
 
 
 def _timed(times: dict[str, float], name: str, call: Any) -> Any:
@@ -87,15 +81,17 @@ def _timed(times: dict[str, float], name: str, call: Any) -> Any:
     return found
 
 
-def _lanes(graph: Any) -> list[str]:
+def _lanes(graph: Any) -> list[Any]:
     """Return the saved states of real lanes whose buffers are full."""
     import uio_pipes as uio
+    from uio_pipes.run.state import read_lane
 
     loader = uio.Loader(graph, lanes=REAL)
     batches = iter(loader)
     for _ in range(30 * REAL):
         next(batches)
-    return [text for name, text in loader.state_dict().items() if name != "meta"]
+    state = loader.state_dict()
+    return [read_lane(state, lane) for lane in range(REAL)]
 
 
 def _held(state: Any) -> int:
