@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from recipes.common.score import read_texts
 from recipes.common.search import Mode, Search
 from uio_pipes.base.processes import Busy
 from uio_pipes.run.partial import Changed, DecodedBatch, Partial
+from uio_pipes.run.state import read_meta
 
 SIZES = (12, 9, 10, 8, 11)
 COUNT = sum(SIZES)
@@ -271,7 +273,9 @@ def test_another_list_is_noticed(tmp_path: Path, exp: Path) -> None:
 
 def test_a_position_that_the_loader_refuses_is_an_error_or_dropped(data: Path, interrupted: Path) -> None:
     begin = interrupted / "test.attention_rescoring.partial" / "begin.json"
-    begin.write_text(begin.read_text().replace('\\"seed\\": 0', '\\"seed\\": 1'))
+    saved = json.loads(begin.read_text())
+    saved["state"]["meta"] = replace(read_meta(saved["state"]), seed=1).text
+    begin.write_text(json.dumps(saved))
     with pytest.raises(DecodeError, match=r"seed changed since .*--on-change restart"):
         decode(data, interrupted, "test", NBEST, max_frames=300)
     assert decode(data, interrupted, "test", NBEST, max_frames=300, on_change="restart").is_file()
