@@ -117,7 +117,7 @@ def test_utterances_that_are_longer_than_a_row_are_told(folder: Path, capsys: py
     once = [*speech_lm_data.TINY, "train.epochs=1"]
     with pytest.raises(typer.Exit):
         main(folder, folder / "none", [*once, "data.max_tokens=5"])
-    told = "no utterance of train is left: 40 are longer than a row of data.max_tokens=5"
+    told = "pack(5, rows=3, window=10, overflow='drop') left out 40 as overflow"
     assert told in capsys.readouterr().err
     main(folder, folder / "some", [*once, "data.max_tokens=50"])
     left_out = re.findall(r"epoch 0: (\d+) utterances of (\w+) are longer than a row", capsys.readouterr().out)
