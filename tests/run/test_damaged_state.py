@@ -158,3 +158,14 @@ def test_a_node_of_ours_that_cannot_take_an_edited_state_is_named(pipelines: lis
     loader = resumed(graph, state | {lane_name(1): lane.text(1)})
     with pytest.raises(uio.StateError, match=r"^lane 1: shuffle cannot take what it saved \(KeyError: 'position'\)"):
         list(loader)
+
+
+def test_keys_with_halves_of_surrogate_pairs_are_saved_and_read(pipelines: list[uio.Pipeline]) -> None:
+    """Names of files that are not UTF-8 have them."""
+    graph = pipelines[0].batch(2)
+    loader = uio.Loader(graph)
+    loader.exclude(["\udcff"])
+    state = loader.state_dict()
+    resumed = uio.Loader(graph)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from helpers_bad import keys, members, raw_items, raw_list, run, shard, shard_li
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.stage import Node, Stage
+from uio_pipes.run.state import read_lane
 
 
 def graph(root: Path, count: int = 12) -> uio.Pipeline:
@@ -520,9 +522,9 @@ def test_a_damaged_state_of_nodes_is_refused_when_it_is_used(tmp_path: Path) -> 
     take(loader, 2)
     state = loader.state_dict()
     for nodes in ({}, [], {"source": {}}, "x", 5):
-        lane = {**json.loads(state["lane_000000"]), "nodes": nodes}
-        with pytest.raises(uio.StateError):
-            list(loaded(pipeline, {**state, "lane_000000": json.dumps(lane)}))
+        lane = replace(read_lane(state, 0), nodes=json.dumps(nodes))
+        with pytest.raises(uio.StateError, match=r"^lane 0: .* cannot take what it saved"):
+            list(loaded(pipeline, {**state, "lane_000000": lane.text(0)}))
 
 
 def test_lanes_of_other_ranks_missing_says_how_to_join(tmp_path: Path) -> None:

@@ -129,9 +129,10 @@ class LaneRunner:
         except StateError as error:
             raise StateError(f"lane {self.lane}: {error}") from error
         except (LookupError, TypeError, ValueError, ArithmeticError, StopIteration) as error:
+            node = _node_in(error, self.node)
             raise StateError(
-                f"lane {self.lane}: {_node_in(error)} cannot take what it saved ({type(error).__name__}: {error}): it "
-                "has changed since, or its reset has a mistake"
+                f"lane {self.lane}: {node} cannot take what it saved ({type(error).__name__}: {error}): it has changed "
+                "since, or its reset has a mistake"
             ) from error
 
     def pass_over(self, count: int) -> Any:
@@ -325,9 +326,9 @@ class Position:
         return replace(self.state, counts=self.counts if self.state.counts else {})
 
 
-def _node_in(error: BaseException) -> str:
-    """Return the name of the innermost node in which ``error`` was raised."""
-    frames = (frame for frame, _ in walk_tb(error.__traceback__))
-    nodes = [node for frame in frames if isinstance(node := frame.f_locals.get("self"), BaseNode)]
-    node = nodes[-1]
+def _node_in(error: BaseException, outermost: BaseNode[Any]) -> str:
+    """Return the name of the innermost node in which ``error`` was raised, ``outermost`` or one before it."""
+    node = outermost
+    for frame, _ in walk_tb(error.__traceback__):
+        node = found if isinstance(found := frame.f_locals.get("self"), BaseNode) else node
     return getattr(node, "stage_name", "") or f"the node {type(node).__name__}"

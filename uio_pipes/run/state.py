@@ -173,7 +173,11 @@ def _collect(nodes: object, found: dict[str, str]) -> None:
 
 def _sealed(key: str, text: str) -> str:
     """Return an entry of a state, a JSON object, with a checksum of its name and content at its end."""
-    return f'{text[:-1]}, "crc32": "{crc32(f"{key}:{text[:-1]}".encode()):08x}"}}'
+    return f'{text[:-1]}, "crc32": "{_sum(key, text[:-1])}"}}'
+
+
+def _sum(key: str, content: str) -> str:
+    return f"{crc32(f'{key}:{content}'.encode('utf-8', 'surrogatepass')):08x}"  # keys of utterances may have halves
 
 
 def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -189,7 +193,7 @@ def _read(state: Mapping[str, Any], key: str) -> dict[str, Any]:
             f"{key} does not end in a checksum: it was cut off, or saved before version 1 of the format; use another "
             "checkpoint"
         )
-    if int(seal[1], 16) != crc32(f"{key}:{text[: seal.start()]}".encode("utf-8", "surrogatepass")):
+    if seal[1] != _sum(key, text[: seal.start()]):
         raise StateError(f"{key} is damaged (its checksum does not fit its content); use an older checkpoint")
     value: dict[str, Any] = json.loads(text)
     return value
