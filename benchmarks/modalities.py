@@ -50,7 +50,7 @@ def measure(data: str, word: str) -> dict[str, Any]:
 
 def _folder(data: Path) -> Path:
     """Return a folder with noise as audio, and zeros as video."""
-    from uio_pipes.tools.data.writing.shards import PairWriter
+    from uio_pipes.tools.data.writing.parts import PairWriter
 
     folder = data / f"modalities-{COUNT}"
     if (folder / "metainfo.idx").exists():

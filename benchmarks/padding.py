@@ -1,4 +1,4 @@
-"""Claim: at the randomness of a 1,500 shuffle, ``bucket_batch(window=1500)`` pads at most 3 %.
+"""Claim: at the randomness of a 1,500 shuffle, ``bucket_batch(max_frames=12_000)`` pads at most 3 %.
 
 Compared with ``shuffle`` + ``sort`` + ``dynamic_batch`` and with Lhotse's sampler with 10 buckets, on the same files
 with the same budget of 12,000 padded frames. Nothing is decoded: lengths come from headers. Shards are read in the
@@ -21,7 +21,7 @@ LIMIT = 3.0  # %
 SEED = 777
 TIMES = (1, 8)  # how often the files are listed: the ends of an epoch pad more, and count less in a long one
 WAYS = {
-    "bucket_batch(window=1500)": "window",
+    "bucket_batch(max_frames=12_000)": "window",
     "shuffle(1500) + sort(500) + dynamic_batch": "sorted",
     "shuffle(1500) + bucket_batch, 10 buckets found": "buckets",
     "Lhotse, DynamicBucketingSampler, 10 buckets": "lhotse",
@@ -71,7 +71,7 @@ def _uio(corpus: Corpus, way: str, times: int) -> Iterator[list[Length]]:
     places = {sample.origin: at for at, sample in enumerate(run(uio.from_shard_list(shards)))}
     source = uio.from_shard_list(shards).decode_audio().fbank(num_mel_bins=80)
     graphs = {
-        "window": lambda: source.bucket_batch(max_frames=BUDGET, window=SHUFFLE),
+        "window": lambda: source.bucket_batch(max_frames=BUDGET),
         "sorted": lambda: source.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET),
         "buckets": lambda: source.shuffle(SHUFFLE).bucket_batch(max_frames=BUDGET),
         "shuffled": lambda: source.shuffle(SHUFFLE).dynamic_batch(BUDGET),
@@ -132,7 +132,7 @@ def main() -> None:
         ]
         columns = ["way", "padding", "batches", "over budget", "all, once", "moved", "next alike", "between"]
         report.table(f"{corpus.utterances * times:,} utterances", columns, rows, plot=[1])
-        window, shuffled = found["bucket_batch(window=1500)"], found[SHUFFLED]
+        window, shuffled = found["bucket_batch(max_frames=12_000)"], found[SHUFFLED]
         padding = (
             f"{window['padding']:.2f} %, with utterances moved by {window['moved']:,.0f} and {shuffled['moved']:,.0f}"
         )

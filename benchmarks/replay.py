@@ -42,7 +42,7 @@ pipeline = source.spec_aug().shuffle(1500).sort(500).dynamic_batch(180).pad()
 def measure(data: str, utterances: int, lanes: int, steps: int) -> dict[str, Any]:
     """Run an epoch, and make steps of it again: seconds of each, and how many were not the same."""
     import uio_pipes as uio
-    from uio_pipes.run.replay import Replay
+    from uio_pipes.tools.reports.replay import Replay
 
     script = _script(Path(data), utterances)
     names: dict[str, Any] = {}

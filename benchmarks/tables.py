@@ -85,7 +85,7 @@ def _joined(data: Path, how: str) -> dict[str, Any]:
 
 def _at_random(data: Path, how: str) -> dict[str, Any]:
     from uio_pipes.formats.archives.archive import Archive
-    from uio_pipes.tools.data.member_index import index_archives
+    from uio_pipes.tools.data.index import index_archives
 
     without, _ = archives(data)
     report = index_archives(without)

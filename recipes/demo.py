@@ -21,12 +21,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from uio_pipes.io.files import read_lines
-
 from .aishell.mini import make_mini
 from .aishell.plan import settings_for
 from .aishell.prepare import prepare
 from .common import keylog
+from .common.lists import read_lines
 from .common.score import Score, read_texts, score
 
 KILLED_EPOCH = 1

@@ -1,10 +1,10 @@
-"""Write the cards of corpora into ``docs/corpora.md`` anew, from the heading of all on; what stands above is written by
-hand."""
+"""Rewrite the cards of corpora in ``docs/corpora.md``, below the heading of all of them; the text above stays."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from uio_pipes.sources.corpora.card import Corpus
 from uio_pipes.sources.corpora.source import CORPORA
 from uio_pipes.tools.data.corpora import described, forms
 
@@ -20,8 +20,14 @@ def written_anew(page: str) -> str:
     ]
     table = [HEADINGS, tuple("---" for _ in HEADINGS), *rows]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in table)
-    sections = "\n".join(described(card) for card in CORPORA.values())
+    sections = "\n".join(map(section, CORPORA.values()))
     return f"{page.partition(MARK)[0]}{MARK}\n{lines}\n{sections}"
+
+
+def section(card: Corpus) -> str:
+    """Return what ``uio corpora NAME`` shows, more briefly, without the paths of the layouts."""
+    shown = described(card).replace("\n\n`uio.from_corpus", " Read with `uio.from_corpus", 1)
+    return "".join(line for line in shown.splitlines(keepends=True) if not line.startswith("- Layout"))
 
 
 if __name__ == "__main__":

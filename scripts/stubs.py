@@ -61,7 +61,7 @@ def method(name: str, stage: str, known: dict[str, str]) -> ast.stmt:
     """Return the method that adds the stage with the class ``stage``; ``known`` gets the imports of its annotations."""
     source = known[stage].split()[1]
     kind = getattr(import_module(source), stage)
-    for base in kind.__mro__:
+    for base in getattr(kind, "__mro__", [kind]):
         if base.__module__.startswith("uio_pipes."):
             for annotated, line in names_of(base.__module__).items():
                 known.setdefault(annotated, line)

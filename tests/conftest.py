@@ -29,15 +29,13 @@ from kaldi_data import KaldiCorpus
 
 import uio_pipes as uio
 from uio_pipes.io import retry, shelf
-from uio_pipes.run import no_batches
+from uio_pipes.run import empty_epochs
 
 # All pools of a process are served by one process, which imports what the first of them names; others need torch, too.
 forkserver.set_forkserver_preload = lambda names: forkserver._forkserver.set_forkserver_preload(
     [*names, "uio_pipes.tools.data.convert"]
 )
 retry.FIRST = 0.01  # seconds: the servers of tests fail on purpose, and are well when they are asked again
-# Corpora of tests are tiny, and many lose much on purpose: run/test_shares.py has the limit.
-no_batches.FEWEST = 1 << 30
 
 # Timing decides no test, on a busy machine neither.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -78,9 +76,13 @@ SLOW = frozenset(
         "interop",
         "recipes",
         "sweeps",
+        "test_accelerate",
         "test_auto_workers",
+        "test_datapipes",
         "test_docs",
         "test_fit_budget",
+        "test_hf_trainer",
+        "test_lightning",
         "test_lost_workers",
         "test_memory",
         "test_mesh",
@@ -122,6 +124,16 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     huge_pages.collapse()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _loses_on_purpose(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Many tiny corpora lose much on purpose. The limit of what settings may lose holds in ``run`` and ``inspect``."""
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    with pytest.MonkeyPatch.context() as patch:
+        if folder not in ("run", "inspect") or request.path.stem == "test_clean_end":
+            patch.setattr(empty_epochs, "FEWEST", 1 << 30)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ A stage that runs in a node of its own is stopped in its example. Those that onl
 in the same node: they are stopped together, in :data:`CHAINS`.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from tones import Tones
 from video_files import video
 
 import uio_pipes as uio
@@ -45,26 +47,27 @@ from uio_pipes.stages.batches.bucket_batch import BucketBatch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
+from uio_pipes.stages.batches.window import WindowBatch
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
+from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.mix import Interleave, Mix
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
 from uio_pipes.stages.order.shuffle import Shuffle, Sort
 from uio_pipes.stages.reading.load_from_tar import LoadFromTar
-from uio_pipes.stages.reading.loading import ListFiles, LoadFromRaw, LoadRecords, ShardingFilter
+from uio_pipes.stages.reading.loading import Declare, ListFiles, LoadFromRaw, LoadRecords, Resampled, ShardingFilter
 from uio_pipes.stages.reading.open_files import OpenFiles
 from uio_pipes.stages.text.chat import Chat
 from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
 from uio_pipes.stages.utterances.cache import Cache
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.encoded import Encoded
-from uio_pipes.stages.utterances.filter import Exclude, Filter
+from uio_pipes.stages.utterances.filter import Exclude, Filter, Keep
 from uio_pipes.stages.utterances.flat_map import FlatMap
 from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
-from uio_pipes.tools.data.example_speech import Tones
 
 PLAIN = {"user": "<u>{}\n", "assistant": "<a>{}</a>\n"}
 TURNS = [("user", "{wav}What was said?"), ("assistant", "{txt}")]
@@ -173,6 +176,15 @@ def mix(corpus: uio.Pipeline) -> uio.Pipeline:
     return uio.mix({"loud": audio, "own": audio.shuffle(4), "few": audio.take(2)}, weights=[3, 1, 2], stop="cycle")
 
 
+def by_speaker(corpus: uio.Pipeline, draw: Callable[[uio.Pipeline], uio.Pipeline]) -> uio.Pipeline:
+    """A raw list with speakers of 1, 1, 2, 4, 8, … utterances; another corpus stays as it is."""
+    if LoadFromRaw not in map(type, corpus.stages):
+        return corpus
+    with open(_lists(corpus)[0]) as lines:
+        rows = [{**json.loads(line), "speaker": f"S{number.bit_length()}"} for number, line in enumerate(lines)]
+    return draw(uio.from_raw_list(rows))
+
+
 def random_crop(corpus: uio.Pipeline) -> uio.Pipeline:
     cropped = corpus.decode_audio().random_crop(max_seconds=0.4)
     return cropped.fbank(num_mel_bins=8).random_crop(max_frames=30)
@@ -206,6 +218,12 @@ def interleaved(corpus: uio.Pipeline, count: int) -> uio.Pipeline:
     return uio.Pipeline(tuple(stages))
 
 
+def resampled(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Two shards at once, which may be the same."""
+    first, *others = interleaved(corpus, 2).stages
+    return uio.Pipeline((first, Resampled(), *others)).decode_audio().speed_perturb().shuffle(5)
+
+
 EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ListConversations: lambda corpus: corpus.decode_audio(of="audio").speed_perturb(of="audio"),
     ListCuts: lambda corpus: corpus,
@@ -229,6 +247,11 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ListTarIndex: lambda corpus: corpus,
     FromIterable: from_iterable,
     AddNoise: lambda corpus: corpus.decode_audio().add_noise(_lists(corpus), snr=(0, 15), probability=0.7),
+    Balance: lambda corpus: by_speaker(corpus, lambda rows: rows.balance("speaker").decode_audio().speed_perturb()),
+    BalancedBatch: lambda corpus: by_speaker(
+        corpus,
+        lambda rows: rows.filter(max_frames=300).decode_audio().fbank(8, dither=0.1).balanced_batch("speaker", 3, 2),
+    ),
     Batch: lambda corpus: corpus.decode_audio().batch(3).pad(),
     BucketBatch: lambda corpus: corpus.decode_audio().bucket_batch([100, 200], max_frames=500, max_wait=12).pad(),
     Clip: lambda corpus: corpus.decode_audio().clip(probability=0.7),
@@ -240,6 +263,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ChooseText: lambda corpus: corpus.decode_audio().choose_text(["key", "txt"], weights=[1, 2]),
     Concat: lambda corpus: corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8),
     CtcFilter: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).tokenize(_code_points).ctc_filter(6),
+    Declare: lambda corpus: corpus.then(Declare(0.01, "trim")).decode_audio(),
     DecodeAudio: lambda corpus: corpus.decode_audio(),
     DecodeVideo: lambda corpus: corpus.decode_audio().map(_with_video).decode_video(fps=10),
     Deltas: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).deltas(),
@@ -250,6 +274,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Filter: lambda corpus: corpus.decode_audio().filter(min_frames=40, max_frames=200),
     FlatMap: lambda corpus: corpus.flat_map(_twice_or_never).decode_audio(),
     GlobalCmvn: global_cmvn,
+    Keep: lambda corpus: corpus.keep({"K0001": 0.0, "K0002": 1.0}, otherwise=0.5).decode_audio(),
     Language: lambda corpus: corpus.decode_audio().language().fbank(num_mel_bins=8).batch(4).pad(),
     LogMelSpectrogram: lambda corpus: corpus.decode_audio().resample(16_000).log_mel_spectrogram(num_mel_bins=16),
     Loudness: lambda corpus: corpus.decode_audio().loudness(probability=0.7),
@@ -270,6 +295,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ),
     Repeat: lambda corpus: corpus.decode_audio().shuffle(5).repeat(2).batch(4).pad(),
     Resample: lambda corpus: corpus.decode_audio().resample(8_000),
+    Resampled: resampled,
     Reverberate: lambda corpus: corpus.decode_audio().reverberate(_lists(corpus), probability=0.7),
     Segments: lambda corpus: corpus.segments(of="recording", cut_seconds=(0.2, 0.6)).decode_audio(),
     Shuffle: lambda corpus: corpus.decode_audio().shuffle(9),
@@ -285,6 +311,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Through: lambda corpus: corpus.decode_audio().through(_EverySecond, 1),
     Tokenize: lambda corpus: corpus.decode_audio().tokenize(_code_points),
     VolumePerturb: lambda corpus: corpus.decode_audio().volume_perturb(),
+    WindowBatch: lambda corpus: corpus.decode_audio().bucket_batch(max_frames=500, window=7, drop_last=True).pad(),
 }
 
 CHAINS = {"audio": audio_chain, "features": features_chain, "labels": labels_chain}

@@ -154,7 +154,13 @@ def _joint(frames: int, tokens: int) -> int:
 def in_pairs(corpus: uio.Pipeline) -> uio.Pipeline:
     """Buckets by frames and tokens, found from the data, and a cost of both."""
     labelled = corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).tokenize(_code_points).shuffle(5)
-    return labelled.bucket_batch(num_buckets=(2, 2), max_cost=800, cost=_joint, max_wait=9).pad()
+    return labelled.bucket_batch(num_buckets=(2, 2), max_cost=800, cost=_joint, max_wait=9, min_batch_size=2).pad()
+
+
+def by_cost(corpus: uio.Pipeline) -> uio.Pipeline:
+    """A window by a cost of frames and tokens, both padded."""
+    labelled = corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).tokenize(_code_points)
+    return labelled.bucket_batch(max_cost=250, cost=_joint, window=8).pad()
 
 
 def given_pairs(corpus: uio.Pipeline) -> uio.Pipeline:
@@ -191,9 +197,17 @@ def following_steps(corpus: uio.Pipeline) -> uio.Pipeline:
     return kept.dynamic_batch(uio.by_step({0: 300, 5: 700, 8: 150})).pad()
 
 
+def packed_audio(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Waveforms without padding, aligned, with labels, some of them too long."""
+    heard = corpus.decode_audio().speed_perturb([0.9, 1.1]).tokenize(_code_points).shuffle(5)
+    return heard.pack(max_frames=160, window=4, multiple_of=8, overflow="drop", keep=["txt"])
+
+
 USERS = {
+    "packed_audio": packed_audio,
     "following_steps": following_steps,
     "in_pairs": in_pairs,
+    "by_cost": by_cost,
     "given_pairs": given_pairs,
     "three_streams": three_streams,
     "conversations": conversations,

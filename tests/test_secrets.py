@@ -117,6 +117,7 @@ def content_of(path: Path) -> str:
     return path.read_bytes().decode("latin-1")
 
 
+@pytest.mark.slow
 def test_nothing_that_is_written_holds_a_password(
     server: FaultServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,7 +144,7 @@ def test_nothing_that_is_written_holds_a_password(
         ("simulate", "train.py:pipeline", "--out", "simulate.html"),
         ("bench", "train.py:pipeline", "--seconds", "0.1", "--out", "bench.html"),
         ("worst", "raw.record", "--exclude", "worst.jsonl", "--html", "worst.html"),
-        ("state", "show", "raw.0.json", "--html", "state.html"),
+        ("state", "raw.0.json"),
     ):
         done = command(*arguments, cwd=out, DATA=raw, UIO_DEBUG="1")
         assert done.returncode < 2, done.stderr

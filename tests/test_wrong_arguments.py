@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from helpers_bad import code_points
 
 import uio_pipes as uio
@@ -23,6 +24,8 @@ TOUCH = uio.from_indexed("x")
 TEXTS = uio.from_iterable([{"key": "a", "txt": "aa"}]).sharding_filter()
 ITEMS = [{"key": f"{i}", "wav": np.zeros(800, np.float32), "sample_rate": 8000, "txt": "t"} for i in range(2)]
 PLAIN = {"user": "<u>{}", "assistant": "<a>{}</a>"}
+RAW_TEXTS = uio.from_raw_list([{"key": "a", "wav": "none.wav", "txt": "t"}]).map(lambda s: {"key": s["key"]})
+CHARS = uio.CharTokenizer({"<unk>": 0})
 NAN, INFINITE = float("nan"), float("inf")
 
 
@@ -52,11 +55,11 @@ def parquet(**options: Any) -> uio.Pipeline:
 
 
 PAIRS: dict[str, Any] = {"num_buckets": (3, 2), "max_frames": 9}
+PAD = AUDIO.batch(2).pad
 WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     # What is done to audio
     (AUDIO.add_noise, "noises must be", each([], 3, None)),
     (noisy, "snr must be", [given(snr=(10, 5)), given(snr=(1, 2, 3)), given(snr=5)]),
-    (noisy, "probability", [given(probability=1.5)]),
     (noisy, "cache_mb", [given(cache_mb=-1)]),
     (noisy, "clips must be", [given(clips=value) for value in ((0, 2), (3, 2), (1.0, 2.0), 3)]),
     (noisy, "part must be", [given(part=(0.5, 1.5)), given(part=0.5)]),
@@ -65,6 +68,18 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (AUDIO.reverberate, "room_size must be", [given(rt60=(0.1, 0.2), room_size=(0, 5))]),
     (AUDIO.reverberate, "give either impulse_responses, for recorded rooms, or rt60", [given()]),
     (AUDIO.reverberate, "give either", [given("rooms.list", rt60=(0.1, 0.2))]),
+    (
+        AUDIO.reverberate,
+        "room_size, of computed rooms, cannot be combined with impulse_resp",
+        [given(["rooms.tar"], room_size=(2, 3))],
+    ),
+    *(
+        (make, "probability", [given(**more, probability=value) for value in (-0.1, 1.1, "often")])
+        for make, more in (
+            *((make, {}) for make in (AUDIO.lowpass, AUDIO.clip, AUDIO.loudness, AUDIO.pitch_shift, noisy, in_rooms)),
+            (AUDIO.codec, {"codecs": ["gsm"]}),
+        )
+    ),
     (AUDIO.volume_perturb, "0 < low <= high", [given(0.0, 1.0), given(2.0, 1.0), given(-1.0, 1.0)]),
     (AUDIO.lowpass, r"lowpass: cutoff must be \(lowest, highest\), within 10 to", [given((5000, 100))]),
     (AUDIO.lowpass, "cutoff must be", [given(4000)]),
@@ -124,13 +139,51 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
         ),
     ),
     (RAW.global_cmvn, "^global_cmvn: norm_var must be True or False", [given("x", norm_var=1)]),
-    (uio.from_iterable([]).fbank, "fbank: of must be", [given(of=name) for name in ("wav", "key", "a b", "label", 3)]),
+    (uio.from_iterable([]).fbank, "fbank: of must", [given(of=name) for name in ("wav", "key", "a b", "label", 3)]),
     (
         uio.from_iterable([]).sort,
         "length must be a function of the lengths, or one of",
         [given(length=name) for name in ("words", "prompt", "frames.prompt", 5)],
     ),
+    (RAW.bucket_batch, "^bucket_batch: .*10, 10", [given([10, 10], [1, 1, 1])]),
+    (RAW.bucket_batch, "^bucket_batch: .*needs a limit", [given(), given([10])]),
+    (RAW.bucket_batch, "^bucket_batch: .*a budget", [given([10], [1, 2], max_frames=5)]),
+    (RAW.keep, r"^keep: probabilities must be .*, not \{'a': 1.5\}; as in", [given({"b": 1, "a": 1.5})]),
+    (
+        RAW.keep,
+        "^keep: probabilities must be a dict of numbers from 0 to 1 by key, or a path",
+        each(3, None, {"a": NAN}),
+    ),
+    (RAW.keep, "^keep: otherwise must be from 0 to 1, not 2; 1 keeps", [given({}, 2)]),
+    (RAW.balance, "^balance: by must be the name of a field, not ''", [given("")]),
+    (
+        RAW.balance,
+        "^balance: power must be from 0 to 1, not .*; 0 gives each value",
+        [given("lang", p) for p in (-1, 2)],
+    ),
+    (RAW.balanced_batch, "^balanced_batch: classes must be 1 or more, not 0; as in", [given("speaker", 0, 4)]),
+    (RAW.balanced_batch, "^balanced_batch: each must be 1 or more, not 0; as in", [given("speaker", 4, 0)]),
+    *(
+        (make.balance, "^balance: .*'lang' are not known before .*uio index.*put it into each of them", [given("lang")])
+        for make in (
+            SHARDS,
+            TEXTS,
+            parquet(),
+            uio.mix([RAW]),
+            uio.list_files("x").repeat().load_from_raw(),
+        )
+    ),
+    (AUDIO.balance, "^balance: .*decode_audio comes between them; put balance directly after", [given("lang")]),
+    (AUDIO.shuffle(9).balanced_batch, "^balanced_batch: .*but shuffle comes between them; remove", [given("s", 2, 2)]),
+    (RAW.balance("s").balanced_batch, "^balanced_batch: .*but balance comes between", [given("s", 2, 2)]),
+    (RAW.filter, "^filter: .*20, 10", [given(min_frames=20, max_frames=10)]),
+    (RAW.filter, "^filter: .*20, 10", [given(token_min_length=20, token_max_length=10)]),
+    (RAW.filter, "^filter: .*2, 1", [given(min_output_input_ratio=2)]),
     # Texts and fields
+    *(
+        (TEXTS.tokenize, f"tokenize: {name} must be", [given(CHARS, **{name: value})])
+        for name, value in (("max_unk_share", 1.5), ("max_unk_share", "1%"), ("remove_blanks", "yes"))
+    ),
     (
         TEXTS.tokenize(code_points).chat,
         "tokenize has made some already: leave tokenize out",
@@ -144,6 +197,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
             *(given(["a"], weights=weights) for weights in ([1, 2], [0], 1, [INFINITE])),
         ],
     ),
+    (RAW.tokenize, r"CharTokenizer'> is a class.*made: uio\.CharTokenizer\(", [given(uio.CharTokenizer)]),
     (RAW.normalize_text, "function of the text, not 'upper'", [given("upper")]),
     (RAW.language, "a list of languages", [given(limited_langs=[]), given(limited_langs="zh")]),
     (RAW.language, "must be of ar, bg.*tlh.*detect=", [given(limited_langs=["zh", "tlh"])]),
@@ -151,7 +205,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (RAW.language, "function of the text", [given(detect="zh")]),
     (RAW.speaker, "speaker: .*name number", each(3, None, {"a": "1"}, {"a": -1}, {"a": True})),
     (TEXTS.tag, "fields must be values by name", each({}, "en", {1: "en"})),
-    (TEXTS.tag, "a tag cannot be key, or of the audio", each({"key": "x"}, {"wav": "x.wav"})),
+    (TEXTS.tag, "a tag cannot be key or a field of the audio", each({"key": "x"}, {"wav": "x.wav"})),
     (TEXTS.tag, "lang must be a string, a number, True or False", each({"lang": ["en"]})),
     (SHARDS.overlay, "path must", each("", 3)),
     (SHARDS.overlay, "missing must", [given("x", missing="no")]),
@@ -168,7 +222,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     # Utterances, order and batches
     (TOUCH.segments, "pick must be", [given(pick="some")]),
     (TOUCH.segments, "of must be", [given(of="file")]),
-    (TOUCH.segments, "cut_seconds must be given", [given(of="recording")]),
+    (TOUCH.segments, "needs cut_seconds", [given(of="recording")]),
     (
         TOUCH.segments,
         "merge_seconds and random_first cannot be combined with of=",
@@ -211,19 +265,29 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (BucketBatch, "quadratic needs a budget", [given([9], [4, 4], quadratic=100)]),
     (BucketBatch, "bucket_batch_sizes cannot be combined with a budget", [given([9], [4, 4], max_samples=100)]),
     (BucketBatch, "none below min_batch_size", [given([9], [4, 2], min_batch_size=3)]),
-    (BucketBatch, "sync needs a window", [given(max_frames=500, sync=True)]),
-    (BucketBatch, "window must be 1 or more", [given(max_frames=500, window=0)]),
+    (RAW.bucket_batch, "window must be 1 or more", [given(max_frames=500, window=0)]),
+    (RAW.bucket_batch, "must not be above window", [given(max_frames=500, window=4, min_batch_size=5)]),
     (
-        BucketBatch,
+        RAW.bucket_batch,
         "cannot be combined with window, which has no buckets",
         [
             given([100], max_frames=500, window=10),
-            given(max_frames=500, window=10, min_batch_size=2),
+            given(max_frames=500, window=10, max_wait=2),
             given(**PAIRS, window=5),
             given(max_frames=500, window=5, num_buckets=3),
         ],
     ),
-    (BucketBatch, "it needs a bound of its batches; give max_frames", [given(window=10)]),
+    (RAW.bucket_batch, "the size of a batch needs a limit; give max_frames", [given(window=10)]),
+    (
+        RAW.bucket_batch,
+        "cost must be a function of frames, or of frames and tokens",
+        [given(max_cost=9, cost=c) for c in (3, lambda: 1, lambda a, b, c: 1)],
+    ),
+    (
+        RAW.bucket_batch,
+        "cost must be a function of the 2 that length names",
+        [given(max_cost=9, cost=lambda frames: 1, length=["frames", "prompt.frames"])],
+    ),
     (BucketBatch, "that rise", [given([(9, 3), (9, 2)], max_frames=9)]),
     (BucketBatch, "or of pairs of them", [given([(9, 3), 12], max_frames=9), given([(9, 3, 1)], max_frames=9)]),
     (BucketBatch, "above 0", [given([(0, 3)], max_frames=9)]),
@@ -239,7 +303,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
         "num_buckets cannot be combined with bucket_boundaries; leave one of them out",
         [given([100], max_frames=9, num_buckets=4), given([(9, 3)], **PAIRS)],
     ),
-    (BucketBatch, "length must be a pair of lengths", [given(**PAIRS, length="tokens")]),
+    (BucketBatch, "length must be a pair", [given(**PAIRS, length="tokens")]),
     (
         BucketBatch,
         "length must be a function",
@@ -248,25 +312,48 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (BucketBatch, "max_samples cannot be combined with pairs", [given(num_buckets=(3, 2), max_samples=9)]),
     (
         BucketBatch,
-        "max_cost and cost, a function of two lengths, need each other",
+        "max_cost and cost, a function of lengths, need each other",
         [given(num_buckets=(3, 2), max_cost=9), given(**PAIRS, cost=max)],
     ),
-    (BucketBatch, "cost is a function of two lengths, so that buckets must be pairs", [given(max_cost=9, cost=max)]),
-    (BucketBatch, "cost is a function of two lengths", [given(max_frames=9, max_cost=9, cost=max)]),
-    (BucketBatch, "it needs a bound of its batches; .* or max_cost", [given(num_buckets=(3, 2))]),
+    (BucketBatch, "buckets by cost, a function of two lengths, must be pairs", [given(max_cost=9, cost=max)]),
+    (BucketBatch, "the size of a batch needs a limit; .* or max_cost", [given(num_buckets=(3, 2))]),
     (BucketBatch, "max_frames and max_tokens cannot be combined", [given(**PAIRS, max_tokens=9)]),
     (BucketBatch, "leave quadratic out", [given(num_buckets=(3, 2), max_cost=9, cost=max, quadratic=5)]),
     (TEXTS.pack, "max_tokens must be 1 or more, not 0", [given(0)]),
     (TEXTS.pack, "rows must be 1 or more", [given(9, 0)]),
     (TEXTS.pack, "window must be 1 or more", [given(9, 1, 0)]),
-    (TEXTS.pack, "overflow must be one of", [given(9, 1, 9, "cut")]),
+    (TEXTS.pack, "overflow must be None, 'drop'", [given(9, 1, 9, "cut")]),
     (TEXTS.pack, "length must be a function of the lengths", [given(9, 1, 9, None, "words")]),
-    (TEXTS.pack, "layout must be one of", [given(9, 1, 9, None, None, (), 0, -100, "rows")]),
+    (TEXTS.pack, "pack: it needs either max_tokens, .* or max_frames, .*; as in", [given(), given(9, max_frames=9)]),
+    (AUDIO.pack, "pack: max_frames must be 1 or more, not 0; try 12_000", [given(max_frames=0)]),
+    (
+        AUDIO.pack,
+        "max_frames must be a multiple of multiple_of=8, not 90; try 96",
+        [given(max_frames=90, multiple_of=8)],
+    ),
+    (AUDIO.pack, "multiple_of must be 1 or more", [given(max_frames=90, multiple_of=0)]),
+    (AUDIO.pack, "length and pad cannot be combined with max_fr", [given(max_frames=9, pad=1, length="tokens")]),
+    (TEXTS.pack, "multiple_of and fixed cannot be combined with max_t", [given(8, multiple_of=8, fixed=True)]),
+    (AUDIO.pack, "overflow='split' cannot be combined with max_fr", [given(max_frames=9, overflow="split")]),
+    (AUDIO.pack, "overflow='alone' cannot .* with fixed; try", [given(max_frames=9, overflow="alone", fixed=True)]),
+    (TEXTS.pack, "layout must be 'segments' or", [given(9, 1, 9, None, None, (), 0, -100, "rows")]),
     (
         TOUCH.batch(2).pad,
         "pad: keep must",
         [given(keep=k) for k in ("video", [3], ["a", "a"], ["feats"], ["wav"], ["label"])],
     ),
+    (PAD, r"value must be a number for the features.*not '0'", [given(value="0")]),
+    (PAD, r"value must be a number", [given(value={"feats": None})]),
+    (PAD, r"value of target must be a whole number, .*, not 0.5; -100 is", [given(value={"target": 0.5})]),
+    (PAD, r"value of prompt_target must be a whole number", [given(value={"feats": 0.5, "prompt_target": -0.1})]),
+    (PAD, r"names must be new names by the outputs.*input_features", [given(names=["feats"])]),
+    (PAD, r"names must give each output a name of its own", [given(names={"feats": "x", "target": "x"})]),
+    (PAD, r"order must be 'longest' or 'kept', not 'shortest'", [given(order="shortest")]),
+    (PAD, r"lengths must be int32 or int64, not 'int16'; models of Hugging Face take int64", [given(lengths="int16")]),
+    (PAD, r"lengths must be int32 or int64, not torch.int64", [given(lengths=torch.int64)]),
+    (PAD, r"value has 'keys', but what is padded is feats, .*; leave it out", [given(value={"keys": 1})]),
+    (PAD, "mask and transpose cannot be combined with layout='ragged'", [given(layout="ragged", mask=True)]),
+    (PAD, r"collate makes the whole batch, so mask would do nothing", [given(collate=list, mask=True)]),
     (uio.mix, "give pipelines", each([], "a.list")),
     (uio.mix, "'a' must be a Pipeline", [given({"a": "a.list"})]),
     (uio.mix, "numbers above 0", [given([TEXTS], [0]), given([TEXTS], 3)]),
@@ -286,7 +373,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     # What follows the step
     (
         uio.by_step,
-        "values by the steps from which they hold",
+        "a value for each step at which it changes",
         each({}, {1: 2}, {0: 1, -1: 2}, {0: 1, 2.5: 2}, {0: 1, True: 2}, [1, 2]),
     ),
     (TEXTS.batch, "batch: batch_size cannot follow the step", [given(uio.by_step({0: 1, 2: 3}))]),
@@ -307,7 +394,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
         [given("x", texts=names) for names in ("txt", [], ["a", "a"], [""])],
     ),
     (uio.from_indexed, "leave wav and feat out", [given("folder", fields={"wav": "audio"})]),
-    (parquet, 'from_parquet: fields must be .* as in {"wav": "audio"', [given(fields=["audio"])]),
+    (parquet, 'from_parquet: fields must .* as in {"wav": "audio"', [given(fields=["audio"])]),
     (parquet, "from_parquet: shuffle must be True or False, not 1", [given(shuffle=1)]),
     (parquet, "columns must be names", [given(columns="age")]),
     (parquet, "paths must be", [given(paths=[]), given(paths=5)]),
@@ -321,7 +408,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     ),
     (
         uio.from_kaldi,
-        r"must name fields that there are \(key, wav, .*not 'text'",
+        r"must name existing fields \(key, wav, .*not 'text'",
         [given("wav.scp", "text", fields={"words": "text"})],
     ),
     (uio.from_jsonl, "both name the transcript", [given("a.jsonl", text="content", fields={"txt": "body"})]),
@@ -351,8 +438,9 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (uio.Table, "separator must be what stands between", [given("a", separator=s) for s in ("", "\n")]),
     (uio.Table, "one character each", [given("a", separator="::", quoted=True), given("a", escape="ab")]),
     (uio.Table, "Python has no encoding 'utf9'", [given("a", encoding="utf9")]),
-    (uio.Table, "join must be tables that say what is equal", [given("a", join=uio.Table("b"))]),
+    (uio.Table, "join must be tables that have on=", [given("a", join=uio.Table("b"))]),
     (uio.Table, "on must be one expression, or two", [given("a", on="a = b = c")]),
+    (uio.list_files, "tolerance and longer are about audio, .*; give them to from_raw_list", [given("x", tolerance=1)]),
     (uio.from_tar_index, "verify must be 'crc' or None, not 'md5'", [given("x.list", verify="md5")]),
     (uio.from_shard_list, "verify must be 'crc' or None", [given("x.list", verify="sha")]),
     (
@@ -367,12 +455,16 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     ),
     *(
         (make, words, [given(**options)])
-        for make in (tars, uio.list_files("a.tar").open_files)
+        for make in (tars, parquet)
         for words, options in (
             ("storage_options must be a dict", {"storage_options": "key"}),
             ("cache must be a local folder", {"cache": "s3://bucket/cache"}),
             ("cache_size must be bytes, or a size like '200GB'", {"cache": "x", "cache_size": "lots"}),
             ("cache_size must be", {"cache": "x", "cache_size": 0}),
+            ("resampled must be True or False, not 1; choose one", {"resampled": 1}),
+            ("tolerance must be seconds, 0 or more, or None, not -0.1; as in tolerance=0.5", {"tolerance": -0.1}),
+            ("tolerance must be seconds", {"tolerance": "0.5"}),
+            ("longer must be 'fail' or 'trim', not 'cut'; choose one", {"longer": "cut"}),
         )
     ),
     # What is run
@@ -383,18 +475,47 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (uio.Loader(RAW).skip, "skip", each(-1, 1.5, "3", range(-1, 3), range(5, 2, -1))),
     (RAW.as_dataset, "failures must be 'skip', 'raise'", [given(failures="ignore")]),
 ]
+# Calls of which the message has the last value
+VALUES: list[tuple[Callable[..., Any], list[Arguments]]] = [
+    (RAW.batch, each(0, -3, 2.5, "16", None, True)),
+    (RAW.dynamic_batch, each(0, "12000")),
+    (RAW.bucket_batch, [given([10], [1]), given([10], [1, 0]), *(given(max_frames=v) for v in (0, "100"))]),
+    (RAW.bucket_batch, [given(max_frames=100, num_buckets=0), given(max_frames=100, num_buckets=2.5)]),
+    (RAW.bucket_batch, [given(max_frames=100, max_wait=0)]),
+    (RAW.bucket_batch, [given(max_frames=100, bucket_boundaries=v) for v in ([20, 10], [0, 10], ["a"], 100)]),
+    (RAW.shuffle, each(0, 1.5)),
+    (RAW.sort, each(0, "500")),
+    (RAW.decode_audio, each(-1, "")),
+    (RAW.resample, each(0, 16_000.0, "16k")),
+    (RAW.speed_perturb, each([], [0.0], [1.0, -1.0], [NAN], ["0.9"], 0.9)),
+    (RAW.fbank, each(0, "80", 80.5)),
+    (RAW.fbank, [given(frame_length=0), given(frame_shift=-10), given(frame_shift=0.01, frame_length=0.025)]),
+    (RAW.fbank, [given(frame_length=0.025), given(dither=-0.1), given(dither="0.1"), given(window_type="hann")]),
+    (RAW.mfcc, [given(frame_shift=0.01)]),
+    (RAW.spec_aug, [given(num_t_mask=-1), given(num_t_mask=1.5), given(max_t=0), given(max_t="50"), given(max_f=0)]),
+    (RAW.filter, [given(10), given(min_frames="10"), given(max_frames=None), given(max_frames=NAN)]),
+    (RAW.map, [given(None), given("upper"), given(list, length=3), given(list, length="equal")]),
+    (RAW.flat_map, each([1])),
+    (RAW.tokenize, each("bpe.model", None)),
+    (RAW.through, each(list)),
+    (SHARDS.load_from_tar, [given(grouping="kaldi")]),
+    (uio.list_files, each([])),
+]
 IN_AN_ORDER: list[tuple[Callable[[], Any], str]] = [
-    (lambda: AUDIO.fbank().volume_perturb(), "volume_perturb works on audio, but fbank has made features"),
+    (lambda: AUDIO.fbank().volume_perturb(), "volume_perturb works on audio, but fbank has already turned"),
     (lambda: AUDIO.fbank().add_noise("n.list"), "add_noise works on audio"),
     (lambda: AUDIO.mfcc(num_ceps=13).shuffle(9).speed_perturb(), "speed_perturb works on audio, but mfcc"),
-    (lambda: AUDIO.fbank().fbank(), "fbank makes features, but fbank before it has made some already: leave one out$"),
+    (lambda: AUDIO.fbank().fbank(), "fbank computes features, but fbank before it has already done so: remove one$"),
     (
         lambda: AUDIO.spec_aug().fbank(),
-        "spec_aug works on feat, but fbank makes it only after that: put fbank before spec_aug, or leave one out",
+        "spec_aug works on feat, but fbank creates it only later: put fbank before spec_aug, or remove one",
     ),
     (lambda: AUDIO.fbank().dynamic_batch(max_samples=10**6), "max_samples counts samples of waveforms"),
     (lambda: AUDIO.fbank().bucket_batch(max_samples=10**6), "max_samples counts samples of waveforms"),
-    (lambda: AUDIO.fbank(20).resample(16_000), "resample works on audio, but fbank has made features of it already"),
+    (
+        lambda: AUDIO.fbank(20).resample(16_000),
+        "resample works on audio, but fbank has already turned it into features",
+    ),
     (lambda: AUDIO.mono(), "decode_audio keeps only channel 0 already"),
     (lambda: AUDIO.spec_aug(max_x=3), r"spec_aug: got an unexpected keyword argument 'max_x'; it takes num_t_mask"),
     (lambda: RAW.filter(longest=10), "'longest'; it takes function, min_frames, max_frames"),
@@ -408,6 +529,21 @@ IN_AN_ORDER: list[tuple[Callable[[], Any], str]] = [
     (lambda: RAW.pad(), r"pad works on batchs?(es)?.*batch\("),
     (lambda: uio.Loader(uio.list_files("x")), "load_from_raw"),
     (lambda: uio.Loader(uio.list_files("x").open_files()), "load_from_tar"),
+    *(
+        (lambda name=name: getattr(RAW.batch(), name)(*([list] if name == "flat_map" else [])), f"move {name} before")
+        for name in ("shuffle", "sort", "filter", "fbank", "batch", "flat_map")
+    ),
+    (lambda: RAW.batch().pad().sort(), "sort"),
+    (lambda: RAW.batch().pad().fbank(), "fbank"),
+    (lambda: RAW.batch().pad().pad(), "pad"),
+    (lambda: uio.list_files("x").decode_audio(), "load_from_tar"),
+    (lambda: uio.list_files("x").load_from_tar(), "open_files"),
+    (lambda: uio.list_files("x").open_files().load_from_raw(), "load_from_raw"),
+    (lambda: uio.list_files("x").open_files().decode_audio(), "load_from_tar"),
+    (lambda: SHARDS.load_from_tar(), "load_from_tar"),
+    (lambda: RAW.open_files(), "open_files"),
+    (lambda: uio.list_files("x").open_files().sort(), "sort"),
+    (lambda: RAW.batch().sharding_filter(), "sharding_filter"),
     # These fail when they are run.
     (
         lambda: list(uio.Loader(uio.from_iterable(ITEMS).stack().dynamic_batch(99))),
@@ -417,6 +553,11 @@ IN_AN_ORDER: list[tuple[Callable[[], Any], str]] = [
         lambda: list(uio.Loader(uio.from_iterable(ITEMS).fbank(8, of="prompt").concat(max_seconds=9))),
         "concat joins the usual audio and text only, but fbank works on 'prompt'",
     ),
+    *(
+        (lambda then=then: list(uio.Loader(then(RAW_TEXTS))), "no length")
+        for then in (lambda p: p.filter(min_frames=1), lambda p: p.dynamic_batch(5))
+    ),
+    (lambda: list(uio.Loader(uio.list_files(__file__).open_files().flat_map(lambda file, rng: []))), "rng"),
     (
         lambda: list(uio.Loader(uio.from_iterable([ITEMS[0], ("wav", "txt")]))),
         r"item 1 must be a mapping .*, not tuple",
@@ -442,6 +583,18 @@ def test_wrong_arguments_are_refused(make: Callable[..., Any], words: str, wrong
     args, options = wrong
     with pytest.raises(uio.PipelineError, match=words):
         make(*args, **options)
+
+
+@pytest.mark.parametrize(("make", "wrong"), [(make, call) for make, calls in VALUES for call in calls])
+def test_a_wrong_value_is_told_with_its_stage_and_a_remedy(make: Callable[..., Any], wrong: Arguments) -> None:
+    args, options = wrong
+    with pytest.raises(uio.PipelineError) as error:
+        make(*args, **options)
+    stage, _, message = str(error.value).partition(": ")
+    assert stage == make.__name__
+    assert str([*args, *options.values()][-1]).strip("[]()") in message
+    assert ";" in message or ":" in message, "a remedy is missing"
+    assert isinstance(error.value, ValueError)
 
 
 @pytest.mark.parametrize(("make", "words"), IN_AN_ORDER)

@@ -1,7 +1,7 @@
 """Functional datapipes on torchdata for speech training and decoding: sharded, batched by frames, exactly resumable.
 
 A :class:`Pipeline` describes a graph; a :class:`Loader` runs it, in this process or in workers, alone or under
-torchrun, and can be stopped at any batch and go on from there, on the same machines or on others.
+torchrun. It can be stopped at any batch and go on from there, on the same machines or on others.
 
 The names are those of ``uio_pipes.api``. They are imported when first used: torch takes seconds to start, and the
 ``uio`` command and the processes that pack audio do without it.
@@ -23,12 +23,12 @@ else:
                 raise AttributeError(name)
             value = getattr(import_module("uio_pipes.api"), name)
         except AttributeError:
-            told = f"module {__name__!r} has no attribute {name!r}"
+            message = f"module {__name__!r} has no attribute {name!r}"
             if not name.startswith("_"):
                 known = import_module("uio_pipes.api").__all__
-                told += import_module("uio_pipes.base.elsewhere").unexpected("uio", {name: None}, known)
+                message += import_module("uio_pipes.base.hints").unexpected("uio", {name: None}, known)
             # Without obj Python adds no guess of its own, which goes by letters.
-            raise AttributeError(told, name=name, obj=None) from None
+            raise AttributeError(message, name=name, obj=None) from None
         globals()[name] = value
         return value
 

@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec
 
-from uio_pipes.base.checks import nearest
-from uio_pipes.base.elsewhere import answer, unexpected
+from uio_pipes.base.checks import is_number, nearest, refuse, require
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hints import answer, unexpected
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.schedule import scheduled
 from uio_pipes.core.stage import Stage
@@ -30,23 +30,24 @@ from uio_pipes.stages.audio.effects import (
     VolumePerturb,
 )
 from uio_pipes.stages.audio.noise import AddNoise, Reverberate
-from uio_pipes.stages.batches.bucket_batch import BucketBatch
+from uio_pipes.stages.batches.bucket_batch import bucket_batch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
+from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
 from uio_pipes.stages.order.shuffle import Shuffle, Sort
 from uio_pipes.stages.reading.load_from_tar import LoadFromTar
-from uio_pipes.stages.reading.loading import LoadFromRaw, LoadRecords, ShardingFilter
+from uio_pipes.stages.reading.loading import Declare, LoadFromRaw, LoadRecords, Resampled, ShardingFilter
 from uio_pipes.stages.reading.open_files import OpenFiles
 from uio_pipes.stages.text.chat import Chat
 from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
 from uio_pipes.stages.utterances.cache import Cache
 from uio_pipes.stages.utterances.concat import Concat
 from uio_pipes.stages.utterances.encoded import Encoded
-from uio_pipes.stages.utterances.filter import Exclude, Filter
+from uio_pipes.stages.utterances.filter import Exclude, Filter, Keep
 from uio_pipes.stages.utterances.flat_map import FlatMap
 from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
@@ -55,7 +56,7 @@ from uio_pipes.stages.utterances.segments import Segments
 
 if TYPE_CHECKING:
     from uio_pipes.inspect.peek import Peek
-    from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
+    from uio_pipes.integrations.torch_loaders import PipelineDataPipe, PipelineDataset
 
 __all__ = ["Pipeline"]
 
@@ -65,7 +66,7 @@ P = ParamSpec("P")
 def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], Pipeline]:
     """Return the method ``pipeline.name(…)`` that adds ``stage``, with its signature, documentation and code."""
     shown = inspect.signature(stage)
-    name: str = stage.name  # type: ignore[attr-defined]
+    name: str = getattr(stage, "name", "") or stage.__name__
 
     def add(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipeline:
         try:
@@ -74,7 +75,7 @@ def functional(stage: Callable[P, Stage]) -> Callable[Concatenate[Pipeline, P], 
             names = ", ".join(shown.parameters) or "nothing"
             hint = unexpected(name, kwargs, shown.parameters)
             raise PipelineError(f"{name}: {error}; it takes {names}{hint}") from None
-        return self._then(scheduled(stage, given))
+        return self.then(scheduled(stage, given))
 
     add.__name__, add.__qualname__, add.__doc__ = name, f"Pipeline.{name}", stage.__doc__
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -103,6 +104,21 @@ class Pipeline(Graph):
         stages: the stages in their order; the methods make them.
     """
 
+    def _begun(self, start: str, resampled: Any = False, tolerance: Any = None, longer: Any = "fail") -> Pipeline:
+        """Return it as the function ``start`` was asked for it, by :class:`AccessOptions`. Raises: PipelineError."""
+        require(isinstance(resampled, bool), start, "resampled must be True or False", resampled, "choose one")
+        ok = tolerance is None or (is_number(tolerance) and tolerance >= 0)
+        require(ok, start, "tolerance must be seconds, 0 or more, or None", tolerance, "as in tolerance=0.5")
+        known = ("fail", "trim")
+        require(longer in known, start, "longer must be 'fail' or 'trim'", longer, "choose one")
+        first, *others = self.stages
+        begun = Pipeline((first, Resampled(), *others)) if resampled else self
+        if tolerance is None and longer == "fail":
+            return begun
+        sentence = f"tolerance and longer are about audio, which {start} does not read"
+        refuse(self._kind != "sample", start, sentence, "give them to from_raw_list or from_shard_list")
+        return begun.then(Declare(tolerance, longer))
+
     # the list and its files
     sharding_filter = functional(ShardingFilter)
     open_files = functional(OpenFiles)
@@ -110,9 +126,11 @@ class Pipeline(Graph):
     load_from_raw = functional(LoadFromRaw)
     load_records = functional(LoadRecords)
     # how much of what comes
+    balance = functional(Balance)
     repeat = functional(Repeat)
     take = functional(Take)
     skip = functional(Skip)
+    keep = functional(Keep)
     exclude = functional(Exclude)
     # one utterance at a time
     overlay = functional(Overlay)
@@ -160,7 +178,8 @@ class Pipeline(Graph):
     sort = functional(Sort)
     batch = functional(Batch)
     dynamic_batch = functional(DynamicBatch)
-    bucket_batch = functional(BucketBatch)
+    bucket_batch = functional(bucket_batch)
+    balanced_batch = functional(BalancedBatch)
     pack = functional(Pack)
     pad = functional(Pad)
 
@@ -176,7 +195,7 @@ class Pipeline(Graph):
         Raises:
             PipelineError: an option breaks a rule.
         """
-        from uio_pipes.run.dataset import PipelineDataset
+        from uio_pipes.integrations.torch_loaders import PipelineDataset
 
         return PipelineDataset(self, **options)
 
@@ -189,7 +208,7 @@ class Pipeline(Graph):
         Raises:
             PipelineError: an option breaks a rule.
         """
-        from uio_pipes.run.dataset import PipelineDataPipe
+        from uio_pipes.integrations.torch_loaders import PipelineDataPipe
 
         return PipelineDataPipe(self.as_dataset(**options))
 
@@ -216,11 +235,11 @@ class Pipeline(Graph):
     if not TYPE_CHECKING:  # else everything would seem to be a stage
 
         def __getattr__(self, name: str) -> Any:  # called for what is not there
-            told = f"a Pipeline has no {name!r}"
+            message = f"a Pipeline has no {name!r}"
             if not name.startswith("_"):
                 near, here = nearest(name, (own for own in dir(type(self)) if own[0] != "_")), answer("Pipeline", name)
-                told += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
-            raise AttributeError(told, name=name, obj=None)
+                message += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
+            raise AttributeError(message, name=name, obj=None)
 
     # A description holds no data. These errors say what does.
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.checks import nearest
-from uio_pipes.base.elsewhere import answer
+from uio_pipes.base.hints import answer
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
 from uio_pipes.inspect.peek import Peek
-from uio_pipes.run.dataset import PipelineDataPipe, PipelineDataset
+from uio_pipes.integrations.torch_loaders import PipelineDataPipe, PipelineDataset
 from uio_pipes.stages.batches.pad import Collate
 from uio_pipes.stages.utterances.map import MappedLength
 from uio_pipes.tokenizers import Tokenizer
@@ -30,6 +30,10 @@ class Pipeline(Graph):
         stages: the stages in their order; the methods make them.
     """
 
+    def _begun(self, start: str, resampled: Any = False, tolerance: Any = None, longer: Any = "fail") -> Pipeline:
+        """Return it as the function ``start`` was asked for it, by :class:`AccessOptions`. Raises: PipelineError."""
+        ...
+
     def sharding_filter(self) -> Pipeline:
         """Give each lane its share of the data: item ``p`` of the epoch goes to lane ``p % lanes``.
 
@@ -43,24 +47,12 @@ class Pipeline(Graph):
         """
         ...
 
-    def open_files(
-        self,
-        storage_options: Mapping[str, Any] | None = None,
-        cache: str | os.PathLike[str] | None = None,
-        cache_size: int | str = "100GB",
-        interleave: int = 1,
-    ) -> Pipeline:
+    def open_files(self, interleave: int = 1) -> Pipeline:
         """Treat each line of the list as a file: a path, or any URL that fsspec knows (http(s), s3, oss, gs, …).
 
-        A file is opened when the next stage reads it. Options not given here are those of ``list_files``.
+        A file is opened when the next stage reads it, as ``list_files`` says (:class:`AccessOptions`).
 
         Args:
-            storage_options: options for fsspec's file systems, for all of them (``{"key": …, "secret": …}``) or by
-                protocol (``{"s3": {…}}``). They are neither printed nor saved in a state. Default: None.
-            cache: local folder that keeps copies of remote files, shared by all processes of the machine. Default:
-                None, no copies.
-            cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
-                used for the longest time go first. Default: "100GB".
             interleave: shards that each lane reads at once, an utterance of each in turn. It mixes what is alike within a
                 shard (a speaker, a book), and lets a slow shard keep up with its share. Default: 1.
         """
@@ -74,7 +66,7 @@ class Pipeline(Graph):
         max_member: int = 1073741824,
         fields: Mapping[str, str] | None = None,
     ) -> Pipeline:
-        """Read the utterances of tar shards: consecutive members with one key are an utterance.
+        """Read the utterances of tar shards: consecutive members with the same key are one utterance.
 
         Shards may be .tar, .tar.gz, .tar.zst, .tar.bz2 or .tar.xz. An utterance has the fields ``key``, ``txt``,
         ``wav`` (the bytes of the audio file, whatever its format) or ``feat`` ((T, F), from ``KEY.npy``). Its other
@@ -110,15 +102,33 @@ class Pipeline(Graph):
         ...
 
     def load_records(self) -> Pipeline:
-        """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables, manifests.
+        """Read the utterances of a source with random access: indexed tars, TouchDatasets, Kaldi tables, manifests.
 
         ``uio.from_tar_index``, ``uio.from_indexed``, ``uio.from_kaldi``, ``uio.from_nemo`` and others end with this stage.
         Audio is read when the batch is made.
         """
         ...
 
+    def balance(self, by: str, power: float = 0.5) -> Pipeline:
+        """Let rare languages, speakers or data sets come more often: values with n utterances get a share of n ** power.
+
+        An epoch stays as long as it was, and is shuffled. All utterances of a value come equally often: the next epoch goes
+        on where this one stopped among them, and those that come again in an epoch are augmented anew. Put it directly
+        after the source, which must know all its utterances before: a table, a raw list, or an index of shards. Their
+        values are read when a loader starts. An utterance that lacks the field is an error.
+
+        Args:
+            by: the field, such as "lang", "speaker" or "dataset".
+            power: 1 changes nothing, 0 gives each value the same share; between them, small ones come more often than they
+                would by their size. Default: 0.5.
+
+        Raises:
+            ListError: when the loader starts, if an utterance has no such field.
+        """
+        ...
+
     def repeat(self, times: int | None = None) -> Pipeline:
-        """Repeat everything before this stage, a number of times or for ever (WeNet's ``cycle``).
+        """Repeat everything before this stage, a number of times or endlessly (WeNet's ``cycle``).
 
         Each round is shuffled and augmented anew. Directly after ``list_files`` the whole list is repeated, after
         ``sharding_filter`` each lane's share. An endless stream is cut into epochs by ``Loader(steps_per_epoch=…)``. It
@@ -130,7 +140,7 @@ class Pipeline(Graph):
         ...
 
     def take(self, number: int) -> Pipeline:
-        """Keep only the first items, and end there.
+        """Keep only the first items.
 
         Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane.
 
@@ -150,8 +160,24 @@ class Pipeline(Graph):
         """
         ...
 
+    def keep(self, probabilities: str | os.PathLike[str] | Mapping[str, float], otherwise: float = 1.0) -> Pipeline:
+        """Keep each utterance with a probability of its own, such as one that follows from its loss in an earlier run.
+
+        A draw for each utterance decides, in each epoch anew. Those left out are counted as ``keep``; nothing of them is
+        decoded.
+
+        Args:
+            probabilities: a dict of probabilities, from 0 to 1, by key; or the path of a file with a line ``KEY
+                PROBABILITY`` for each utterance, which is read when a loader starts.
+            otherwise: the probability of utterances that are not in the table. Default: 1.0.
+
+        Raises:
+            ListError: when the loader starts, if the file cannot be read.
+        """
+        ...
+
     def exclude(self, path: str | os.PathLike[str]) -> Pipeline:
-        """Leave out the utterances that a quarantine file names, and count them as ``excluded``.
+        """Leave out the utterances named in a quarantine file, and count them as ``excluded``.
 
         ``uio.Failures(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
         shard (or list) and key, and are left out before anything of them is decoded. One that the file names and that
@@ -169,7 +195,7 @@ class Pipeline(Graph):
         missing: Literal["keep", "drop", "error"] = "keep",
         storage_options: Mapping[str, Any] | None = None,
     ) -> Pipeline:
-        """Replace fields of utterances by those that a file has for their keys: new transcripts, speakers, segments.
+        """Replace fields of utterances, by key, with those of a file: new transcripts, speakers or segments.
 
         It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
         compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
@@ -183,7 +209,7 @@ class Pipeline(Graph):
                 own audio (``wav``, ``sample_rate``, ``start``, …) are ignored.
             missing: what to do with an utterance whose key is not in the file: "keep" it as it is, "drop" it (counted
                 as ``not_in_overlay``), or stop the run with an "error". Default: "keep".
-            storage_options: options for fsspec's file systems, as for ``list_files``. Default: None.
+            storage_options: how the file is reached, as :class:`AccessOptions` says. Default: None.
         """
         ...
 
@@ -208,7 +234,7 @@ class Pipeline(Graph):
         cut_seconds: tuple[float, float] | None = None,
         texts: Sequence[str] | None = ("txt",),
     ) -> Pipeline:
-        """Cut utterances out of long recordings, by the times of their segments or at random.
+        """Cut utterances out of long recordings, at the times of their segments or at random.
 
         The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
         the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
@@ -298,7 +324,7 @@ class Pipeline(Graph):
         ...
 
     def speed_perturb(self, speeds: Sequence[float] = (0.9, 1.0, 1.1), of: str = "") -> Pipeline:
-        """Play each utterance faster or slower, which changes its pitch, too (Ko et al. 2015; sox's ``speed``).
+        """Play each utterance faster or slower, which also changes its pitch (Ko et al. 2015; sox's ``speed``).
 
         Args:
             speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
@@ -389,7 +415,7 @@ class Pipeline(Graph):
         room_size: Sequence[float] = (3.0, 10.0),
         of: str = "",
     ) -> Pipeline:
-        """Convolve ``wav`` with a room impulse response; length, timing and power stay as they were.
+        """Convolve ``wav`` with a room impulse response, keeping length, timing and power.
 
         The responses are recordings, ``reverberate("rooms.list")``, or are computed for a room of its own for each
         utterance, ``reverberate(rt60=(0.1, 0.8))``. The direct sound (a recorded response's highest peak) is put at time
@@ -421,7 +447,7 @@ class Pipeline(Graph):
         ...
 
     def lowpass(self, cutoff: Sequence[float] = (3500.0, 8000.0), probability: float = 1.0, of: str = "") -> Pipeline:
-        """Take the frequencies above a random cutoff out of ``wav``, as narrow channels and cheap microphones do.
+        """Remove frequencies above a random cutoff from ``wav``, like narrow channels and cheap microphones.
 
         The filter is an eighth-order Butterworth low-pass, four of ``torchaudio.functional.lowpass_biquad`` in a row: -3 dB
         at the cutoff, 48 dB per octave above it. A cutoff at or above half the sample rate changes nothing. Length and
@@ -444,7 +470,7 @@ class Pipeline(Graph):
         probability: float = 1.0,
         of: str = "",
     ) -> Pipeline:
-        """Encode ``wav`` with a random lossy codec, and decode it again, in memory. Length, timing and rate stay.
+        """Encode ``wav`` with a random lossy codec and decode it again, in memory. Length, timing and rate stay.
 
         "opus", "mp3" and "vorbis" work at the utterance's rate, or at the next higher one that they know. "gsm" (GSM
         06.10 full rate, 13 kbit/s), "mulaw" and "alaw" (ITU-T G.711, 64 kbit/s) are those of telephones: they work at
@@ -466,7 +492,7 @@ class Pipeline(Graph):
     def clip(
         self, gain_db: Sequence[float] = (0.0, 20.0), hard: float = 0.5, probability: float = 1.0, of: str = ""
     ) -> Pipeline:
-        """Overdrive ``wav`` as a recording at too high a level does, and give it its level back.
+        """Clip ``wav`` like a recording at too high a level, and restore its level.
 
         The waveform is amplified until its peak is a random number of dB above full scale. Then it is clipped at full
         scale, hard (what is above is cut off) or soft (it saturates: tanh), and scaled back: samples far below the peak
@@ -482,7 +508,7 @@ class Pipeline(Graph):
         ...
 
     def loudness(self, target: Sequence[float] = (-33.0, -13.0), probability: float = 1.0, of: str = "") -> Pipeline:
-        """Scale ``wav`` to a random loudness, as it is heard: in LUFS, by ITU-R BS.1770-4.
+        """Scale ``wav`` to a random perceived loudness in LUFS (ITU-R BS.1770-4).
 
         The loudness is measured by ``torchaudio.functional.loudness``. Utterances below 0.4 s, which is the shortest that
         can be measured, and silent ones stay as they are. Nothing is clipped: samples may leave [-1, 1]. Of more than
@@ -531,7 +557,7 @@ class Pipeline(Graph):
         ...
 
     def concat(self, max_seconds: float | None = None, max_frames: int | None = None) -> Pipeline:
-        """Join utterances that follow one another, as long as together they are not longer than a bound.
+        """Join consecutive utterances, as long as the result does not exceed a bound.
 
         The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
         joined by "+", transcripts by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
@@ -552,7 +578,7 @@ class Pipeline(Graph):
         ...
 
     def choose_text(self, names: Sequence[str], weights: Sequence[float] | None = None) -> Pipeline:
-        """Choose ``txt`` among several transcripts of the utterance: the first that is there, or one drawn by weights.
+        """Choose ``txt`` among several transcripts of the utterance: the first that exists, or one drawn by weights.
 
         A transcript is there if it is text that is not empty; if all are empty, so is ``txt``. An utterance without any
         of them is the failure ``missing_text``. With ``segments``, name the transcripts there, too (``texts=``), so that
@@ -585,7 +611,7 @@ class Pipeline(Graph):
         max_unk_share: float = 0.01,
         of: str = "",
     ) -> Pipeline:
-        """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays as it is.
+        """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays unchanged.
 
         It runs only when labels are needed: a filter on their number decodes no audio.
 
@@ -656,7 +682,7 @@ class Pipeline(Graph):
         limited_langs: Sequence[str] = ("zh", "en"),
         needs_text: bool = True,
     ) -> Pipeline:
-        """Find the language of ``txt``: sets ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", as WeNet does.
+        """Detect the language of ``txt``: set ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", like WeNet.
 
         The batch then has ``langs`` and ``tasks``, lists of str.
 
@@ -673,7 +699,7 @@ class Pipeline(Graph):
         ...
 
     def speaker(self, table: str | os.PathLike[str] | Mapping[str, int]) -> Pipeline:
-        """Replace the name in ``speaker`` by its number; a name that the table lacks becomes 0, as in WeNet.
+        """Replace the name in ``speaker`` by its number; a name that is not in the table becomes 0, as in WeNet.
 
         The name is a field of the raw list, or ``KEY.speaker`` in a shard; an utterance without one is the failure
         ``missing_speaker``. The batch then has ``speaker`` (B,) int32.
@@ -702,7 +728,7 @@ class Pipeline(Graph):
         share: float | tuple[float, float] | None = None,
         salt: str = "",
     ) -> Pipeline:
-        """Keep the utterances within bounds, or those for which a function of yours is true.
+        """Keep the utterances within bounds, or those for which your function returns true.
 
         Bounds are inclusive, and their defaults are WeNet's. Of text without audio, the number of labels counts.
 
@@ -867,7 +893,7 @@ class Pipeline(Graph):
     def spec_aug(
         self, num_t_mask: int = 2, num_f_mask: int = 2, max_t: int = 50, max_f: int = 10, of: str = ""
     ) -> Pipeline:
-        """Mask random spans of frames and of bins in ``feat`` by zeros (SpecAugment, Park et al. 2019, no warping).
+        """Mask random spans of frames and of bins in ``feat`` with zeros (SpecAugment, Park et al. 2019, no warping).
 
         Spans are drawn as WeNet draws them.
 
@@ -906,7 +932,7 @@ class Pipeline(Graph):
         ...
 
     def stack(self, frames: int = 7, stride: int = 6, of: str = "") -> Pipeline:
-        """Put neighbouring frames of ``feat`` together to one wider frame, at a lower frame rate.
+        """Join neighbouring frames of ``feat`` into one wider frame, at a lower frame rate.
 
         (T, F) becomes (⌈T / stride⌉, frames × F). Frame i has those around frame i × stride: (frames - 1) // 2 before it,
         the others after it; beyond the ends the first and the last frame are repeated. This is the low frame rate of
@@ -920,7 +946,7 @@ class Pipeline(Graph):
         ...
 
     def map(self, function: Callable[..., Any], length: MappedLength | None = None) -> Pipeline:
-        """Apply a function of yours to each utterance (or, after ``pad``, to each batch).
+        """Apply your function to each utterance (or, after ``pad``, to each batch).
 
         Args:
             function: gets the sample and returns it, changed in place or as a new mapping. If it has a parameter
@@ -934,7 +960,7 @@ class Pipeline(Graph):
         ...
 
     def flat_map(self, function: Callable[..., Any]) -> Pipeline:
-        """Apply a function of yours that turns each utterance into any number of utterances.
+        """Apply your function that turns each utterance into any number of utterances.
 
         Each result gets an origin of its own, so that later stages draw random numbers of their own for it. Directly
         after ``open_files`` the function gets files (with ``file.open()`` and ``file.url``): that is how to read other
@@ -949,7 +975,7 @@ class Pipeline(Graph):
         ...
 
     def through(self, node: type[BaseNode[Any]], *args: Any, **kwargs: Any) -> Pipeline:
-        """Add a node of your own: ``node(source, *args, **kwargs)``, where ``source`` is the node before.
+        """Add your own node: ``node(source, *args, **kwargs)``, where ``source`` is the node before.
 
         Args:
             node: a subclass of :class:`Node`, or any ``torchdata.nodes.BaseNode``. Its state must consist of ints,
@@ -966,7 +992,7 @@ class Pipeline(Graph):
         size: int | str = "100GB",
         read_only: bool = False,
     ) -> Pipeline:
-        """Keep what the stages before it make, and read it from then on instead of computing it.
+        """Store the results of the stages before it, and read them from then on instead of computing them again.
 
         Put it after decoding, features without randomness, or a ``map`` that encodes, and before random augmentation. A
         later epoch, another rank or run, and another pipeline that begins with the same stages find what is there; what is
@@ -991,7 +1017,7 @@ class Pipeline(Graph):
         ...
 
     def encoded(self, folder: str | os.PathLike[str], fields: Sequence[str], by: str) -> Pipeline:
-        """Take fields, such as the codes of a codec, from where ``uio.encode`` has kept them, in place of the audio.
+        """Read fields that ``uio.encode`` has stored, such as the codes of a codec, in place of the audio.
 
         A frozen model makes them, once and for ever: ``uio.encode(loader, model)`` runs it over whole batches of a pipeline
         that ends in ``.encoded(…)``, a batch stage and ``pad``. From then on pipelines with the same stages before
@@ -1011,7 +1037,7 @@ class Pipeline(Graph):
         ...
 
     def shuffle(self, shuffle_size: int = 1500) -> Pipeline:
-        """Shuffle within a buffer: hold a number of utterances, and for each new one let a random one of them go.
+        """Shuffle with a buffer: hold a number of utterances, and for each new one give a random one of them.
 
         After ``list_files`` or ``open_files`` it shuffles lines or files. An utterance that has been held while 3 ×
         ``shuffle_size`` others passed is let go next; this bounds how many headers a resumed run has to read again.
@@ -1022,7 +1048,7 @@ class Pipeline(Graph):
         ...
 
     def sort(self, sort_size: int = 500, length: Length | None = None) -> Pipeline:
-        """Sort by planned length within a buffer: collect utterances, give them shortest first, and begin again.
+        """Sort by planned length in a buffer: collect utterances, give them shortest first, and start again.
 
         Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of
         ``shuffle``.
@@ -1054,7 +1080,7 @@ class Pipeline(Graph):
         max_tokens: int | None = None,
         length: Length | None = None,
     ) -> Pipeline:
-        """Make batches in the order in which utterances come, each as large as a budget allows.
+        """Make batches of utterances in their order, each as large as a budget allows.
 
         Lengths are planned ones: feature frames, or units of 10 ms of audio if there is no feature stage. An utterance
         of which ``min_batch_size`` copies exceed the budget is the failure ``over_budget``; so no batch before the last
@@ -1081,80 +1107,102 @@ class Pipeline(Graph):
 
     def bucket_batch(
         self,
-        bucket_boundaries: Sequence[int] | Sequence[tuple[int, int]] | str | os.PathLike[str] | None = None,
+        bucket_boundaries: Sequence[int] | Sequence[tuple[int, int]] | None = None,
         bucket_batch_sizes: Sequence[int] | None = None,
         max_frames: int | None = None,
-        num_buckets: int | tuple[int, int] = 10,
-        max_wait: int = 10000,
+        num_buckets: int | tuple[int, int] | None = None,
+        max_wait: int | None = None,
         max_samples: int | None = None,
         quadratic: int | None = None,
         drop_last: bool = False,
         min_batch_size: int = 1,
         window: int | None = None,
-        sync: bool = False,
         max_tokens: int | None = None,
         length: Length | Pair | None = None,
         max_cost: int | None = None,
-        cost: Callable[[int, int], float] | None = None,
+        cost: Callable[..., float] | None = None,
     ) -> Pipeline:
-        """Collect utterances in buckets of similar planned length; each full bucket is a batch.
+        """Make batches of utterances of similar planned length, in random order, each as large as the budget allows.
 
-        With ``window`` there are no buckets: that many utterances are held, sorted by length, and a batch is a run of
-        neighbours from anywhere among them, as many as the budget allows. This leaves the least padding, and every
-        batch is full. Give either ``bucket_batch_sizes`` or one of the budgets ``max_frames``, ``max_samples``,
-        ``max_tokens`` and ``max_cost``.
+        Give one budget: ``max_frames``, ``max_samples``, ``max_tokens`` or ``max_cost``. Then ``window`` utterances are
+        held, sorted by length, and a batch is a run of neighbours from anywhere among them. This leaves the least padding,
+        every batch is full, and no ``shuffle`` or ``sort`` is needed before. At each step, the batches of all lanes come
+        from the same part of their windows and are equally full, by draws that lanes share without communication. So ranks
+        that step together hardly wait for each other.
 
-        Buckets can go by two lengths, such as frames and tokens, where both are padded: boundaries are then pairs, the
-        most frames and the most tokens of a bucket. An utterance goes to the first bucket that holds it by both. One that
-        is longer than all goes to the last one, within the budget; without a budget it is the failure ``over_budget``.
-        ``max_frames`` bounds the longest first length × the number of utterances, ``max_tokens`` that of the second.
+        With ``bucket_boundaries``, ``bucket_batch_sizes``, ``num_buckets`` or ``max_wait`` there are buckets instead:
+        utterances are collected in them by length, and each full bucket is a batch. Lanes then fill theirs at different
+        steps. Buckets can go by two lengths, such as frames and tokens, where both are padded: boundaries are then pairs,
+        the most frames and the most tokens of a bucket. An utterance goes to the first bucket that holds it by both. One
+        that is longer than all goes to the last one, within the budget; without a budget it is the failure
+        ``over_budget``. ``max_frames`` bounds the longest first length × the number of utterances, ``max_tokens`` that of
+        the second.
 
         Args:
             bucket_boundaries: rising lengths in frames; bucket i takes lengths below boundary i, and the last bucket
                 the rest. Or rising pairs, such as ``[(500, 20), (500, 60), (1_000, 50)]``, the longest that each bucket
-                takes; or the file that ``uio buckets`` wrote. Default: None, which finds boundaries from the first 1,000
-                utterances of the lane: so that each bucket gets equally many frames, or pairs that leave little padding.
+                takes. Default: None. Buckets then find theirs from the first 1,000 utterances of the lane: so that each
+                bucket gets equally many frames, or pairs that leave little padding. ``uio simulate`` tells those of all.
             bucket_batch_sizes: how many utterances fill each bucket, one number more than there are boundaries (WeNet's
                 way), or one for each pair. Default: None.
             max_frames: a budget in padded frames: the longest utterance × the number of utterances is never more.
                 Default: None.
             num_buckets: how many buckets to make if boundaries are found automatically; a pair such as ``(10, 3)`` makes
-                10 by frames, and of each of them 3 by tokens. Default: 10.
+                10 by frames, and of each of them 3 by tokens. Default: None, which is 10 if there are buckets.
             max_wait: a bucket whose oldest utterance has waited while this many others came is given although it is not
-                full. Default: 10,000.
+                full. Default: None, which is 10,000 if there are buckets.
             max_samples: a budget in padded audio samples, at the utterances' own rate; for waveforms only. Default:
                 None.
             quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
                 costs the square of their length, come in smaller batches. A length in the unit of the budget (Lhotse's
                 ``quadratic_duration``). Default: None, count n.
-            drop_last: whether to leave out, at the end of a lane, the utterances of buckets that are not full; they are
+            drop_last: whether to leave out, at the end of a lane, the utterances of batches that are not full; they are
                 then counted as ``drop_last``. Default: False.
-            min_batch_size: fewest utterances of a batch. A bucket that has waited and holds fewer takes some from its
-                neighbours; if fewer remain at the end of a lane, they join the last batch if its budget allows it, and
-                otherwise are counted as ``min_batch_size``. An utterance of which this many copies exceed the budget is
-                the failure ``over_budget``. Those of two lengths that do not fit into one batch, as one is long in the
-                first and another in the second, are counted as ``min_batch_size``, too. Default: 1.
-            window: how many utterances to hold and choose neighbours from; 1,500 is usual. Needs a budget, and excludes
-                the options of buckets. Default: None, use buckets.
-            sync: let all lanes take their batches from the same part of their windows at each step, by a draw that they
-                share without communication; ranks that step together then work on utterances of similar length. Needs
-                ``window``. Default: False.
+            min_batch_size: fewest utterances of a batch; fewer are left out and counted as ``min_batch_size``. An
+                utterance of which this many copies exceed the budget is the failure ``over_budget``. A bucket that has
+                waited and holds fewer takes some from its neighbours; if fewer remain at the end of a lane, they join the
+                last batch of buckets if its budget allows it. Default: 1.
+            window: how many utterances to hold and choose neighbours from, if there are no buckets. None waits while more
+                than 10 × as many others come. Default: None, which is 1,500.
             max_tokens: a budget in padded tokens instead; an utterance has as many as it has labels, or ``length`` says.
                 Default: None.
             length: another length to go by, such as "tokens", "prompt.frames", or a function of all planned lengths, as
-                in ``lambda n: n.frames // 4 + n.tokens``; or two of these for pairs. Default: None, planned frames, or
-                ``("frames", "tokens")`` for pairs.
-            max_cost: a budget in what ``cost`` counts: ``cost(longest, longest)`` × the number of utterances is never
-                more. For pairs only. Default: None.
-            cost: a function of two lengths, the cost of an utterance that is padded to them, which does not fall where
-                one rises: ``lambda frames, tokens: frames // 4 * (tokens + 1)`` is what a transducer's joint network
-                computes. Default: None.
+                in ``lambda n: n.frames // 4 + n.tokens``; or a tuple of these, for pairs and for ``cost``. Default: None,
+                planned frames, or ``("frames", "tokens")`` for two.
+            max_cost: a budget in what ``cost`` counts: ``cost(longest, …)`` × the number of utterances is never more.
+                Default: None.
+            cost: a function of lengths: what an utterance costs that is padded to them, which does not fall where one
+                rises. Of frames, as in ``lambda frames: frames + frames**2 / 3_000``; of frames and tokens, as in
+                ``lambda frames, tokens: frames // 4 * (tokens + 1)``, what a transducer's joint network computes; or of
+                those that ``length`` names. Batches of a step then cost the same on all ranks. Default: None.
+        """
+        ...
+
+    def balanced_batch(self, by: str, classes: int, each: int) -> Pipeline:
+        """Make batches of ``classes`` values of a field, such as speakers, with ``each`` utterances of each of them.
+
+        This is for metric learning and speaker models. An epoch has about as many utterances as the source: each comes at
+        least once, unless its value would fill more than its place in every batch. A value with fewer than ``each``
+        utterances repeats them, as others do to fill their last group; what comes again is augmented anew. Those of a
+        value stand side by side, and all lanes have equally many batches. What a filter leaves out, or fails, leaves its
+        batch smaller.
+
+        The order of the source is drawn for it, so ``shuffle`` and ``sort`` are not needed. The source must know all its
+        utterances before: a table, a raw list, or an index of shards. Their values are read when a loader starts.
+
+        Args:
+            by: the field, such as "speaker". An utterance that lacks it is an error.
+            classes: how many values a batch has, at least 1.
+            each: how many utterances of each of them, at least 1.
+
+        Raises:
+            ListError: when the loader starts, if there are fewer values, or an utterance has no such field.
         """
         ...
 
     def pack(
         self,
-        max_tokens: int,
+        max_tokens: int | None = None,
         rows: int = 1,
         window: int = 1000,
         overflow: str | None = None,
@@ -1163,16 +1211,22 @@ class Pipeline(Graph):
         pad: int = 0,
         ignore: int = -100,
         layout: str = "segments",
+        max_frames: int | None = None,
+        multiple_of: int | None = None,
+        fixed: bool = False,
     ) -> Pipeline:
-        """Make rows of exactly ``max_tokens`` tokens of whole utterances, with hardly any padding. It makes the batch.
+        """Make rows of exactly ``max_tokens`` tokens, or batches of up to ``max_frames`` frames of audio, of whole
+        utterances with hardly any padding. It makes the batch.
 
         A row begins with the utterance that has waited longest. The next ones follow as they came until less than a
-        quarter of the row is left; then come those that fill it best, of all in the window. A dict of ``keys`` (list of
-        str, in the order of the parts); ``tokens`` and ``labels`` (R, ``max_tokens``) int64; ``position_ids``, which
-        begin at 0 in each part, and ``segment_ids``, the number of the part in its row from 1 on, 0 for padding, both of
-        the same shape; and for variable-length attention over the rows one after the other ``cu_seqlens`` (int32, from 0
-        on; the padding at a row's end is a segment of its own) and ``max_seqlen`` (int). ``labels`` are the tokens, not
-        shifted, with ``ignore`` where no loss is; an utterance with a field ``labels`` of its own has these.
+        quarter of the row is left; then come those that fill it best, of all in the window.
+
+        Of ``max_tokens``: a dict of ``keys`` (list of str, in the order of the parts); ``tokens`` and ``labels`` (R,
+        ``max_tokens``) int64; ``position_ids``, which begin at 0 in each part, and ``segment_ids``, the number of the part
+        in its row from 1 on, 0 for padding, both of the same shape; and for variable-length attention over the rows one
+        after the other ``cu_seqlens`` (int32, from 0 on; the padding at a row's end is a segment of its own) and
+        ``max_seqlen`` (int). ``labels`` are the tokens, not shifted, with ``ignore`` where no loss is; an utterance with a
+        field ``labels`` of its own has these.
 
         If ``length`` counts more than tokens, such as frames of audio, the places of a part that its tokens do not fill
         come first, for what the model puts there; ``feats`` (ΣT, F) has the features of all parts one after the other,
@@ -1183,10 +1237,15 @@ class Pipeline(Graph):
         ``chat`` do (``wav_places``, ``prompt_places``: the first place and how many there are), there is
         ``prompt_feats_places``, too. The audio of a batch has one rate, as with ``pad``.
 
+        Of ``max_frames``, where a batch is one row: ``keys``; ``feats`` (ΣT, F) float32, the features of all utterances one
+        after the other, or ``pcm`` (ΣS,), their waveforms; ``feats_lengths`` (N,) int32; ``cu_seqlens`` (N + 1,) int32,
+        where each begins, and the end; ``max_seqlen`` (int), the longest of these segments; and if there are labels,
+        ``target`` (ΣU,) int64 and ``target_lengths`` (N,) int32. Streams come as above.
+
         An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
 
         Args:
-            max_tokens: tokens of a row.
+            max_tokens: tokens of a row. Default: None; give this or ``max_frames``.
             rows: how many rows are a batch; the last one of a lane may have fewer. Default: 1.
             window: how many utterances to hold and choose from. Default: 1,000.
             overflow: "drop": leave out utterances that are longer than a row, counted as ``overflow``; "split": cut
@@ -1200,6 +1259,11 @@ class Pipeline(Graph):
             ignore: the label there. Default: -100, torch's.
             layout: "touchnet" gives ``input_ids``, ``labels``, ``position_ids`` and ``sentence_lens`` (the length of
                 the part that a place belongs to) instead of the above. Default: "segments".
+            max_frames: frames of a batch at most: feature frames, or 10 ms of audio without features. Default: None.
+            multiple_of: with ``max_frames``: each utterance begins at a multiple of so many frames, and the batch ends at
+                one; zeros are in between, and belong to the segment before them. Default: None, there is nothing between.
+            fixed: with ``max_frames``: whether every batch has exactly so many frames. The zeros at its end are further
+                segments, none longer than the longest utterance. Default: False.
         """
         ...
 
@@ -1295,13 +1359,13 @@ class Pipeline(Graph):
         ...
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
-            told = f"a Pipeline has no {name!r}"
+            message = f"a Pipeline has no {name!r}"
             if not name.startswith("_"):
                 near, here = (
                     nearest(name, (own for own in dir(type(self)) if own[0] != "_")),
                     answer("Pipeline", name),
                 )
-                told += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
-            raise AttributeError(told, name=name, obj=None)
+                message += f"; {here}" if here else f"; did you mean {near!r}?" if near else ""
+            raise AttributeError(message, name=name, obj=None)
 
     def __bool__(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""WeNet's datasets: take its lists, tokenizers and ``dataset_conf``, give the batches that its trainer expects.
+"""WeNet's datasets: uses its lists, tokenizers and ``dataset_conf``, and gives the batches that its trainer expects.
 
 ``dataset_conf`` is a table here: every key, the kind of its value, its default and its stage. ``LIST_STEPS`` are for
 the lines of the data list, ``STEPS`` for utterances, in the order in which WeNet applies them. Then come the keys of
@@ -15,10 +15,10 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number, is_whole, require
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hints import keyword_hints
+from uio_pipes.integrations.torch_loaders import PipelineDataset
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.run.dataset import PipelineDataset
 from uio_pipes.sources.lists import list_files
 from uio_pipes.tokenizers import Tokenizer
 
@@ -164,7 +164,7 @@ KEYS = {key.name: key for key in (*_SWITCHES, *(key for step in _ALL for key in 
 
 
 class Unused(NamedTuple):
-    """An older key that does nothing here: values that may stay, and what to do instead of others."""
+    """An older key that has no effect here: the values that are accepted, and what to do for others."""
 
     allowed: tuple[Any, ...]
     remedy: str
@@ -226,7 +226,7 @@ def read_conf(conf: Mapping[str, Any]) -> dict[str, Any]:
         unused = next((u for pattern, u in UNUSED.items() if fnmatchcase(name, pattern)), None)
         if unused is not None:
             if value is not None and value not in unused.allowed:
-                raise PipelineError(f"dataset_conf.{name}: {value!r} is not applied any more; {unused.remedy}")
+                raise PipelineError(f"dataset_conf.{name}: {value!r} is not supported; {unused.remedy}")
             continue
         target = RENAMED.get(name, name)
         if target not in KEYS:
@@ -279,7 +279,7 @@ def _likeness(name: str, known: str) -> float:
     return max(whole, SequenceMatcher(None, name.split(".")[-1], known.split(".")[-1]).ratio() - 0.05)
 
 
-@understood
+@keyword_hints
 def wenet_dataset(
     data_type: str,
     data_list: Any,
@@ -313,8 +313,8 @@ def wenet_dataset(
     pipeline = (
         pipeline.load_from_raw(text=text) if data_type == "raw" else pipeline.open_files().load_from_tar(text=text)
     )
-    told = {"tokenize": {"tokenizer": tokenizer}} | ({} if text else {"language": {"needs_text": False}})
-    pipeline = apply_steps(pipeline, STEPS, values, **told)
+    options = {"tokenize": {"tokenizer": tokenizer}} | ({} if text else {"language": {"needs_text": False}})
+    pipeline = apply_steps(pipeline, STEPS, values, **options)
     return pipeline.pad(pcm=True).as_dataset(partition=partition)
 
 

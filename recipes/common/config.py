@@ -64,16 +64,17 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class BatchConfig:
-    """``static``: ``size`` utterances. ``dynamic`` and ``bucket``: as many as fit into ``max_frames``, padding
-    included."""
+    """``bucket``: neighbours by length of the ``window`` utterances that are held, in random order, as many as fit into
+    ``max_frames``, padding included; at each step alike on all ranks. ``dynamic``: the same budget for utterances as
+    they come. ``static``: ``size`` utterances as they come."""
 
-    type: Literal["static", "dynamic", "bucket"] = "static"
+    type: Literal["static", "dynamic", "bucket"] = "bucket"
     size: int = 16
     max_frames: int = 12_000
-    num_buckets: int = 10
+    window: int = 1_500
 
     def __post_init__(self) -> None:
-        _positive("data.batch", self, "size", "max_frames", "num_buckets")
+        _positive("data.batch", self, "size", "max_frames", "window")
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class SpecAugConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """From lists to batches. ``speeds: []`` turns speed perturbation off; ``shuffle: 0`` and ``sort: 0`` keep the
-    order."""
+    """From lists to batches. ``speeds: []`` turns speed perturbation off. ``shuffle`` and ``sort`` are for batches that
+    take utterances as they come; 0 keeps the order."""
 
     sample_rate: int = 16_000
     min_frames: float = 10
@@ -99,8 +100,8 @@ class DataConfig:
     speeds: tuple[float, ...] = (0.9, 1.0, 1.1)
     dither: float = 0.1
     spec_aug: SpecAugConfig | None = field(default_factory=SpecAugConfig)
-    shuffle: int = 1500
-    sort: int = 500
+    shuffle: int = 0
+    sort: int = 0
     batch: BatchConfig = field(default_factory=BatchConfig)
     num_workers: int = 4
     prefetch: int = 4
@@ -137,7 +138,7 @@ class TrainConfig:
     epochs: int = 50
     accumulate: int = 1  # batches in an optimizer step
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    uneven: Literal["stop", "join", "repeat"] = "stop"
+    uneven: Literal["share", "stop", "join"] = "share"
     save_every: int = 1000  # optimizer steps
     keep: int = 3  # checkpoints
     log_every: int = 100  # optimizer steps

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from uio_pipes.base.processes import taken
+from uio_pipes.base.processes import try_lock
 
 __all__ = ["FetchFailed", "Remote", "bring", "check", "fetch", "mirrored"]
 
@@ -99,7 +99,7 @@ def check(remote: Remote, path: Path, bar: Progress) -> None:
 
 @contextmanager
 def _locked(file: BinaryIO, path: Path) -> Iterator[None]:
-    if not taken(file.fileno()):
+    if not try_lock(file.fileno()):
         raise FetchFailed(f"another process is downloading {path}; wait for it, or end it")
     yield
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.files import write_lines
-from uio_pipes.tools.data.reading.utterance_lists import KaldiFolder, Utterance
+from uio_pipes.tools.data.reading.utterances import Utterance, open_utterances
 
 from .lists import write_raw_list
 
@@ -25,7 +25,7 @@ def read_kaldi(folder: Path) -> Iterator[Utterance]:
     """Yield the utterances that have audio and text, in the order of ``wav.scp`` or ``segments``. Raises: ListError."""
     if not (folder / "wav.scp").is_file():
         raise ListError(f"there is no {folder / 'wav.scp'}: the recipe's stage 0 writes it")
-    return (one for one in KaldiFolder(str(folder)) if isinstance(one, Utterance))
+    return (one for one in open_utterances([str(folder)]) if isinstance(one, Utterance))
 
 
 def read_texts(folder: Path) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,9 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from uio_pipes.base.processes import Busy, sigterm_with_parent, taken
+from uio_pipes.base.processes import Busy, try_lock
 
-__all__ = ["Busy", "Failed", "Stopped", "Topology", "launch"]
+__all__ = ["Busy", "Failed", "Stopped", "Topology", "launch", "sigterm_with_parent"]
+
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded now, since it is too late after a fork
+_PR_SET_PDEATHSIG = 1
+
+
+def sigterm_with_parent() -> None:
+    """On Linux, have this process receive SIGTERM when its parent ends, even if that was killed by SIGKILL."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Failed(Exception):
@@ -85,7 +96,7 @@ def _lock(folder: Path, topology: Topology) -> Iterator[list[int]]:
         return
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "running").open("a+") as file:
-        if not taken(file.fileno()):
+        if not try_lock(file.fileno()):
             file.seek(0)
             raise Busy(f"{folder}: process {file.read() or '?'} is at work in it: wait for it, or end it")
         file.truncate(0)

@@ -1,23 +1,41 @@
 """Write lists in one pass: WeNet's raw list, and Kaldi's ``wav.scp``, ``segments`` and ``text``. WenetSpeech has 15
-million lines. (To read lists, see ``uio_pipes.tools.data.reading.utterance_lists``.)"""
+million lines. (To read lists, see ``uio_pipes.tools.data.reading.utterances``.)"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 from uio_pipes.io.files import atomic_path, write_lines
-from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.reading.utterances import Utterance
 
-__all__ = ["ListWriter", "write_raw_list"]
+__all__ = ["ListWriter", "line_of", "read_lines", "write_raw_list"]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a text file without line ends and blank lines."""
+    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def write_raw_list(path: Path, utterances: Iterable[Utterance]) -> None:
     """Write WeNet's raw list."""
-    write_lines(path, (utterance.to_json() for utterance in utterances))
+    write_lines(path, map(line_of, utterances))
+
+
+def line_of(utterance: Utterance) -> str:
+    """Return the line of a raw list; with a segment's ``duration``, readers need not look at the file."""
+    fields: dict[str, Any] = {"key": utterance.key, "wav": utterance.wav}
+    if utterance.txt is not None:
+        fields["txt"] = utterance.txt
+    if utterance.seconds is not None:
+        fields |= {"start": utterance.start, "end": utterance.end, "duration": round(utterance.seconds, 4)}
+    elif utterance.start is not None:
+        fields["start"] = utterance.start
+    return json.dumps(fields, ensure_ascii=False)
 
 
 class ListWriter:
@@ -47,7 +65,7 @@ class ListWriter:
         """Add one utterance."""
         raw, text, scp, segments = self._files
         recording = utterance.recording or utterance.key
-        raw.write(utterance.to_json() + "\n")
+        raw.write(line_of(utterance) + "\n")
         text.write(f"{utterance.key} {utterance.txt}\n")
         if recording != self._recording:
             self._recording = recording

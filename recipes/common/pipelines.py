@@ -39,7 +39,9 @@ def train_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_ty
         pipeline = pipeline.shuffle(data.shuffle)
     if data.sort:
         pipeline = pipeline.sort(data.sort)
-    return _batched(pipeline, data.batch).pad()
+    if data.batch.type == "bucket":
+        return pipeline.bucket_batch(max_frames=data.batch.max_frames, window=data.batch.window).pad()
+    return _in_order(pipeline, data.batch).pad()
 
 
 def valid_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_type: str) -> uio.Pipeline:
@@ -47,7 +49,7 @@ def valid_pipeline(config: Config, tokenizer: uio.Tokenizer, lists: str, data_ty
     data = config.data
     pipeline = source(lists, data_type, shuffle=False).decode_audio().resample(data.sample_rate)
     pipeline = _filtered(pipeline.tokenize(tokenizer), config).fbank(num_mel_bins=config.model.num_mel_bins)
-    return _batched(pipeline.sort(500), data.batch).pad()
+    return _in_order(pipeline.sort(500), data.batch).pad()
 
 
 def _filtered(pipeline: uio.Pipeline, config: Config) -> uio.Pipeline:
@@ -60,9 +62,7 @@ def _filtered(pipeline: uio.Pipeline, config: Config) -> uio.Pipeline:
     )
 
 
-def _batched(pipeline: uio.Pipeline, batch: BatchConfig) -> uio.Pipeline:
+def _in_order(pipeline: uio.Pipeline, batch: BatchConfig) -> uio.Pipeline:
     if batch.type == "static":
         return pipeline.batch(batch.size)
-    if batch.type == "dynamic":
-        return pipeline.dynamic_batch(max_frames=batch.max_frames)
-    return pipeline.bucket_batch(max_frames=batch.max_frames, num_buckets=batch.num_buckets)
+    return pipeline.dynamic_batch(max_frames=batch.max_frames)

@@ -22,11 +22,11 @@ from uio_pipes.core.lane import Lane
 from uio_pipes.io.local import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.corpora.source import from_corpus
-from uio_pipes.tools.data.cmvn import CmvnFailed, CmvnSettings, compute_cmvn
+from uio_pipes.tools.data.cmvn import CmvnFailed, compute_cmvn
 from uio_pipes.tools.data.common import Noting
-from uio_pipes.tools.data.dictionary import DictionaryProblem, write_characters, write_pieces
+from uio_pipes.tools.data.dictionary import DictionaryProblem, characters, write_pieces, write_table
 from uio_pipes.tools.data.pack import OtherPacking, PackingFailed, PackSettings, pack
-from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.reading.utterances import Utterance
 from uio_pipes.tools.data.writing.cutting import Form
 
 from .corpus import CorpusMissing
@@ -74,10 +74,16 @@ def write_part(folder: Path, corpus: str, root: Path, parts: Sequence[str], reco
 
 def make_cmvn(out: Path, num_mel_bins: int, num_workers: int) -> str:
     """Stage 1: write ``global_cmvn``."""
-    settings = CmvnSettings(num_mel_bins)
-    sums = compute_cmvn(make_raw_list(out / "train"), out / "global_cmvn", settings, num_workers)
+    conf = {"fbank_conf": {"num_mel_bins": num_mel_bins}}
+    sums = compute_cmvn(make_raw_list(out / "train"), out / "global_cmvn", conf, num_workers)
     failed = f"; {sums.failures} could not be read" if sums.failures else ""
     return f"{out / 'global_cmvn'}: {sums.frame_num} frames of {sums.utterances} utterances{failed}"
+
+
+def write_characters(folder: Path, texts: Iterable[str]) -> int:
+    """Write the dictionary of the characters of ``texts``; return its number of tokens."""
+    (folder / "spm.model").unlink(missing_ok=True)  # of the pieces that were there
+    return write_table(folder / "lang_char.txt", characters(texts))
 
 
 def make_dictionary(out: Path, write: WriteDictionary = write_characters) -> str:
@@ -116,7 +122,7 @@ def make_shards(
 
 def make_indexed(out: Path, parts: Iterable[str], jobs: int = 0) -> str:
     """Stage 3: pack the raw lists into TouchDatasets."""
-    settings = PackSettings(TOUCH_SIZE, name="data-{:05d}")
+    settings = PackSettings(TOUCH_SIZE, to="indexed")
     return "\n".join(_packed(out.resolve() / part, "indexed", settings, jobs) for part in parts)
 
 

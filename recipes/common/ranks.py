@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from uio_pipes.base.processes import Busy, sigterm_with_parent, taken
+from uio_pipes.base.processes import Busy, try_lock
+
+from .launch import sigterm_with_parent
 
 __all__ = ["SIGTERM_STATUS", "Busy", "Ranks", "from_first", "hold", "let_first_speak", "process_group"]
 
@@ -30,7 +32,7 @@ def hold(exp: Path) -> Iterator[None]:
     """
     exp.mkdir(parents=True, exist_ok=True)
     with (exp / "training.lock").open("a+") as file:
-        if not taken(file.fileno(), PATIENCE):
+        if not try_lock(file.fileno(), PATIENCE):
             file.seek(0)
             raise Busy(f"{exp}: another training (process {file.read() or '?'}) is at work in it; wait, or end it")
         file.truncate(0)

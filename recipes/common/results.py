@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from uio_pipes.io.files import read_lines, write_lines
+from uio_pipes.io.files import write_lines
 from uio_pipes.run.partial import DecodedBatch
+
+from .lists import read_lines
 
 __all__ = ["Results", "Summary", "keys_of"]
 

@@ -19,7 +19,9 @@ from typing import Annotated
 import jiwer
 import typer
 
-from uio_pipes.io.files import read_lines, write_lines
+from uio_pipes.io.files import write_lines
+
+from .lists import read_lines
 
 __all__ = ["Score", "Utterance", "align", "read_texts", "report", "score", "split", "write_report"]
 

@@ -24,7 +24,7 @@ import typer
 
 import uio_pipes as uio
 from uio_pipes.base.hashing import stable_hash
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.run.state import Meta, read_meta
 
 from . import checkpoint, experiment
@@ -93,8 +93,8 @@ class Trainer:
         under_way = meta.epoch == self.epoch and not self.trained
         if under_way and self.ranks.world_size > meta.lanes:
             raise ConfigError(
-                f"the checkpoint's epoch was dealt to {counted(meta.lanes, 'lane')}; go on with at most "
-                f"{counted(meta.lanes, 'rank')} "
+                f"the checkpoint's epoch was dealt to {plural(meta.lanes, 'lane')}; go on with at most "
+                f"{plural(meta.lanes, 'rank')} "
                 f"until that epoch ends, not {self.ranks.world_size}, or set data.lanes for new experiments"
             )
 

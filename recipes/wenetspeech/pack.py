@@ -42,7 +42,7 @@ def pack_all(
         settings = PackSettings(size, groups if name == "train" else (), form)
         target = "shards"
         if touch:
-            settings, target = replace(settings, form="wav", name="data-{:05d}"), "indexed"
+            settings, target = replace(settings, form="wav", to="indexed"), "indexed"
         results[name] = pack(folder / "data.list", folder / target, folder / f"{target}.list", settings, jobs)
     return results
 

@@ -13,12 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from uio_pipes.io.files import read_lines, write_lines
+from uio_pipes.io.files import write_lines
 from uio_pipes.tools.data.placement import parse_group
 
 from ..common import driver
 from ..common.driver import CTC_MODES, MODES
 from ..common.launch import Topology, launch
+from ..common.lists import read_lines
 from ..common.stages import Need, Stage
 from .layout import TEST_SUBSETS, check_corpus, metadata_path
 from .mini import make_mini
@@ -130,17 +131,20 @@ class Recipe(driver.Recipe):
         return "".join(read_lines(self._subset_path)) if self._subset_path.is_file() else None
 
     def make_cmvn(self) -> str:
-        from uio_pipes.tools.data.cmvn import CmvnSettings, compute_cmvn
+        from uio_pipes.tools.data.cmvn import compute_cmvn
 
         config = self.settings
         sample, out = self.data / "cmvn.list", self.data / "global_cmvn"
         count = _thin_out(self.data / "train" / "data.list", sample, CMVN_UTTERANCES)
-        settings = CmvnSettings(config.model.num_mel_bins, config.data.sample_rate)
-        sums = compute_cmvn(sample, out, settings, self.jobs)
+        bins, rate = config.model.num_mel_bins, config.data.sample_rate
+        conf = {"resample_conf": {"resample_rate": rate}, "fbank_conf": {"num_mel_bins": bins}}
+        sums = compute_cmvn(sample, out, conf, self.jobs)
         return f"{out}: {sums.frame_num} frames of {sums.utterances} utterances (of {count})"
 
     def make_dictionary(self) -> str:
-        from uio_pipes.tools.data.dictionary import write_characters, write_pieces
+        from uio_pipes.tools.data.dictionary import write_pieces
+
+        from ..common.prepare import write_characters
 
         folder = self.data / "dict"
         with (self.data / "train" / "text").open(encoding="utf-8") as file:

@@ -20,8 +20,9 @@ import fsspec
 import fsspec.config
 import typer
 
-from uio_pipes.io.files import read_lines, write_lines
+from uio_pipes.io.files import write_lines
 
+from ..common.lists import read_lines
 from ..common.problems import told
 from .http_ranges import CannotServe, http_server, taken
 

@@ -1,15 +1,12 @@
-"""m4a, aac and wma: what was encoded comes back, in its place; what was cut off is noticed."""
+"""Formats by their first bytes; m4a, aac and wma: what was encoded comes back, and what was cut off is noticed."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from encoded import CODECS, chirp, encode
-from helpers_bad import audio
 
-from uio_pipes.audio.codecs import CODED
-from uio_pipes.audio.containers import sniff
+from uio_pipes.audio.containers import belies, sniff, sniff_codec
 from uio_pipes.audio.decode import decode, decode_file, probe_file
 from uio_pipes.base.errors import DataError
 
@@ -135,26 +132,6 @@ def test_aac_behind_an_id3_tag() -> None:
     assert np.array_equal(decode(tagged, 0)[0].numpy(), decode(data, 0)[0].numpy())
 
 
-@pytest.mark.parametrize("form", [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III")])
-def test_other_formats_are_left_to_libsndfile(form: tuple[str, str]) -> None:
-    assert sniff(audio(16_000, rate=16_000, form=form[0], subtype=form[1])) not in CODED
-
-
-@pytest.mark.parametrize("suffix", ["m4a", "aac", "wma"])
-def test_without_the_extra_the_error_says_what_to_install(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = encode(chirp(1600, 16_000), 16_000, suffix)
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(DataError, match=rf"{suffix} audio .* pip install 'uio_pipes\[codecs\]'") as caught:
-        decode(data, 0)
-    assert caught.value.reason == "missing_codec"
-
-
-@pytest.mark.parametrize("suffix", CODECS)
-def test_channel_that_is_not_there_is_an_error(suffix: str) -> None:
-    with pytest.raises(DataError, match="channel 1 is wanted, the audio has 1"):
-        decode(encode(chirp(1600, 16_000), 16_000, suffix), 1)
-
-
 @pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000])
 def test_a_packet_of_zeros_in_wma_is_noticed(rate: int) -> None:
     for seconds in (1, 3):
@@ -164,3 +141,55 @@ def test_a_packet_of_zeros_in_wma_is_noticed(rate: int) -> None:
     with pytest.raises(DataError, match=r"its header says 3\.\d+ s, .* could be decoded") as caught:
         decode(data[:middle] + bytes(3_200) + data[middle + 3_200 :], 0)
     assert caught.value.reason == "truncated_audio"
+
+
+# One table of first bytes, by which names are checked
+
+
+TAG = b"ID3\x04\0\0\0\0\x01\0" + bytes(128)
+AAC = b"\xff\xf1\x50\x80"
+ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
+HEADS = [
+    (b"RIFF\0\0\0\0WAVE", "wav"),
+    (b"RIFX\0\0\0\0WAVE", "wav"),
+    (b"RF64\xff\xff\xff\xffWAVE", "wav"),
+    (b"fLaC\0\0\0\x22", "flac"),
+    (b"OggS\0\x02", "ogg"),
+    (b"\0\0\0\x20ftypM4A ", "m4a"),
+    (ASF, "wma"),
+    (ASF[:15], None),
+    (b"\x1aE\xdf\xa3", "webm"),
+    (b"\xff\xfb\x90", "mp3"),
+    (b"\xff\xf3\x90", "mp3"),
+    (b"\xff\xe3\x90", "mp3"),
+    (AAC, "aac"),
+    (b"\xff\xf9", "aac"),
+    (TAG + b"\xff\xfb\x90", "mp3"),
+    (TAG + AAC, "aac"),
+    (TAG + b"\0\0\0\x20ftypM4A ", "m4a"),
+    (TAG + b"fLaC", "mp3"),
+    (TAG, "mp3"),
+    (b"ID3", "mp3"),
+    (b"", None),
+    (b"\xff", None),
+    ("K1 \u4f60\n".encode("utf-16"), None),
+    (b"no audio", None),
+]
+
+
+@pytest.mark.parametrize(("head", "form"), HEADS, ids=lambda value: repr(value)[:24])
+def test_format_by_the_first_bytes(head: bytes, form: str | None, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(head + bytes(4096))
+    assert sniff(head) == form
+    assert sniff(tmp_path / "a") == form
+
+
+def test_opus_is_told_from_other_ogg() -> None:
+    head = b"OggS" + bytes(24) + b"OpusHead"
+    assert (sniff(head), sniff_codec(head), sniff_codec(b"OggS" + bytes(24) + b"\x01vorbis")) == ("ogg", "opus", "ogg")
+
+
+def test_a_name_that_the_bytes_belie() -> None:
+    assert belies("wav", b"fLaC") == "flac"
+    for suffix, head in (("opus", b"OggS"), ("mp4", b"\0\0\0\x20ftyp"), ("aac", TAG), ("raw", b"\0\1\2\3")):
+        assert belies(suffix, head) is None

@@ -1,6 +1,5 @@
 """Frames of a time span, whatever the container, read from no more than its part of the file."""
 
-import builtins
 import io
 import itertools
 from typing import Any
@@ -141,12 +140,12 @@ def test_audio_alone_is_no_video() -> None:
         frame.sample_rate = 16_000
         container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-    with pytest.raises(DataError, match="holds no video"):
+    with pytest.raises(DataError, match="contains no video"):
         frames(out.getvalue())
 
 
 def test_a_span_after_the_end(files: dict[str, bytes]) -> None:
-    with pytest.raises(DataError, match=r"begins at 4\.5 s, the video ends at 4\.000 s") as raised:
+    with pytest.raises(DataError, match=r"begins at 4\.5 s, but the video ends at 4\.000 s") as raised:
         frames(files["mp4"], 4.5, 5.0)
     assert raised.value.reason == "bad_segment"
 
@@ -158,17 +157,3 @@ def test_an_error_of_the_file_is_the_error(files: dict[str, bytes]) -> None:
     with pytest.raises(DataError) as raised:
         decode_video(read, 1000, None, None, None, None)
     assert raised.value.reason == "truncated"
-
-
-def test_without_pyav_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def refusing(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "av":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refusing)
-    with pytest.raises(DataError, match=r"pip install 'uio_pipes\[video\]'") as raised:
-        frames(b"x")
-    assert raised.value.reason == "missing_codec"

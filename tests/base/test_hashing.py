@@ -1,15 +1,18 @@
-"""Hashes and draws: the same numbers for ever, since saved states and shuffled orders depend on them."""
+"""Hashes, draws, orders and packed numbers: the same for ever, since saved states and orders depend on them."""
 
 import os
 import subprocess
 import sys
+from collections import Counter
+from itertools import permutations
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uio_pipes.base.hashing import GOLDEN, MASK, Draws, mix64, pick, stable_hash
+from uio_pipes.base.hashing import GOLDEN, MASK, SMALL, Draws, Permutation, mix64, pack, pick, stable_hash, unpack
 
 WORDS = st.integers(0, MASK)
 
@@ -100,15 +103,98 @@ print(Loader(pipeline).state_dict(), Digest().add(changed).made().hex())
 """
 
 
-@pytest.mark.parametrize("run", [["train.py"], ["-m", "train"], ["-m", "package.train"]], ids=" ".join)
-def test_functions_of_a_script_are_those_of_the_module_that_it_is(run: list[str], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_functions_of_a_script_are_those_of_the_module_that_it_is(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "train.py").write_text(SCRIPT)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    module = run[-1].removesuffix(".py")
-    told = [
-        subprocess.run([sys.executable, *how], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-        for how in (run, ["-c", f"import {module}"])
-    ]
-    assert told[0] == told[1]
-    assert f"function={module}.changed" in told[0]
+    for folder in (tmp_path, tmp_path / "package"):
+        (folder / "train.py").write_text(SCRIPT)
+
+    def told(*command: str) -> list[str]:
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    imported, in_package = told("-c", "import train, package.train")
+    assert told("train.py") == told("-m", "train") == [imported]
+    assert told("-m", "package.train") == [in_package]
+    for module, line in (("train", imported), ("package.train", in_package)):
+        assert f"function={module}.changed" in line
+
+
+# Shuffled numbers: each once, as keys choose
+
+
+KEYS = st.integers(0, 2**64 - 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.one_of(st.integers(0, 300), st.integers(SMALL - 2, SMALL + 5000), st.integers(10**5, 4 * 10**5)), key=KEYS)
+def test_each_number_comes_once(n: int, key: int) -> None:
+    assert np.array_equal(np.sort(Permutation(n, key).all()), np.arange(n))
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.one_of(st.integers(1, 300), st.integers(SMALL + 1, 3 * 10**5)), key=KEYS, data=st.data())
+def test_one_number_is_that_of_the_whole(n: int, key: int, data: st.DataObject) -> None:
+    order = Permutation(n, key)
+    position = data.draw(st.integers(0, n - 1))
+    assert order[position] == order.all()[position]
+    assert len(order) == n
+    with pytest.raises(IndexError):
+        order[n]
+
+
+def test_keys_give_all_orders_of_a_short_list_alike_often() -> None:
+    seen = Counter(tuple(Permutation(4, key * 0x9E3779B97F4A7C15 % 2**64).all().tolist()) for key in range(4800))
+    assert set(seen) == set(permutations(range(4)))
+    assert sum((count - 200) ** 2 / 200 for count in seen.values()) < 50  # chi-squared, 23 degrees: p > 0.001
+
+
+def test_a_long_order_has_no_visible_pattern() -> None:
+    n = 200_000
+    order = Permutation(n, 5).all().astype(float)
+    assert abs(np.corrcoef(np.arange(n), order)[0, 1]) < 0.01
+    assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.01
+    where = np.histogram2d(np.arange(n), order, bins=20)[0]
+    assert ((where - n / 400) ** 2 / (n / 400)).sum() < 480  # 361 degrees of freedom: p > 0.0001
+    assert np.mean(Permutation(n, 6).all() == order) < 1e-4
+
+
+def test_the_order_is_the_same_in_every_version() -> None:
+    assert Permutation(10, 7).all().tolist() == PINNED
+    assert [Permutation(7_500_000, 7)[i] for i in (0, 1, 7_499_999)] == PINNED_LONG
+
+
+PINNED = [1, 8, 5, 7, 0, 9, 4, 6, 3, 2]
+PINNED_LONG = [1748453, 4491240, 3284478]
+
+
+# Columns of whole numbers as strings
+
+
+@given(st.lists(st.integers(0, 2**32 - 1)) | st.lists(st.integers(0, 2**16 - 1)))
+def test_numbers_come_back(column: list[int]) -> None:
+    assert unpack(pack(column)) == column
+    assert pack(iter(column)) == pack(column)
+
+
+@pytest.mark.parametrize(
+    ("column", "text"), [([], "H"), ([0, 1, 65535], "HAAABAP//"), ([65536], "IAAABAA=="), ([2**32 - 1], "I/////w==")]
+)
+def test_strings_of_saved_states_never_change(column: list[int], text: str) -> None:
+    assert pack(column) == text
+    assert unpack(text) == column
+
+
+@pytest.mark.parametrize("number", [-1, 2**32])
+def test_numbers_that_do_not_fit_are_not_cut(number: int) -> None:
+    with pytest.raises(OverflowError):
+        pack([number])
+
+
+@given(st.text(max_size=20))
+def test_any_string_is_a_column_or_refused(text: str) -> None:
+    try:
+        column = unpack(text)
+    except ValueError:
+        return
+    assert all(0 <= number < 2**32 for number in column)

@@ -32,5 +32,5 @@ def test_any_state_around_a_snapshot_leads_back_to_it() -> None:
 def test_other_utterances_in_the_place_of_those_held_are_noticed() -> None:
     node = started(30)
     node.next()
-    with pytest.raises(uio.StateError, match=r"data that shuffle reads changed .*other utterances are there now"):
+    with pytest.raises(uio.StateError, match=r"data that shuffle reads changed .*the utterances are different now"):
         started(30, node.get_state(), first=7)

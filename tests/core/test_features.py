@@ -59,7 +59,7 @@ def test_are_not_made_again(name: str, feature_corpus: Corpus) -> None:
     """Passing them through would hide features of another kind; the failure names the remedy."""
     data = uio.from_shard_list(feature_corpus.list)
     graph = FROM_AUDIO[name](data.decode_audio())
-    with pytest.raises(uio.DataError, match=rf"features already.*leave \.{name}\(\) out") as info:
+    with pytest.raises(uio.DataError, match=rf"already has features.*remove \.{name}\(\)") as info:
         run(graph.batch(2).pad(), failures="raise")
     assert info.value.reason == "has_features"
     _, loader = run(graph.batch(2).pad())
@@ -74,7 +74,7 @@ def touched(sample: uio.Sample) -> uio.Sample:
 @pytest.mark.parametrize("name", FROM_AUDIO)
 def test_are_not_made_again_when_touched_before_planning(name: str, feature_corpus: Corpus) -> None:
     data = uio.from_shard_list(feature_corpus.list)
-    with pytest.raises(uio.DataError, match=rf"leave \.{name}\(\) out"):
+    with pytest.raises(uio.DataError, match=rf"remove \.{name}\(\)"):
         run(FROM_AUDIO[name](data.map(touched)).map(touched), failures="raise")
     with pytest.raises(uio.DataError, match="no audio to decode, but features: leave out what makes them"):
         run(FROM_AUDIO[name](data.decode_audio()).map(touched), failures="raise")
@@ -85,14 +85,14 @@ def test_beside_audio_are_told_too(name: str, tmp_path: Path) -> None:
     """A line with `wav` and `feat`: which one counts is for the user to say."""
     (feat,), (wav,) = raw_features(tmp_path, 1), raw_items(tmp_path, 1)
     graph = FROM_AUDIO[name](uio.from_raw_list([{**wav, "feat": feat["feat"]}]).decode_audio().resample(16_000))
-    with pytest.raises(uio.DataError, match="or leave `feat` out of the data"):
+    with pytest.raises(uio.DataError, match="or remove `feat` from the data"):
         run(graph, failures="raise")
 
 
 @pytest.mark.parametrize("name", ON_FEATURES)
 def test_a_stage_of_features_without_features_names_what_makes_them(name: str, tmp_path: Path) -> None:
     graph = ON_FEATURES[name](uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio())
-    with pytest.raises(uio.DataError, match=r"is \.fbank\(\) missing before"):
+    with pytest.raises(uio.DataError, match=r"is \.fbank\(…\) missing before"):
         run(graph, failures="raise")
 
 

@@ -13,7 +13,6 @@ from helpers_bad import code_points
 
 import uio_pipes as uio
 from uio_pipes.core.roles import Op
-from uio_pipes.pipeline import functional
 
 SHARDS = uio.from_shard_list("a.tar").decode_audio()
 TABLE = uio.from_table("a.tsv", fields={"wav": "path", "txt": "text"}).decode_audio()
@@ -74,8 +73,8 @@ class Gain(Op):
     """One of a user's own, which works on the sample as a function does."""
 
     name: ClassVar[str] = "gain"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    reads = ("wav",)
+    writes = ("wav",)
 
     def apply(self, sample: uio.Sample, draws: Any) -> None:
         sample["wav"] = sample["wav"] * 0.5
@@ -84,8 +83,8 @@ class Gain(Op):
 @dataclass(frozen=True)
 class Pitch(Op):
     name: ClassVar[str] = "pitch"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["f0"])
+    reads = ("wav", "sample_rate")
+    writes = ("f0",)
 
     def apply(self, sample: uio.Sample, draws: Any) -> None:
         sample["f0"] = float(sample["wav"].abs().max())
@@ -94,14 +93,13 @@ class Pitch(Op):
 @dataclass(frozen=True)
 class Voiced(Op):
     name: ClassVar[str] = "voiced"
-    reads: ClassVar[frozenset[str]] = frozenset(["f0"])
-    writes: ClassVar[frozenset[str]] = frozenset(["is_voiced"])
+    reads = ("f0",)
+    writes = ("is_voiced",)
 
     def apply(self, sample: uio.Sample, draws: Any) -> None:
         sample["is_voiced"] = sample.fields["f0"] > 0
 
 
-gain, pitch, voiced = functional(Gain), functional(Pitch), functional(Voiced)
 RAW = uio.from_raw_list("a.list")
 OF_AUDIO: list[Then] = [
     lambda p: p.volume_perturb(),
@@ -109,8 +107,8 @@ OF_AUDIO: list[Then] = [
     lambda p: p.speed_perturb(),
     lambda p: p.mono(),
     lambda p: p.fbank(),
-    gain,
-    pitch,
+    lambda p: p.then(Gain()),
+    lambda p: p.then(Pitch()),
 ]
 
 
@@ -123,7 +121,7 @@ def test_audio_that_is_not_decoded_is_missed(then: Then) -> None:
         uio.mix({"a": RAW.decode_audio(channel=None), "b": RAW}, weights=[1, 1]),
     ]
     for source in stored:
-        with pytest.raises(uio.PipelineError, match=r"works on decoded audio, but .*: put \.decode_audio\(\) before"):
+        with pytest.raises(uio.PipelineError, match=r"needs decoded audio, but .*: put \.decode_audio\(\) before"):
             then(source)
         then(source.decode_audio(channel=None))
         then(source.map(dict))
@@ -134,22 +132,25 @@ def test_audio_that_is_not_decoded_is_missed(then: Then) -> None:
 
 def test_a_field_that_is_made_too_late_is_missed() -> None:
     audio = RAW.decode_audio()
-    with pytest.raises(uio.PipelineError, match="voiced works on f0, but pitch makes it only after that: put pitch be"):
-        pitch(voiced(audio))
+    with pytest.raises(uio.PipelineError, match="voiced works on f0, but pitch creates it only later: put pitch be"):
+        audio.then(Voiced()).then(Pitch())
     with pytest.raises(uio.PipelineError, match="voiced works on f0, and fields of from_table does not name it"):
-        voiced(TABLE)
+        TABLE.then(Voiced())
     with pytest.raises(uio.PipelineError, match="pad works on speakr, and fields of from_table does not name it: add"):
         TABLE.batch(2).pad(keep=["speakr"])
     TABLE.batch(2).pad(keep=["key", "txt"])  # every utterance has a key
-    for later in (pitch(voiced(pitch(audio))), voiced(uio.from_table("a.tsv", fields={"wav": "path", "f0": "f0"}))):
+    for later in (
+        audio.then(Pitch()).then(Voiced()).then(Pitch()),
+        uio.from_table("a.tsv", fields={"wav": "path", "f0": "f0"}).then(Voiced()),
+    ):
         assert "voiced" in str(later)
 
 
 def test_what_a_source_does_not_know_is_told_when_it_runs(raw_corpus: Corpus) -> None:
     stored = uio.from_iterable([{"wav": str(path), "txt": ""} for path in raw_corpus.list.parent.glob("*.wav")])
-    with pytest.raises(uio.PipelineError, match=r"gain works on decoded audio, .*: put \.decode_audio\(\) before gain"):
-        list(uio.Loader(gain(stored).batch(2).pad()))
-    lacking = voiced(uio.from_raw_list(raw_corpus.list).decode_audio()).batch(2).pad()
+    with pytest.raises(uio.PipelineError, match=r"gain needs decoded audio, .*: put \.decode_audio\(\) before gain"):
+        list(uio.Loader(stored.then(Gain()).batch(2).pad()))
+    lacking = uio.from_raw_list(raw_corpus.list).decode_audio().then(Voiced()).batch(2).pad()
     with pytest.raises(
         uio.TooManyFailures, match=r"first 10 .*no 'f0', which voiced reads: it has key, wav, .*missing_"
     ):
@@ -159,7 +160,7 @@ def test_what_a_source_does_not_know_is_told_when_it_runs(raw_corpus: Corpus) ->
 def test_an_own_stage_sees_the_fields_as_they_are_at_its_place(raw_corpus: Corpus) -> None:
     """What comes after it, and touches the same field, waits."""
     audio = uio.from_raw_list(raw_corpus.list).decode_audio()
-    batch = next(iter(uio.Loader(gain(pitch(audio)).fbank(8).batch(4).pad(pcm=True, keep=["f0"]))))
+    batch = next(iter(uio.Loader(audio.then(Pitch()).then(Gain()).fbank(8).batch(4).pad(pcm=True, keep=["f0"]))))
     louder = next(iter(uio.Loader(audio.fbank(8).batch(4).pad(pcm=True))))
     assert torch.equal(batch["pcm"], louder["pcm"] * 0.5)
     assert torch.allclose(batch["f0"], louder["pcm"].abs().amax(1))

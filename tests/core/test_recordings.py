@@ -144,13 +144,6 @@ def test_conversations_without_a_field_of_audio_share_rows_with_others() -> None
     assert Counter(key for batch in batches for key in batch["keys"])["T"] == 1
 
 
-def test_what_has_recordings_is_not_split(caplog: pytest.LogCaptureFixture) -> None:
-    graph = uio.from_iterable(items()).decode_audio(of="audio").map(with_marks)
-    loader = uio.Loader(graph.pack(3, overflow="split"))
-    assert [key for batch in loader for key in batch["keys"]] == ["C1"]  # which has no recording
-    assert loader.stats().skipped == {"over_budget": 4}
-
-
 def test_hours_are_those_of_the_recordings() -> None:
     graph = uio.from_iterable(items()).decode_audio(of="audio").map(with_marks)
     loader = uio.Loader(graph.pack(70))
@@ -158,11 +151,6 @@ def test_hours_are_those_of_the_recordings() -> None:
     hours = sum(map(sum, SIZES)) / RATE / 3600
     assert loader.stats().hours == pytest.approx(hours, rel=0.02)
     assert simulate(graph.pack(70)).hours == pytest.approx(hours, rel=0.02)
-
-
-def test_samples_of_no_recordings_are_none() -> None:
-    graph = uio.from_iterable(items()).decode_audio(of="audio").filter(length="audio.samples", max_length=10**9)
-    assert len(list(uio.Loader(graph))) == 5
 
 
 def test_places_and_recordings_must_be_equally_many() -> None:
@@ -219,21 +207,3 @@ def test_remote_recordings_are_fetched_early() -> None:
         for ours, theirs in zip(uio.Loader(remote), uio.Loader(local), strict=True):
             for one, other in zip(ours["audio"], theirs["audio"], strict=True):
                 torch.testing.assert_close(one, other, rtol=0, atol=0)
-
-
-def test_goes_on_anywhere() -> None:
-    graph = uio.from_iterable(items(SIZES * 4)).decode_audio(of="audio").speed_perturb(of="audio").fbank(8, of="audio")
-    graph = graph.shuffle(6).sort(4, length="audio.frames").dynamic_batch(max_frames=200, length="audio.frames").pad()
-    expected = list(uio.Loader(graph, seed=2))
-    for stop in range(len(expected)):
-        first = uio.Loader(graph, seed=2)
-        batches = iter(first)
-        for _ in range(stop):
-            next(batches)
-        second = uio.Loader(graph, seed=2)
-        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-        for ours, theirs in zip(second, expected[stop:], strict=True):
-            assert ours["keys"] == theirs["keys"]
-            assert ("audio_feats" in ours) == ("audio_feats" in theirs)
-            if "audio_feats" in ours:
-                torch.testing.assert_close(ours["audio_feats"], theirs["audio_feats"], rtol=0, atol=0)

@@ -1,6 +1,5 @@
 """Values that follow the step: where they are given, and what comes of them."""
 
-import json
 from collections import Counter
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 from helpers_bad import ones
 
 import uio_pipes as uio
-from uio_pipes.core.schedule import Schedule, Setting, at_step, steps_in
+from uio_pipes.core.schedule import Schedule, at_step, steps_in
 
 
 def texts(name: str = "u", count: int = 300) -> uio.Pipeline:
@@ -34,13 +33,6 @@ def test_parts_that_follow_the_step_make_one_schedule() -> None:
     assert not Schedule.of((1.0, 2.0)).changes
     by_hand = Schedule(((1.0, 0.0), (0.0, 1.0)), None)
     assert Schedule.of(by_hand) is by_hand, "what a loader was told by reweight has no steps"
-
-
-def test_a_setting_goes_by_places_whatever_its_schedule_goes_by() -> None:
-    for steps in ((0, 7), None):
-        setting = Setting(Schedule(("few", "many"), steps))
-        setting.marks.append((0, 30))
-        assert [setting.at(position) for position in (0, 29, 30, 31)] == ["few", "few", "many", "many"]
 
 
 def test_a_filter_lets_longer_utterances_in_from_a_step_on() -> None:
@@ -99,19 +91,6 @@ def test_a_stream_in_steps_counts_on_over_its_epochs_and_passes() -> None:
     assert len(made) == 50
     assert max(map(max, made[:25])) == 3
     assert max(map(max, made[25:32])) > 3
-
-
-def test_a_graph_shows_what_follows_the_step_and_a_fingerprint_has_it() -> None:
-    pipelines = [texts().filter(max_frames=uio.by_step({0: 100.0, at: 400.0})).batch(2) for at in (5, 6)]
-    assert "max_frames=by_step({0: 100.0, 5: 400.0})" in str(pipelines[0])
-    assert pipelines[0].fingerprint() != pipelines[1].fingerprint()
-    assert texts().filter(max_frames=400).fingerprint() == texts().filter(max_frames=400).fingerprint()
-
-
-def test_a_state_without_schedules_holds_nothing_of_them() -> None:
-    state = uio.Loader(texts().batch(2)).state_dict()
-    assert "ranks" not in json.loads(state["meta"])
-    assert "settings" not in json.loads(state["lane_000000"])
 
 
 @pytest.mark.parametrize("before", ["filter", "mix"])

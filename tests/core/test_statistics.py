@@ -64,11 +64,11 @@ def test_any_writer_with_add_scalar_will_do() -> None:
 def test_the_share_that_was_left_out_is_told_as_far_as_it_is_known() -> None:
     shards = uio.Stats(delivered=11, left_out=(3, 2))
     assert shards.delivered_share == pytest.approx(11 / 14)
-    text = shards.told_left_out(4)
-    assert "epoch 4 ended with the first rank that had no more, and left out 3 of at least 14 utterances" in text
+    text = shards.told_left_out(4, shared=False)
+    assert "epoch 4 ended with the first rank that ran out of data, and left out 3 of at least 14 utterances" in text
     assert "(21% at least, as 2 list items were not opened)" in text
     assert "21% of the epoch left out, as another rank had no more" in str(shards)
     lines = uio.Stats(delivered=11, left_out=(3, 2), items_are_utterances=True)
     assert lines.delivered_share == pytest.approx(11 / 16)
-    assert "left out 5 of at least 16 utterances (31%)" in lines.told_left_out(4)
+    assert "left out 5 of at least 16 utterances (31%)" in lines.told_left_out(4, shared=False)
     assert uio.Stats().delivered_share == 1.0

@@ -65,7 +65,12 @@ def test_the_state_is_that_of_the_first_item_not_given_out(far: bool) -> None:
     assert items.get_state() == {"at": 100}
 
 
-def test_only_items_in_remote_files_are_taken_early_and_a_bounded_number(far: bool) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_items_in_remote_files_are_taken_early_fewer_of_large_ones(
+    far: bool, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(upcoming, "fetch_early", lambda taken: len(taken) * upcoming.BYTES // 8)
     source = Numbers(1000)
     items: Upcoming[int] = Upcoming(source, load, Lane(Ledger()))
     early = []
@@ -73,8 +78,11 @@ def test_only_items_in_remote_files_are_taken_early_and_a_bounded_number(far: bo
         items.next()
         early.append(source.at - number - 1)
         assert len(items) == early[-1]
-    assert max(early) == (COUNT - 1 if far else 0)
-    assert min(early[1:]) >= (COUNT // 2 - 1 if far else 0)
+    if far and large:
+        assert max(early[100:]) <= 4, "half of the bytes that may be held"
+    else:
+        assert max(early) == (COUNT - 1 if far else 0)
+        assert min(early[1:]) >= (COUNT // 2 - 1 if far else 0)
 
 
 @pytest.mark.parametrize("error", [ListError("the list ends in the middle"), DataError("bad_zip", "no directory")])
@@ -92,15 +100,3 @@ def test_a_lane_that_is_restored_takes_nothing_early(far: bool, lane: Lane) -> N
     for number in range(50):
         items.next()
         assert source.at == number + 1
-
-
-def test_fewer_items_are_taken_early_if_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upcoming, "is_far", lambda value: True)
-    monkeypatch.setattr(upcoming, "fetch_early", lambda taken: len(taken) * upcoming.BYTES // 8)
-    source = Numbers(1000)
-    items: Upcoming[int] = Upcoming(source, load, Lane(Ledger()))
-    early = []
-    for number in range(200):
-        items.next()
-        early.append(source.at - number - 1)
-    assert max(early[100:]) <= 4, "half of the bytes that may be held"

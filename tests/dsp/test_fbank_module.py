@@ -28,14 +28,7 @@ def test_features_and_lengths_are_the_loader_s(bins: int, rate: int, window: str
         assert not got[frames:].any()
 
 
-def test_a_compiled_module_gives_the_same() -> None:
-    pcm, lengths = batch([16_000, 9_000])
-    module = FbankModule(80)
-    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
-    for got, wanted in zip(compiled(pcm, lengths), module(pcm, lengths), strict=True):
-        torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
-
-
+@pytest.mark.slow
 def test_a_compiled_module_takes_any_shape() -> None:
     module = FbankModule(80)
     compiled = torch.compile(module, fullgraph=True, dynamic=True, backend="aot_eager")
@@ -115,8 +108,3 @@ def test_gradients_reach_the_waveform() -> None:
 def test_shapes_on_the_meta_device() -> None:
     feats, lengths = FbankModule(80).to("meta")(torch.empty(3, 16_000, device="meta"), torch.empty(3, device="meta"))
     assert (feats.shape, lengths.shape) == ((3, 98, 80), (3,))
-
-
-def test_wrong_values_are_refused() -> None:
-    with pytest.raises(uio.PipelineError, match="num_mel_bins"):
-        FbankModule(2)

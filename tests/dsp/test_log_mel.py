@@ -1,6 +1,5 @@
 """Whisper's features against its published definition, its filters against those that it ships."""
 
-import math
 import pickle
 
 import numpy as np
@@ -42,23 +41,17 @@ def signals() -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("bins", [80, 128])
-@pytest.mark.parametrize("name", signals())
-def test_equal_to_the_definition(name: str, bins: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "n_fft", "hop", "bins"),
+    [(name, 400, 160, bins) for name in signals() for bins in (80, 128)]
+    + [("noise", 512, 128, 20), ("noise", 320, 320, 20), ("noise", 64, 200, 20)],
+)
+def test_equal_to_the_definition(name: str, n_fft: int, hop: int, bins: int) -> None:
     waveform = signals()[name]
-    got = LogMel(400, 160, bins, 0, False, 30.0)(waveform[None])
-    want = whisper(waveform, bins=bins)
+    got = LogMel(n_fft, hop, bins, 0, False, 30.0)(waveform[None])
+    want = whisper(waveform, n_fft, hop, bins)
     assert got.dtype == torch.float32
-    assert got.shape == want.shape == (261, bins)
-    assert (got - want).abs().max() < 1e-4
-
-
-@pytest.mark.parametrize(("n_fft", "hop"), [(400, 160), (512, 128), (320, 320), (64, 200)])
-def test_equal_to_the_definition_with_other_windows(n_fft: int, hop: int) -> None:
-    waveform = signals()["noise"]
-    got = LogMel(n_fft, hop, 20, 0, False, 30.0)(waveform)
-    want = whisper(waveform, n_fft, hop, 20)
-    assert got.shape == want.shape
+    assert got.shape == want.shape == (len(waveform) // hop, bins)
     assert (got - want).abs().max() < 1e-4
 
 
@@ -100,11 +93,6 @@ def test_frames_is_the_number_of_frames(samples: int, n_fft: int, hop: int, padd
         assert len(got) == spectrum.shape[1] - 1
 
 
-def test_frames_around_half_a_window() -> None:
-    kernel = LogMel(400, 160, 80, 0, False, 30.0)
-    assert [kernel.frames(n) for n in (0, 160, 200, 201, 319, 320, 16000)] == [0, 0, 0, 1, 1, 2, 100]
-
-
 @pytest.mark.parametrize("bins", [80, 128])
 def test_filters_are_torchaudio_s(bins: int) -> None:
     want = torchaudio.functional.melscale_fbanks(201, 0.0, 8000.0, bins, 16000, norm="slaney", mel_scale="slaney")
@@ -126,15 +114,6 @@ def test_filters_are_those_that_whisper_ships(bins: int) -> None:
         assert bank[at] == pytest.approx(weight, abs=1e-8)
     for band, total in SUMS[bins].items():
         assert bank[band].sum() == pytest.approx(total, abs=1e-7)
-
-
-def test_filters_are_triangles_of_area_1_on_slaney_s_scale() -> None:
-    """Linear up to 1 kHz in steps of 200 / 3 Hz a mel, then 27 mels a factor of 6.4: integrated on a fine grid."""
-    bank = slaney_mel_bank(40, 160_000)  # a bin is 0.1 Hz
-    assert bank.sum(1) * 0.1 == pytest.approx(np.ones(40), abs=1e-3)
-    peaks = bank.argmax(1) * 0.1
-    mels = [f * 3 / 200 if f < 1000 else 15 + 27 * math.log(f / 1000, 6.4) for f in peaks]
-    assert np.diff(mels) == pytest.approx(np.full(39, (15 + 27 * math.log(8, 6.4)) / 41), abs=0.01)
 
 
 def test_neighbours_alignment_and_pickling_change_nothing() -> None:

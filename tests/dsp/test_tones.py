@@ -2,14 +2,9 @@
 
 import numpy as np
 
-from uio_pipes.tools.data.example_speech import tone, toned
+from uio_pipes.tools.data.example_speech import toned
 
 RATE = 16_000
-
-
-def test_a_tone_has_the_frequency_of_its_step() -> None:
-    spectrum = np.abs(np.fft.rfft(tone(RATE, 2 * np.pi * 440 / RATE)))
-    assert int(spectrum.argmax()) == 440
 
 
 def test_a_text_is_a_tone_for_each_character_and_the_same_one_for_the_same() -> None:

@@ -127,7 +127,7 @@ def test_what_is_no_expression(expression: str, why: str) -> None:
     ("expression", "found"), [("id | ms", "BAC009"), ("n | [:7]", "12"), ("custom | [0]", "texts")]
 )
 def test_a_value_that_does_not_fit_is_the_failure_of_its_row(expression: str, found: str) -> None:
-    with pytest.raises(uio.DataError, match=re.escape(f"{expression!r} cannot be made of")) as caught:
+    with pytest.raises(uio.DataError, match=re.escape(f"{expression!r} cannot be computed from")) as caught:
         compiled(expression)(RECORD)
     assert caught.value.reason == "bad_value"
     assert found in caught.value.message

@@ -19,7 +19,7 @@ STEPS = 3
 
 def loader(shards: str, **options: object) -> uio.Loader:
     graph = uio.from_shard_list(shards, shuffle=True).decode_audio().shuffle(5).batch(1).pad()
-    return uio.Loader(graph, seed=3, lanes=2, uneven="repeat", **options)  # type: ignore[arg-type]
+    return uio.Loader(graph, seed=3, lanes=2, uneven="share", **options)  # type: ignore[arg-type]
 
 
 def main(device: str, shards: str, folder: str) -> None:

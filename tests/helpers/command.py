@@ -9,6 +9,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -29,6 +30,13 @@ def ranks(world: int, script: str, *arguments: object) -> subprocess.CompletedPr
     """Run a script on ``world`` ranks to its end."""
     command = [str(Path(__file__).with_name("ranks.py")), str(world), script, *map(str, arguments)]
     return FORKS.run(command, Path.cwd(), dict(os.environ))
+
+
+def told_by_ranks(world: int, script: str, mode: str, data_list: Path, folder: Path) -> list[Any]:
+    """Run a script on ``world`` ranks, and return what each of them wrote into ``folder``: ``MODE`` and its number."""
+    done = ranks(world, script, json.dumps({"list": str(data_list), "folder": str(folder), "mode": mode}))
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{mode}{rank}.json").read_text()) for rank in range(world)]
 
 
 def forked(*command: object) -> subprocess.CompletedProcess[str]:

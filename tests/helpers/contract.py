@@ -11,8 +11,10 @@ import io
 import json
 import pickle
 import pkgutil
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,12 @@ from examples import EXAMPLES
 import uio_pipes as uio
 import uio_pipes.sources
 import uio_pipes.stages
-from uio_pipes.core.lane import Lane, Pulse
+from uio_pipes.core.lane import Lane, StallGuard
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.roles import Flow, Op, Source
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
-from uio_pipes.run import no_batches
+from uio_pipes.run import empty_epochs
 
 State = dict[str, str]
 
@@ -75,6 +77,13 @@ def carried(state: State) -> State:
     buffer.seek(0)
     loaded: State = torch.load(buffer, weights_only=True)
     return loaded
+
+
+def restored(pipeline: uio.Pipeline, state: State, **options: Any) -> uio.Loader:
+    """A loader that goes on from a state which was carried elsewhere."""
+    loader = uio.Loader(pipeline, **options)
+    loader.load_state_dict(carried(state))
+    return loader
 
 
 # Loaders
@@ -160,9 +169,28 @@ def check_twice(recorded: Record, cut: int) -> None:
     assert rest(case, again) == recorded.digests[cut:]
 
 
+def check_stops(recorded: Record, cuts: Iterable[int]) -> None:
+    """Stopped after every cut, each time in the run that went on from the state before, it counts nothing twice."""
+    case, total = recorded.case, len(recorded.digests)
+    loader, made = case.loader(), list[str]()
+    for cut in sorted({*cuts, total}):
+        batches = iter(loader)
+        made += [digest(batch) for batch in islice(batches, cut - len(made))]
+        if cut < total:
+            loader = case.loader(loader.state_dict())
+    assert next(batches, None) is None
+    assert made == recorded.digests
+    assert counted(loader.stats()) == counted(recorded.stats)
+
+
 def counted(stats: uio.Stats) -> dict[str, Any]:
-    """Statistics but for the time waited."""
-    return {k: v for k, v in vars(stats).items() if k != "waited"}
+    """Statistics but for the time waited, and what this process remembers."""
+    return {k: v for k, v in vars(stats).items() if k not in ("waited", "remembered")}
+
+
+def timeless(state: State) -> State:
+    """``state`` without the time that its trainer waited, and without the checksums, which depend on it."""
+    return {name: re.sub(r', "(waited_us": \d+|crc32": "\w+")', "", text) for name, text in state.items()}
 
 
 # Fresh processes
@@ -180,7 +208,7 @@ def in_fresh_process(jobs: list[tuple[Case, State]], folder: Path) -> list[list[
 
 def run_jobs(given: str, made: str) -> None:
     """The other side of :func:`in_fresh_process`."""
-    no_batches.FEWEST = 1 << 30  # as in conftest.py
+    empty_epochs.FEWEST = 1 << 30  # as in conftest.py
     jobs = pickle.loads(Path(given).read_bytes())
     digests = [rest(Case(pipeline, options), json.loads(state)) for pipeline, options, state in jobs]
     Path(made).write_text(json.dumps(digests))
@@ -189,7 +217,7 @@ def run_jobs(given: str, made: str) -> None:
 # Nodes
 
 
-class Asking(Pulse):
+class Asking(StallGuard):
     """Asks the lane's nodes what they hold whenever something arrives, also while they are being restored."""
 
     node: uio.Node | None = None
@@ -208,9 +236,9 @@ def check_node(pipeline: uio.Pipeline, index: int, count: int) -> None:
     """
 
     def build() -> uio.Node:
-        pulse = Asking()
-        pulse.node = pipeline.build(Lane(Ledger(), index, count, seed=5, epoch=0, pulse=pulse))
-        return pulse.node
+        stall_guard = Asking()
+        stall_guard.node = pipeline.build(Lane(Ledger(), index, count, seed=5, epoch=0, stall_guard=stall_guard))
+        return stall_guard.node
 
     node = build()
     node.reset(None)

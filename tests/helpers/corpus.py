@@ -3,13 +3,13 @@
 import gzip
 import io
 import json
-import tarfile
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from archive_files import tar_bytes as _tar
 
 # What can be wrong, and the reason under which it is counted
 DAMAGE = {
@@ -124,13 +124,3 @@ def _shard(utterances: list[tuple[str, bytes, bytes]], hurt: str) -> tuple[bytes
         where = data.index(f"{utterances[at][0]}.wav".encode())
         data = data[: where + 512 + 200]
     return data, [key for i, (key, _, _) in enumerate(utterances) if not hurt or i != at]
-
-
-def _tar(members: Members) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()

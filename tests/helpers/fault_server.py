@@ -15,6 +15,9 @@ from typing import Any
 
 from servers import running
 
+from uio_pipes.io.ranged import RemoteFile
+from uio_pipes.io.readahead import ReadAhead
+
 
 @dataclass
 class Served:
@@ -163,3 +166,12 @@ def serving() -> Iterator[FaultServer]:
             yield server
         finally:
             server.ending.set()
+
+
+def read_on(file: RemoteFile, step: int = 70_000) -> bytes:
+    """All of the file, read ahead."""
+    ahead, out = ReadAhead(file), bytearray()
+    while piece := ahead.read_upto(len(out), step):
+        out += piece
+    ahead.close()
+    return bytes(out)

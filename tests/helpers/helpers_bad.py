@@ -125,6 +125,11 @@ def each_alone(pipeline: uio.Pipeline) -> tuple[list[Any], dict[str, int]]:
     return samples, loader.stats().skipped
 
 
+def texts(name: str, count: int) -> uio.Pipeline:
+    """``count`` utterances of text, dealt to lanes."""
+    return uio.from_iterable([{"key": f"{name}{i}", "txt": name} for i in range(count)]).sharding_filter()
+
+
 def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     """A copy of a nested value with another one at ``path``."""
     if not path:

@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -57,6 +58,12 @@ def _places(lengths: uio.Lengths) -> int:
     return lengths.frames // 4 + lengths.tokens
 
 
+def small(path: Path | str, bins: int = 4) -> uio.Pipeline:
+    """Features that cost little, in an order and with noise that are drawn: to be batched."""
+    features = uio.from_shard_list(path, shuffle=True).decode_audio().speed_perturb([0.9, 1.0, 1.1])
+    return features.fbank(num_mel_bins=bins, dither=0.1).shuffle(5)
+
+
 def _features(path: Path) -> uio.Pipeline:
     """All kinds of randomness, small enough to be run many times."""
     return (
@@ -89,10 +96,27 @@ def _labelled(path: Path) -> uio.Pipeline:
     return _features(path).tokenize(code_points)
 
 
+def _of_speakers(path: Path) -> uio.Pipeline:
+    """The shards as a table with speakers of 1, 1, 2, 4, 8, … utterances."""
+    shards = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
+    members = (tarfile.TarFile(shard).getnames() for shard in shards)
+    names = [name for each in members for name in each if name.endswith(".wav")]
+    rows = [{"wav": name, "txt": name, "speaker": f"S{n.bit_length()}"} for n, name in enumerate(names)]
+    return uio.from_table(rows, archives=shards)
+
+
 GRAPHS: Mapping[str, Callable[[Path], uio.Pipeline]] = {
     "training": training,
     "three_streams": three_streams,
+    "drawn": lambda path: uio.from_shard_list(path, resampled=True).decode_audio().fbank(8, dither=0.1).batch(2).pad(),
+    "balanced": lambda path: (
+        _of_speakers(path).balance("speaker").decode_audio().fbank(4, dither=0.1).shuffle(5).batch(3).pad()
+    ),
+    "classes": lambda path: (
+        _of_speakers(path).decode_audio().fbank(4, dither=0.1).balanced_batch("speaker", 3, 2).pad()
+    ),
     "pack": lambda path: _labelled(path).pack(40, window=4, overflow="drop", length=_places),
+    "pack_audio": lambda path: _labelled(path).pack(max_frames=160, window=4, multiple_of=8, fixed=True),
     "pack_split": lambda path: uio.from_shard_list(path, shuffle=True).tokenize(code_points).pack(3, overflow="split"),
     "buckets_found": lambda path: (
         _labelled(path).bucket_batch(num_buckets=(2, 2), max_cost=900, cost=_product, max_wait=5).pad()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from corpora_small.making import Making, Said, encoded, pcm, recorded, sphere, spoken
@@ -23,6 +26,7 @@ JAPANESE = (
     "上院議員は私がデータをゆがめた",
     "彼の話を聞いた",
 )
+COMMAS = ("a day, a week, or so", "today, we go", "a good day", "so be it", "oh, no, not so", "all is well")
 
 
 class Corpus(Making):
@@ -94,6 +98,189 @@ def tables(c: Corpus, rows: dict[str, list[str]], path: str, header: str = "") -
         c.write(path.format(part), [*([header] if header else []), *lines])
 
 
+SAID: dict[str, Callable[[str], str]] = {
+    "": str,
+    "UPPER": str.upper,
+    "Capitalized": str.capitalize,
+    "Sentence.": lambda text: f"{text}.".capitalize(),
+    "<t>, yes": "{}, yes".format,
+}
+# A recording and rows an utterance: where the recording lies, by <part>, <s> (a speaker) and <n>; then a row of each
+# table by the path of that, <t> is the text, behind the table's header; a row without <t> and <n> is a file's content.
+ROWS = r"""
+magicdata; texts=CHINESE; parts=train,dev,test; count=2
+ <part>/5_54<n>/5_54<n>_<part>.wav
+ SPKINFO.txt = SPKID\tAge\tGender\tDialect\n5_541\t23\tmale\thenan
+ <part>/TRANS.txt = UtteranceID\tSpeakerID\tTranscription\n5_54<n>_<part>.wav\t5_54<n>\t<t>
+jsut; texts=JAPANESE; speakers=BASIC5000,ONOMATOPEE300; count=3
+ jsut_ver1.1/<s>/wav/<s>_000<n>.wav
+ jsut_ver1.1/ChangeLog.txt = ver1.1: more
+ jsut_ver1.1/<s>/transcript_utf8.txt = <s>_000<n>:<t>
+jvs; texts=JAPANESE; speakers=jvs001/parallel100,jvs001/whisper10,jvs002/parallel100,jvs002/whisper10; count=2
+ jvs_ver1/<s>/wav24kHz16bit/VOICEACTRESS100_00<n>.wav
+ jvs_ver1/gender_f0range.txt = speaker Male_or_Female minf0[Hz] maxf0[Hz]\njvs001 M 70 200
+ jvs_ver1/<s>/transcripts_utf8.txt = VOICEACTRESS100_00<n>:<t>
+kss; texts=KOREAN
+ kss/1/1_000<n>.wav
+ kss/transcript.v.1.4.txt = 1/1_000<n>.wav|<t>|<t>|<t>|<n>.5|He tried to seem fine <n>.
+css10
+ german/meisterfloh/meisterfloh_000<n>.wav
+ german/transcript.txt = meisterfloh/meisterfloh_000<n>.wav|<t>|<t>|<n>.25
+fluent_speech_commands; parts=train,valid,test
+ wavs/speakers/spk<n>/<part><n>-aa.wav
+ data/<part>_data.csv = ,path,speakerId,transcription,action,object,location\n<n>,wavs/speakers/spk<n>/<part><n>-aa.wav,spk<n>,<t>,activate,lights,none
+javanese_tts; speakers=female,male
+ jv_id_<s>/wavs/jv<s>_0<n>.wav
+ jv_id_<s>/line_index.tsv = jv<s>_0<n>\t<t>
+uk_english
+ southern_english_female/sof_0<n>_0<n>.wav
+ southern_english_female/line_index.csv = EN000<n>, sof_0<n>_0<n>, <t>
+kazakh_ksc; parts=train,dev,test
+ ISSAI_KSC/Audios/5f<n><part>c8.wav
+ ISSAI_KSC/Transcriptions/5f<n><part>c8.txt = <t>
+ ISSAI_KSC/Meta/<part>.csv = uttID deviceID\n5f<n><part>c8 <n>f
+mediaspeech
+ TR/a<n>b.flac
+ TR/a<n>b.txt = <t>
+samromur; parts=train,dev,test; said=Capitalized
+ samromur_21.05/<part>/00<n>/00<n>-<part>01.flac
+ samromur_21.05/metadata.tsv = id\tspeaker_id\tfilename\tsentence\tsentence_norm\tgender\tage\tduration\tstatus\n<n>\t00<n>\t00<n>-<part>01.flac\t<t>\tnot <t>\tmale\t20-29\t0.4\t<part>
+esd; speakers=0011,0012
+ ESD/<s>/Neutral/<s>_00000<n>.wav
+ ESD/<s>/<s>.txt = <s>_00000<n>\t<t>\tNeutral
+vctk_first; speakers=p225,p226
+ VCTK-Corpus/wav48/<s>/<s>_00<n>.wav
+ VCTK-Corpus/speaker-info.txt = ID  AGE  GENDER  ACCENTS  REGION\n225  23  F    English    Southern England
+ VCTK-Corpus/txt/<s>/<s>_00<n>.txt = <t>
+transcripts_beside_wavs
+ wavs/u<n>.wav
+ transcripts.txt = u<n> <t>
+folders_of_speakers; speakers=spk1,spk2,spk3; count=2
+ <s>/0<n>.wav
+ all.tsv = file\tspeaker\ttext\n0<n>.wav\t<s>\t<t>
+split_column; parts=train,dev,test
+ audio/<n><part>.wav
+ index.csv = utt,split,wav,sentence\n<n><part>,<part>,audio/<n><part>.wav,<t>
+numbers_without_zeros
+ clips/0000<n>.wav
+ texts.tsv = id\ttext\n<n>\t<t>
+template_names; speakers=1,2; count=2
+ audio/s<s>_<n>.wav
+ data.csv = speaker,number,text\ns<s>,<n>,<t>
+tedx_spanish
+ speech/TEDX_F_00<n>.wav
+ files/TEDx_Spanish.transcription = <t> TEDX_F_00<n>
+ascend; texts=CHINESE; parts=train,validation,test
+ waves/ses<n>_<part>_L.wav
+ <part>_metadata.csv = id,file_name,transcription,duration,language,original_speaker_id,session_id,topic\n000<n>,waves/ses<n>_<part>_L.wav,<t>,0.4,mixed,<n>,1,education
+st_cmds; texts=CHINESE
+ ST-CMDS-20170001_1-OS/20170001P0000<n>A0001.wav
+ ST-CMDS-20170001_1-OS/20170001P0000<n>A0001.txt = <t>
+ ST-CMDS-20170001_1-OS/20170001P0000<n>A0001.metadata = SEX\tMale\nAGE\t23\nORS\t<t>
+zeroth; texts=KOREAN; parts=train,test
+ <part>_data_01/003/10<n>/10<n>_003_0001.flac
+ AUDIO_INFO = SPEAKERID|NAME|SEX|SCRIPTID|DATASET\n100|김|m|003|train_data_01
+ <part>_data_01/003/10<n>/10<n>_003.trans.txt = 10<n>_003_0001 <t>
+librispeech_part; parts=dev-clean; speakers=84,174
+ LibriSpeech/<part>/<s>/12/<s>-12-000<n>.flac
+ LibriSpeech/SPEAKERS.TXT = ;ID  |SEX| SUBSET\n84   | F | dev-clean | 8.02 | Christie Nowak
+ LibriSpeech/<part>/<s>/12/<s>-12.trans.txt = <s>-12-000<n> <t>
+librispeech_bare; speakers=84,174
+ <s>/12/<s>-12-000<n>.flac
+ <s>/12/<s>-12.trans.txt = <s>-12-000<n> <t>
+libritts_like; parts=train,dev,test
+ Corp/<part>-clean/<n>1/<n>9/<n>1_<n>9_00001_000000.wav
+ Corp/<part>-clean/<n>1/<n>9/<n>1_<n>9_00001_000000.normalized.txt = <t>
+ Corp/<part>-clean/<n>1/<n>9/<n>1_<n>9_00001_000000.original.txt = <t>
+audiofolder; parts=train,dev,test; said=<t>, yes
+ data/<part>/clips/<n>.wav
+ data/<part>/metadata.csv = file_name,transcription\nclips/<n>.wav,"<t>"
+king_asr; texts=CHINESE; speakers=0,1; count=3; encoding=utf-16
+ WAVE/SPEAKER000<s>/SESSION0/0000<s>000<n>.wav
+ SCRIPT/0000<s>0.TXT = 0000<s>000<n>\t<t>
+arabic_speech
+ wav/ARA NORM  000<n>.wav
+ orthographic-transcript.txt = "ARA NORM  000<n>.wav" "<t>"
+ phonetic-transcript.txt = "ARA NORM  000<n>.wav" "th e0 ii1 <t>"
+voxforge; speakers=anon-20080101-kaz,bob-20090202-xyz; count=3; said=UPPER
+ <s>/wav/a000<n>.wav
+ <s>/etc/PROMPTS = <s>/mfc/a000<n> <t>
+ <s>/etc/README = User Name:anonymous
+ <s>/LICENSE = GPL
+cmu_arctic; speakers=bdl,slt; count=3; said=Sentence.
+ cmu_us_<s>_arctic/wav/arctic_a000<n>.wav
+ cmu_us_<s>_arctic/etc/txt.done.data = ( arctic_a000<n> "<t>" )
+pcm_of_cp949; texts=KOREAN; encoding=cp949
+ Speech_01/S_000/S_00000<n>.pcm
+ Speech_01/S_000/S_00000<n>.txt = <t>
+slurp; parts=train,dev
+ audio/slurp_real/audio-<part><n>.flac
+ dataset/slurp/<part>.jsonl = {"slurp_id": <n>, "sentence": "<t>", "tokens": [{"surface": "the", "id": 0}, {"surface": "a", "id": 1}], "recordings": [{"file": "audio-<part><n>.flac", "wer": 0.0}]}
+lrs2; speakers=5535415699068794046,5535423430009926848; said=UPPER
+ main/<s>/0000<n>.wav
+ main/<s>/0000<n>.txt = Text:  <t>\nConf:  3
+vivos; parts=train,test
+ vivos/<part>/waves/V<n>/V<n>_<part>.wav
+ vivos/<part>/prompts.txt = V<n>_<part> <t>
+l2_arctic; speakers=ABA,BWC
+ <s>/wav/arctic_a000<n>.wav
+ <s>/transcript/arctic_a000<n>.txt = <t>
+mile_tamil; parts=train,test
+ <part>/audio_files/IISc_<n><part>.wav
+ <part>/trans_files/IISc_<n><part>.txt = <t>
+minds14
+ audio/en-US/CASH/60<n>.wav
+ text/en-US.csv = filepath,transcription,text_asr,intent\nen-US/CASH/60<n>.wav,<t>,not <t>,cash
+parallel_trees; speakers=m1,f2
+ audio/<s>/session/u<n>.wav
+ text/<s>/session/u<n>.txt = <t>
+two_trees_of_texts; speakers=anna,bob
+ wav/<s>/<s>_<n>0x.wav
+ labels/<s>.txt = <s>_<n>0x\tangry mood\t<n>
+ words/<s>.txt = <s>_<n>0x\t<t>
+texts_of_the_same_name_twice
+ wav/k<n>y.wav
+ mood/k<n>y.txt = angry
+ words/k<n>y.txt = <t>
+double_colons; parts=train,test
+ wav/<n>/<part>_0<n>.wav
+ scripts/<part>.trn = wav/<n>/<part>_0<n>.wav :: <t>
+names_within_names
+ clips/corpus_<n>k_16k.wav
+ texts.tsv = <n>k\t<t>
+"""  # noqa: E501
+
+
+def written(c: Corpus, options: dict[str, str], audio: str, tables: dict[str, str]) -> None:
+    """Write what ROWS describes."""
+    speakers, count = options.get("speakers", "").split(","), int(options.get("count", 4))
+    lines: dict[str, dict[str, None]] = {}
+    for part, speaker, n in product(options.get("parts", "train").split(","), speakers, range(count)):
+        split = {"valid": "dev", "validation": "dev", "dev-clean": "dev"}.get(part, part)
+        values = {"<part>": part, "<s>": speaker, "<n>": str(n)}
+        values["<t>"] = c.audio(filled(audio, values), split, SAID[options.get("said", "")](c.text()))
+        for path, form in tables.items():
+            rows = filled(form, values).replace("\\t", "\t").split("\\n")
+            lines.setdefault(filled(path, values), {}).update(dict.fromkeys(rows))  # a header comes once
+    for path, rows in lines.items():
+        c.write(path, list(rows), options.get("encoding", "utf-8"))
+
+
+def filled(pattern: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        pattern = pattern.replace(name, value)
+    return pattern
+
+
+for block in re.split(r"\n(?=\w)", ROWS):
+    if block.strip():
+        (name, *given), (place, *forms) = block.split("\n ")[0].strip().split("; "), block.strip().split("\n ")[1:]
+        made_by = dict(one.split("=", 1) for one in given)
+        paths = dict(form.split(" = ", 1) for form in forms)
+        spoken_in = {"CHINESE": CHINESE, "KOREAN": KOREAN, "JAPANESE": JAPANESE}.get(made_by.get("texts", ""), ENGLISH)
+        LAYOUTS[name] = partial(written, options=made_by, audio=place, tables=paths), spoken_in
+
+
 @layout(CHINESE)
 def thchs30(c: Corpus) -> None:
     for part, n in c.parts():
@@ -116,25 +303,6 @@ def primewords(c: Corpus) -> None:
 
 
 @layout(CHINESE)
-def st_cmds(c: Corpus) -> None:
-    for n in range(4):
-        base = f"ST-CMDS-20170001_1-OS/20170001P0000{n}A0001"
-        said = c.audio(f"{base}.wav")
-        c.write(f"{base}.txt", said)
-        c.write(f"{base}.metadata", ["SEX\tMale", "AGE\t23", f"ORS\t{said}"])
-
-
-@layout(CHINESE)
-def magicdata(c: Corpus) -> None:
-    rows: dict[str, list[str]] = {}
-    for part, n in c.parts():
-        name = f"5_54{n}_2017{n}.wav"
-        rows.setdefault(part, []).append(f"{name}\t5_54{n}\t{c.audio(f'{part}/5_54{n}/{name}', part)}")
-    tables(c, rows, "{}/TRANS.txt", "UtteranceID\tSpeakerID\tTranscription")
-    c.write("SPKINFO.txt", ["SPKID\tAge\tGender\tDialect", "5_541\t23\tmale\thenan"])
-
-
-@layout(CHINESE)
 def magicdata_downloaded(c: Corpus) -> None:
     for part, n in c.parts():
         name = f"5_54{n}_2017{n}.wav"
@@ -154,55 +322,6 @@ def aidatatang(c: Corpus) -> None:
         said = c.audio(f"G00{n}/{key}.wav", part, archive=f"aidatatang_200zh/corpus/{part}/G00{n}{part}.tar.gz")
         rows.append(f"{key} {said}")
     c.write("aidatatang_200zh/transcript/aidatatang_200_zh_transcript.txt", rows)
-
-
-@layout(KOREAN)
-def zeroth(c: Corpus) -> None:
-    for part, n in c.parts():
-        if part != "dev":
-            key = f"10{n}_003_000{n}"
-            folder = f"{part}_data_01/003/10{n}"
-            c.write(f"{folder}/10{n}_003.trans.txt", [f"{key} {c.audio(f'{folder}/{key}.flac', part)}"])
-    c.write("AUDIO_INFO", ["SPEAKERID|NAME|SEX|SCRIPTID|DATASET", "100|김|m|003|train_data_01"])
-
-
-@layout(JAPANESE)
-def jsut(c: Corpus) -> None:
-    for subset, key in (("basic5000", "BASIC5000"), ("onomatopee300", "ONOMATOPEE300")):
-        rows = [f"{key}_000{n}:{c.audio(f'jsut_ver1.1/{subset}/wav/{key}_000{n}.wav')}" for n in range(3)]
-        c.write(f"jsut_ver1.1/{subset}/transcript_utf8.txt", rows)
-    c.write("jsut_ver1.1/ChangeLog.txt", ["ver1.1: more"] * 3)
-
-
-@layout(JAPANESE)
-def jvs(c: Corpus) -> None:
-    for speaker in ("jvs001", "jvs002"):
-        for style in ("parallel100", "whisper10"):
-            folder = f"jvs_ver1/{speaker}/{style}"
-            rows = [
-                f"VOICEACTRESS100_00{n}:{c.audio(f'{folder}/wav24kHz16bit/VOICEACTRESS100_00{n}.wav')}"
-                for n in range(2)
-            ]
-            c.write(f"{folder}/transcripts_utf8.txt", rows)
-    c.write("jvs_ver1/gender_f0range.txt", ["speaker Male_or_Female minf0[Hz] maxf0[Hz]", "jvs001 M 70 200"])
-
-
-@layout(KOREAN)
-def kss(c: Corpus) -> None:
-    rows = []
-    for n in range(4):
-        said = c.audio(f"kss/{n % 2}/{n % 2}_000{n}.wav")
-        rows.append(f"{n % 2}/{n % 2}_000{n}.wav|{said}|{said}|{said}|{n}.5|He tried to seem fine {n}.")
-    c.write("kss/transcript.v.1.4.txt", rows)
-
-
-@layout()
-def css10(c: Corpus) -> None:
-    rows = []
-    for n in range(4):
-        said = c.audio(f"german/meisterfloh/meisterfloh_000{n}.wav")
-        rows.append(f"meisterfloh/meisterfloh_000{n}.wav|{said}|{said}|{n}.25")
-    c.write("german/transcript.txt", rows)
 
 
 @layout()
@@ -251,27 +370,6 @@ def hifi_tts(c: Corpus) -> None:
 
 
 @layout()
-def cmu_arctic(c: Corpus) -> None:
-    for speaker in ("bdl", "slt"):
-        folder = f"cmu_us_{speaker}_arctic"
-        rows = [f'( arctic_a000{n} "{c.audio(f"{folder}/wav/arctic_a000{n}.wav").capitalize()}." )' for n in range(3)]
-        for n in range(3):
-            c.said[n - 3] = c.said[n - 3]._replace(txt=f"{c.said[n - 3].txt}.".capitalize())
-        c.write(f"{folder}/etc/txt.done.data", rows)
-
-
-@layout()
-def voxforge(c: Corpus) -> None:
-    for speaker in ("anon-20080101-kaz", "bob-20090202-xyz"):
-        rows = [(f"a000{n}", c.audio(f"{speaker}/wav/a000{n}.wav").upper()) for n in range(3)]
-        for n in range(3):
-            c.said[n - 3] = c.said[n - 3]._replace(txt=(c.said[n - 3].txt or "").upper())
-        c.write(f"{speaker}/etc/PROMPTS", [f"{speaker}/mfc/{key} {said}" for key, said in rows])
-        c.write(f"{speaker}/etc/README", ["User Name:anonymous", "Gender: male"])
-        c.write(f"{speaker}/LICENSE", ["GPL"])
-
-
-@layout()
 def an4(c: Corpus) -> None:
     for part in ("train", "test"):
         rows, ids = [], []
@@ -281,32 +379,6 @@ def an4(c: Corpus) -> None:
             ids.append(f"an4_clstk/f{part[:2]}w/{key}")
         c.write(f"an4/etc/an4_{part}.transcription", rows)
         c.write(f"an4/etc/an4_{part}.fileids", ids)
-
-
-@layout()
-def fluent_speech_commands(c: Corpus) -> None:
-    rows: dict[str, list[str]] = {}
-    for part, n in c.parts():
-        path = f"wavs/speakers/spk{n}/{part}{n}-aa.wav"
-        rows.setdefault({"dev": "valid"}.get(part, part), []).append(
-            f"{n},{path},spk{n},{c.audio(path, part)},activate,lights,none"
-        )
-    tables(c, rows, "data/{}_data.csv", ",path,speakerId,transcription,action,object,location")
-
-
-@layout()
-def javanese_tts(c: Corpus) -> None:
-    for side in ("female", "male"):
-        c.write(
-            f"jv_id_{side}/line_index.tsv",
-            [f"jv{side[0]}_0{n}\t{c.audio(f'jv_id_{side}/wavs/jv{side[0]}_0{n}.wav')}" for n in range(3)],
-        )
-
-
-@layout()
-def uk_english(c: Corpus) -> None:
-    rows = [f"EN000{n}, sof_0{n}_0{n}, {c.audio(f'southern_english_female/sof_0{n}_0{n}.wav')}" for n in range(4)]
-    c.write("southern_english_female/line_index.csv", rows)
 
 
 @layout()
@@ -354,69 +426,6 @@ def prompts(c: Corpus) -> None:
 
 
 @layout()
-def kazakh_ksc(c: Corpus) -> None:
-    rows: dict[str, list[str]] = {}
-    for part, n in c.parts():
-        key = f"5f{n}{part[:2]}c8"
-        c.write(f"ISSAI_KSC/Transcriptions/{key}.txt", c.audio(f"ISSAI_KSC/Audios/{key}.wav", part))
-        rows.setdefault(part, []).append(f"{key} {n}f")
-    tables(c, rows, "ISSAI_KSC/Meta/{}.csv", "uttID deviceID")
-
-
-@layout()
-def mediaspeech(c: Corpus) -> None:
-    for n in range(4):
-        c.write(f"TR/a{n}b.txt", c.audio(f"TR/a{n}b.flac"))
-
-
-@layout()
-def samromur(c: Corpus) -> None:
-    rows = []
-    for part, n in c.parts():
-        name = f"00{n}-{part[:2]}01.flac"
-        said = c.audio(f"samromur_21.05/{part}/00{n}/{name}", part)
-        rows.append(f"{n}\t00{n}\t{name}\t{said.capitalize()}.\t{said}\tmale\t20-29\t0.4\t{part}")
-        c.said[-1] = c.said[-1]._replace(txt=f"{said.capitalize()}.")
-    c.write(
-        "samromur_21.05/metadata.tsv",
-        ["id\tspeaker_id\tfilename\tsentence\tsentence_norm\tgender\tage\tduration\tstatus", *rows],
-    )
-
-
-@layout()
-def esd(c: Corpus) -> None:
-    for speaker in ("0011", "0012"):
-        rows = [
-            f"{speaker}_00000{n}\t{c.audio(f'ESD/{speaker}/{mood}/{speaker}_00000{n}.wav')}\t{mood}"
-            for n, mood in enumerate(("Neutral", "Angry", "Happy"))
-        ]
-        c.write(f"ESD/{speaker}/{speaker}.txt", rows)
-
-
-@layout()
-def vctk_first(c: Corpus) -> None:
-    for speaker in ("p225", "p226"):
-        for n in range(3):
-            c.write(
-                f"VCTK-Corpus/txt/{speaker}/{speaker}_00{n}.txt",
-                c.audio(f"VCTK-Corpus/wav48/{speaker}/{speaker}_00{n}.wav"),
-            )
-    c.write(
-        "VCTK-Corpus/speaker-info.txt",
-        ["ID  AGE  GENDER  ACCENTS  REGION", "225  23  F    English    Southern England"],
-    )
-
-
-@layout()
-def audiofolder(c: Corpus) -> None:
-    rows: dict[str, list[str]] = {}
-    for part, n in c.parts():
-        rows.setdefault(part, []).append(f'clips/{n}.wav,"{c.audio(f"data/{part}/clips/{n}.wav", part)}, yes"')
-        c.said[-1] = c.said[-1]._replace(txt=f"{c.said[-1].txt}, yes")
-    tables(c, rows, "data/{}/metadata.csv", "file_name,transcription")
-
-
-@layout()
 def audiofolder_zipped(c: Corpus) -> None:
     for part in ("train", "test"):
         rows = [f"{n}{part}.mp3,{c.audio(f'{n}{part}.mp3', part, archive=f'data/{part}.zip')}" for n in range(3)]
@@ -443,37 +452,6 @@ def common_voice_one_language(c: Corpus) -> None:
     rows["validated"] = [row for several in rows.values() for row in several]
     rows["other"] = [f"abc\tcommon_voice_cy_9.mp3\t{c.audio('clips/common_voice_cy_9.mp3', 'other')}\t0\t0\t\t\t\tcy\t"]
     tables(c, rows, "{}.tsv", head)
-
-
-@layout()
-def librispeech_part(c: Corpus) -> None:
-    for chapter in ("84-121123", "174-50561"):
-        folder = f"LibriSpeech/dev-clean/{chapter.replace('-', '/')}"
-        rows = [f"{chapter}-000{n} {c.audio(f'{folder}/{chapter}-000{n}.flac', 'dev')}" for n in range(3)]
-        c.write(f"{folder}/{chapter}.trans.txt", rows)
-    c.write("LibriSpeech/SPEAKERS.TXT", [";ID  |SEX| SUBSET", "84   | F | dev-clean | 8.02 | Christie Nowak"])
-
-
-@layout()
-def librispeech_bare(c: Corpus) -> None:
-    for chapter in ("84-121123", "174-50561"):
-        folder = chapter.replace("-", "/")
-        c.write(
-            f"{folder}/{chapter}.trans.txt",
-            [f"{chapter}-000{n} {c.audio(f'{folder}/{chapter}-000{n}.flac')}" for n in range(3)],
-        )
-
-
-@layout()
-def transcripts_beside_wavs(c: Corpus) -> None:
-    c.write("transcripts.txt", [f"u{n} {c.audio(f'wavs/u{n}.wav')}" for n in range(4)])
-
-
-@layout()
-def folders_of_speakers(c: Corpus) -> None:
-    """A table whose names of files lie in a folder for each speaker."""
-    rows = [f"0{n}.wav\tspk{s}\t{c.audio(f'spk{s}/0{n}.wav')}" for s in (1, 2, 3) for n in (0, 1)]
-    c.write("all.tsv", ["file\tspeaker\ttext", *rows])
 
 
 @layout()
@@ -577,21 +555,6 @@ def mic_variants(c: Corpus) -> None:
         c.write(f"wav48/p225/p225_00{n}_mic2.flac", encoded(c.said[-1].wave(16_000), 16_000, "FLAC"))
 
 
-@layout(KOREAN)
-def pcm_of_cp949(c: Corpus) -> None:
-    for n in range(4):
-        c.write(f"Speech_01/S_000{n % 2}/S_00000{n}.txt", c.audio(f"Speech_01/S_000{n % 2}/S_00000{n}.pcm"), "cp949")
-
-
-@layout()
-def speech_commands(c: Corpus) -> None:
-    for word in ("yes", "no", "seven"):
-        for n in range(3):
-            c.audio(f"{word}/0{n}a_nohash_{n}.wav", ("train", "dev", "test")[n], text=word)
-    c.write("validation_list.txt", [f"{word}/01a_nohash_1.wav" for word in ("yes", "no", "seven")])
-    c.write("testing_list.txt", [f"{word}/02a_nohash_2.wav" for word in ("yes", "no", "seven")])
-
-
 @layout()
 def speechocean762(c: Corpus) -> None:
     for part in ("train", "test"):
@@ -634,19 +597,6 @@ def wsj_dots(c: Corpus) -> None:
         for n in range(3):
             c.said[n - 3] = c.said[n - 3]._replace(txt=(c.said[n - 3].txt or "").upper(), part="train")
         c.write(f"wsj/transcrp/{folder}.dot", rows)
-
-
-@layout(CHINESE)
-def ascend(c: Corpus) -> None:
-    rows: dict[str, list[str]] = {}
-    for part, n in c.parts():
-        path = f"waves/ses{n}_{part}_L.wav"
-        rows.setdefault({"dev": "validation"}.get(part, part), []).append(
-            f"000{n},{path},{c.audio(path, part)},0.4,mixed,{n},1,education"
-        )
-    tables(
-        c, rows, "{}_metadata.csv", "id,file_name,transcription,duration,language,original_speaker_id,session_id,topic"
-    )
 
 
 @layout()
@@ -700,6 +650,35 @@ def json_by_id(c: Corpus) -> None:
 
 
 @layout()
+def iemocap(c: Corpus) -> None:
+    """Words and emotions of dialogs in files of equal names."""
+    for session, dialog in product("12345", ("impro01", "impro02", "script01_1")):
+        words, moods = list[str](), ["% [START_TIME - END_TIME] TURN_NAME EMOTION [V, A, D]", ""]
+        for n in range(3):
+            name = f"Ses0{session}F_{dialog}_F00{n}"
+            said = c.audio(f"Session{session}/sentences/wav/{name[:-5]}/{name}.wav")
+            words.append(f"{name} [00{n}.2901-00{n}.9357]: {said}")
+            moods += [
+                f"[{n}.2901 - {n}.9357]\t{name}\tneu\t[2.5, 2.5, 2.5]",
+                "C-E2:\tNeutral;\t()",
+                "A-E3:\tval 3;\t()",
+                "",
+            ]
+        for folder, lines in (("transcriptions", words), ("EmoEvaluation", moods)):
+            c.write(f"Session{session}/dialog/{folder}/{name[:-5]}.txt", lines)
+
+
+@layout()
+def json_by_room(c: Corpus) -> None:
+    """Objects by ID in objects by ID; the same names in each folder."""
+    rooms = {
+        room: {f"sub{n}a": {"rate": 16000, "text": c.audio(f"Dataset/{room}/sub{n}a.wav")} for n in range(3)}
+        for room in ("Studio", "Chamber")
+    }
+    c.write("Dataset/info.json", json.dumps(rooms))
+
+
+@layout()
 def ids_of_splits(c: Corpus) -> None:
     rows = []
     names: dict[str, list[str]] = {}
@@ -722,47 +701,11 @@ def zip_of_speakers(c: Corpus) -> None:
 
 
 @layout()
-def split_column(c: Corpus) -> None:
-    rows = [f"{n}{part},{part},audio/{n}{part}.wav,{c.audio(f'audio/{n}{part}.wav', part)}" for part, n in c.parts()]
-    c.write("index.csv", ["utt,split,wav,sentence", *rows])
-
-
-@layout()
-def numbers_without_zeros(c: Corpus) -> None:
-    c.write("texts.tsv", ["id\ttext", *(f"{n}\t{c.audio(f'clips/{n:05}.wav')}" for n in range(4))])
-
-
-@layout()
-def template_names(c: Corpus) -> None:
-    c.write(
-        "data.csv",
-        ["speaker,number,text", *(f"s{s},{n},{c.audio(f'audio/s{s}_{n}.wav')}" for s in (1, 2) for n in (1, 2))],
-    )
-
-
-@layout()
-def libritts_like(c: Corpus) -> None:
-    for part, n in c.parts():
-        base = f"Corp/{part}-clean/{n}1/{n}9/{n}1_{n}9_0000{n}_000000"
-        said = c.audio(f"{base}.wav", part)
-        c.write(f"{base}.normalized.txt", said)
-        c.write(f"{base}.original.txt", said.title())
-
-
-@layout()
 def coraal(c: Corpus) -> None:
     """Tables of a recording each, with times by names of their own."""
     for name, some in calls(c, "DCA_audio/{}.wav").items():
         rows = [f"{n}\tspk\t{one.start:.3f}\t{one.txt}\t{one.end:.3f}" for n, one in enumerate(some)]
         c.write(f"DCA_textfiles/{name}.txt", ["Line\tSpkr\tStTime\tContent\tEnTime", *rows])
-
-
-@layout()
-def seame(c: Corpus) -> None:
-    """Columns without names, times in milliseconds."""
-    for name, some in calls(c, "audio/{}.flac", seconds=3.0).items():
-        rows = [f"{name}\t{one.start * 1000:.0f}\t{one.end * 1000:.0f}\tCS\t{one.txt}" for one in some]
-        c.write(f"transcript/phaseII/{name}.txt", rows)
 
 
 @layout()
@@ -780,12 +723,6 @@ def transcriber(c: Corpus) -> None:
 
 
 @layout()
-def tedx_spanish(c: Corpus) -> None:
-    rows = [f"{c.audio(f'speech/TEDX_F_00{n}.wav')} TEDX_F_00{n}" for n in range(4)]
-    c.write("files/TEDx_Spanish.transcription", rows)
-
-
-@layout()
 def nchlt(c: Corpus) -> None:
     """XML with the names of recordings in attributes."""
     for part, short in (("train", "trn"), ("test", "tst")):
@@ -795,22 +732,6 @@ def nchlt(c: Corpus) -> None:
         ]
         speaker = ["<?xml version='1.0'?><corpus><speaker id='001' age='20'>", *rows, "</speaker></corpus>"]
         c.write(f"nchlt_afr/transcriptions/nchlt_afr.{short}.xml", speaker)
-
-
-@layout()
-def arabic_speech(c: Corpus) -> None:
-    rows = [f'"ARA NORM  000{n}.wav" "{c.audio(f"wav/ARA NORM  000{n}.wav")}"' for n in range(4)]
-    c.write("orthographic-transcript.txt", rows)
-    c.write("phonetic-transcript.txt", [row.replace("the", "th e0 ii1") for row in rows])
-
-
-@layout(CHINESE)
-def king_asr(c: Corpus) -> None:
-    """Transcripts in UTF-16, each with a name that is nearly one of a recording."""
-    for speaker in (0, 1):
-        names = [f"0000{speaker}000{n}" for n in range(3)]
-        rows = [f"{name}\t{c.audio(f'WAVE/SPEAKER000{speaker}/SESSION0/{name}.wav')}" for name in names]
-        c.write(f"SCRIPT/0000{speaker}0.TXT", rows, "utf-16")
 
 
 @layout()
@@ -837,3 +758,89 @@ def csmsc(c: Corpus) -> None:
         rows += [f"00000{n}\t{c.audio(f'Wave/00000{n}.wav')}", "\tka2 er2 pu3 pei2"]
         c.write(f"PhoneLabeling/00000{n}.interval", ['File type = "ooTextFile"', "0", "1.2", "sil"])
     c.write("ProsodyLabeling/000001-010000.txt", rows)
+
+
+@layout()
+def must_c(c: Corpus) -> None:
+    """Texts line by line with a YAML of segments, in two languages."""
+    for part, offset in (("train", 0), ("dev", 2)):
+        rows, said, other = [], [], []
+        for name in (f"ted_{offset}", f"ted_{offset + 1}"):
+            some = [c.say(part, name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
+            c.write(f"en-de/data/{part}/wav/{name}.wav", recorded(some, 16_000))
+            rows += [f"- {{duration: {one.seconds}, offset: {one.start:.1f}, rW: 9, wav: {name}.wav}}" for one in some]
+            said += [one.txt or "" for one in some]
+            other += [f"nicht {one.txt}" for one in some]
+        for ending, lines in (("yaml", rows), ("en", said), ("de", other)):
+            c.write(f"en-de/data/{part}/txt/{part}.{ending}", lines)
+
+
+@layout()
+def babel(c: Corpus) -> None:
+    """Texts between the lines of times."""
+    for name, some in calls(c, "training/audio/{}.wav").items():
+        lines = [
+            line for one in some for line in (f"[{one.start:.3f}]", str(one.txt), f"[{one.end:.3f}]", "<no-speech>")
+        ]
+        c.write(f"training/transcription/{name}.txt", ["[0.000]", "<no-speech>", *lines, "[9.000]"])
+
+
+@layout()
+def europarl_st(c: Corpus) -> None:
+    """Texts line by line with a list of recordings and times, in two languages."""
+    for part, offset in (("train", 0), ("dev", 2)):
+        rows, said = [], []
+        for name in (f"en.{offset}", f"en.{offset + 1}"):
+            some = [c.say(part, name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
+            c.write(f"en/audios/{name}.wav", recorded(some, 16_000))
+            rows += [f"{name} {one.start:.2f} {one.end:.2f}" for one in some]
+            said += [one.txt or "" for one in some]
+        for ending, lines in (("lst", rows), ("en", said), ("de", [f"nicht {one}" for one in said])):
+            c.write(f"en/de/{part}/segments.{ending}", lines)
+
+
+@layout()
+def mtedx(c: Corpus) -> None:
+    """Texts line by line with Kaldi's segments, which are called otherwise, and subtitles beside."""
+    for part, own in (("train", "train"), ("dev", "valid")):
+        rows, said = [], []
+        for name in (f"1aXc{own[0]}", f"2bYd{own[0]}"):
+            some = [c.say(part, name, c.text(), start=0.1 + 0.6 * n) for n in range(3)]
+            c.write(f"es-es/data/{own}/wav/{name}.flac", recorded(some, 16_000, "FLAC"))
+            rows += [f"{name}_{n:04d} {name} {one.start:.2f} {one.end:.2f}" for n, one in enumerate(some)]
+            said += [one.txt or "" for one in some]
+        c.write(f"es-es/data/{own}/txt/segments", rows)
+        c.write(f"es-es/data/{own}/txt/{own}.es", said)
+
+
+@layout(KOREAN)
+def ai_hub(c: Corpus) -> None:
+    """A JSON for each recording, of objects that are unlike, in a tree of its own."""
+    for part, number in c.parts():
+        place = {"train": "Training", "dev": "Validation", "test": "Test"}[part]
+        text = c.audio(f"{place}/[원천]{part}/F000/F{number}_{part}.wav", part)
+        said = {"stt": text, "scriptId": "1", "fileNm": f"F{number}_{part}.wav", "recrdTime": "0.4"}
+        whole = {
+            "발화정보": said,
+            "대화정보": {"recrdEnvrn": "집", "cityCode": "서울"},
+            "녹음자정보": {"gender": "여", "age": "30대"},
+        }
+        c.write(f"{place}/[라벨]{part}/F000/F{number}_{part}.json", [json.dumps(whole, ensure_ascii=False, indent=1)])
+
+
+@layout()
+def labels_of_htk(c: Corpus) -> None:
+    """A file of labels for each speaker, a word a line."""
+    for speaker in ("F02", "M01"):
+        rows = ["#!MLF!#"]
+        for number in range(3):
+            text = c.audio(f"audio/{speaker}/{speaker}_B1_C{number}.wav")
+            rows += [f'"*/{speaker}_B1_C{number}.lab"', *text.split(), "."]
+        c.write(f"mlf/{speaker}/{speaker}_word.mlf", rows)
+
+
+@layout()
+def commas_in_texts(c: Corpus) -> None:
+    """OpenSLR 83: texts with commas that no quotes tell from the others."""
+    rows = [f"EN{n:04d}, sef_{n:05d}, {c.audio(f'female/sef_{n:05d}.wav', text=own)}" for n, own in enumerate(COMMAS)]
+    c.write("female/line_index.csv", rows)

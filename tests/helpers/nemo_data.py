@@ -2,7 +2,6 @@
 
 import io
 import json
-import tarfile
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import corpus
+import numpy as np
+from archive_files import write_archive
 
 Row = dict[str, Any]
 
@@ -27,6 +28,12 @@ class Tarred:
 def wav(number: int) -> bytes:
     """The audio of utterance ``number``."""
     return corpus.wav_bytes(number, seconds=(0.5, 1.5))
+
+
+def pcm(number: int, start: float = 0, end: float | None = None) -> np.ndarray:
+    """The samples of that audio between two times, as floats."""
+    samples = np.frombuffer(wav(number)[44:], "<i2").astype(np.float32) / 32768
+    return samples[round(start * 8000) : None if end is None else round(end * 8000)]
 
 
 def seconds(audio: bytes) -> float:
@@ -69,12 +76,7 @@ def tarred(root: Path, sizes: Sequence[int]) -> Tarred:
 
 
 def tar(path: Path, members: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w") as file:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            file.addfile(info, io.BytesIO(data))
-    return path
+    return write_archive(path, [*members.items()])
 
 
 def write(path: Path, rows: Sequence[Row]) -> Path:

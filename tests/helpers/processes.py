@@ -43,15 +43,15 @@ def launch(command: list[str], timeout: float = 90, folders: Sequence[Path] = ()
     return out
 
 
-def children(zombies: bool = False) -> set[int]:
-    """The processes that this one has started, in any of its threads; ``zombies``: those that have ended, too."""
+def children(zombies: bool = False, of: int | None = None) -> set[int]:
+    """The processes that this one, or ``of``, has started, in any of its threads; ``zombies``: ended ones, too."""
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
         except OSError:  # it has ended meanwhile
             continue
-        if int(parent) == os.getpid() and (zombies or state != "Z"):
+        if int(parent) == (of or os.getpid()) and (zombies or state != "Z"):
             found.add(int(stat.parent.name))
     return found
 

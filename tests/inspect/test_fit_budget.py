@@ -183,7 +183,7 @@ def test_what_hides_small_batches_does_not_lead_to_probes_above_the_memory() -> 
 
 
 def test_a_memory_that_is_too_small_for_any_batch_blames_none() -> None:
-    with pytest.raises(uio.PipelineError, match="in use without a batch"):
+    with pytest.raises(uio.PipelineError, match="in use before the first batch"):
         uio.fit_budget(Attention(), uio.Loader(speech(20).batch(1).pad()), memory=1e6)
 
 

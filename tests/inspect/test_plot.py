@@ -111,11 +111,3 @@ def test_what_cannot_be_drawn_is_an_error(many_shards: Corpus, tmp_path: Path) -
         uio.from_shard_list(many_shards.list).plot(tmp_path / "a.png")
     with pytest.raises(uio.PipelineError, match="load_from_tar"):
         uio.list_files(many_shards.list).plot(tmp_path / "a.png")
-
-
-def test_without_matplotlib_the_remedy_is_named(
-    many_shards: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(uio.PipelineError, match=r"uio_pipes\[plot\]"):
-        utterances(many_shards).plot(tmp_path / "a.png")

@@ -128,9 +128,10 @@ for step in itertools.count():
 
 @pytest.mark.slow
 def test_what_was_written_is_whole_wherever_a_run_is_killed(tmp_path: Path) -> None:
-    for number in range(3):
-        folder = tmp_path / str(number)
-        with subprocess.Popen([sys.executable, "-c", KILLED, str(folder)]) as run:
+    folders = [tmp_path / str(number) for number in range(3)]
+    runs = [subprocess.Popen([sys.executable, "-c", KILLED, str(folder)]) for folder in folders]
+    for number, (run, folder) in enumerate(zip(runs, folders, strict=True)):
+        with run:
             while not list(folder.glob("*.parquet")):
                 time.sleep(0.1)
             time.sleep(number)  # while the file is written anew
@@ -241,10 +242,10 @@ def test_a_loader_ahead_is_logged_by_its_keys(tmp_path: Path) -> None:
     [
         ({"loss": [1.0, 2.0, 3.0]}, "loss has 3 values for 2 utterances"),
         ({"loss": "high"}, "loss must be numbers, not str"),
-        ({"k": 5.0}, "every record has a column 'k'"),
-        ({}, "give numbers by name"),
+        ({"k": 5.0}, "'k' is already a column of every record"),
+        ({}, "give numbers as keyword arguments"),
         ({"step": 0.5, "loss": 1.0}, "step must be a whole number, not 0.5"),
-        ({"step": None, "loss": 1.0}, "the step is not known"),
+        ({"step": None, "loss": 1.0}, "the step is unknown"),
     ],
 )
 def test_wrong_numbers_are_refused(given: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_wrong_numbers_are_refused(given: dict[str, Any], message: str, tmp_path
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(uio.PipelineError, match="folder must be one on this machine or a shared one, not 's3://x'"):
+    with pytest.raises(uio.PipelineError, match="folder must be local or shared, not 's3://x'"):
         uio.Recorder("s3://x")
     with pytest.raises(uio.PipelineError, match="loader must be the Loader that gives the batches"):
         uio.Recorder(tmp_path, [1])  # type: ignore[arg-type]
@@ -263,18 +264,10 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         uio.Recorder(tmp_path / "file")
     with pytest.raises(uio.PipelineError, match="the batch has no keys"):
         uio.Recorder(tmp_path).log({"feats": torch.ones(2)}, step=0, loss=1.0)
-    with pytest.raises(uio.PipelineError, match="each rank makes its own"):
+    with pytest.raises(uio.PipelineError, match="create one on each rank"):
         copy.copy(uio.Recorder(tmp_path))
     with pytest.raises(uio.ListError, match="has no record"):
         read_record(tmp_path)
     (tmp_path / "rank-00000-1-000000.parquet").write_text("no")
     with pytest.raises(uio.ListError, match="is damaged"):
-        read_record(tmp_path)
-
-
-def test_it_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(uio.PipelineError, match=r"by pyarrow: pip install \"uio_pipes\[parquet\]\""):
-        uio.Recorder(tmp_path)
-    with pytest.raises(uio.PipelineError, match=r"uio_pipes\[parquet\]"):
         read_record(tmp_path)

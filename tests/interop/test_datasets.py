@@ -192,7 +192,7 @@ def test_a_decoder_that_comes_anyway_is_refused_with_the_remedy() -> None:
     class AudioDecoder:
         """As torchcodec's, which datasets yield."""
 
-    with pytest.raises(uio.PipelineError, match=r"item 0 is a decoder of audio.*decode=False"):
+    with pytest.raises(uio.PipelineError, match=r"item 0 is an audio decoder.*decode=False"):
         list(uio.Loader(uio.from_iterable([{"wav": AudioDecoder()}])))
 
 

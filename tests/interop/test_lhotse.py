@@ -4,13 +4,13 @@ import gzip
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from contract import Case, check_cuts, check_node, check_twice, in_fresh_process, keys_of, record, some_cuts
-from corpus import Corpus
+from contract import Case, check_cuts, check_twice, in_fresh_process, record, restored, some_cuts
 from helpers_bad import each_alone
 
 lhotse = pytest.importorskip("lhotse")
@@ -86,21 +86,15 @@ def test_fields_may_be_chosen_by_paths_globs_and_braces(tmp_path: Path) -> None:
     assert "feat" not in samples[0]
 
 
-def test_values_in_jsonl_and_placeholders(tmp_path: Path) -> None:
+def test_values_in_jsonl_and_placeholders_and_cuts_without_audio(tmp_path: Path) -> None:
     made = list(cut_set(tmp_path, 6))
     del made[3].custom["snr"]
+    made[2].recording = None
     folder = write_shar(tmp_path / "shar", lhotse.CutSet.from_cuts(made), recording="wav", snr="jsonl")
     samples, skipped = each_alone(uio.from_lhotse_shar(folder).decode_audio())
-    assert skipped == {}
-    assert [s.get("snr") for s in samples] == [0.0, 0.5, 1.0, None, 2.0, 2.5]
-
-
-def test_cuts_without_audio_are_counted(tmp_path: Path) -> None:
-    made = list(cut_set(tmp_path, 5))
-    made[2].recording = None
-    folder = write_shar(tmp_path / "shar", lhotse.CutSet.from_cuts(made), recording="wav")
-    samples, skipped = each_alone(uio.from_lhotse_shar(folder).decode_audio())
-    assert [s["key"] for s in samples] == keys([0, 1, 3, 4])
+    assert [(s["key"], s.get("snr")) for s in samples] == [
+        ("c000", 0.0), ("c001", 0.5), ("c003", None), ("c004", 2.0), ("c005", 2.5),
+    ]  # fmt: skip
     assert skipped == {"missing_audio": 1}
 
 
@@ -126,38 +120,43 @@ def test_one_file_a_field_without_numbers(cuts: Any, tmp_path: Path) -> None:
 # Damage
 
 
-def test_a_recording_that_is_missing_in_the_middle_is_one_error(copy: Path) -> None:
-    rewrite(copy / "recording.000001.tar", lambda name: not name.startswith("c005"))
+def of_cuts(keep: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
+    """Rewrite the lines of the second file of cuts."""
+    path = "cuts.000001.jsonl.gz"
+    return lambda folder: write_lines(folder / path, keep(lines(folder / path)))
+
+
+def of_tar(number: int, keep: Callable[[str], bool]) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder / f"recording.{number:06d}.tar", keep)
+
+
+# What is done, the cuts that are lost (of 4 in each shard), and what is counted
+DAMAGE: dict[str, tuple[list[Callable[[Path], None]], list[int], dict[str, int]]] = {
+    "a recording is missing": ([of_tar(1, lambda name: name[:4] != "c005")], [5], {"missing_recording": 1}),
+    "a cut is missing": ([of_cuts(lambda given: [x for x in given if "c005" not in x])], [5], {"missing_cut": 1}),
+    "recordings end early": ([of_tar(1, lambda name: name < "c006")], [6, 7], {"short_shard": 1}),
+    "cuts end early": ([of_cuts(lambda given: given[:2])], [6, 7], {"short_shard": 1}),
+    "manifest and data miss each other": (
+        [of_tar(0, lambda name: name != "c001.json"), of_tar(2, lambda name: name != "c010.flac")],
+        [1, 10],
+        {"bad_pair": 2, "missing_recording": 2},
+    ),
+    "a line of cuts is bad": (
+        [of_cuts(lambda given: [*given[:2], "{oops", *given[3:]])],
+        [6],
+        {"bad_line": 1, "missing_cut": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_costs_the_cuts_that_it_hits(name: str, copy: Path) -> None:
+    damage, lost, counts = DAMAGE[name]
+    for hurt in damage:
+        hurt(copy)
     samples, skipped = each_alone(uio.from_lhotse_shar(copy))
-    assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 5)
-    assert skipped == {"missing_recording": 1}
-
-
-def test_a_recording_of_no_cut_is_one_error(copy: Path) -> None:
-    first = copy / "cuts.000001.jsonl.gz"
-    write_lines(first, [line for line in lines(first) if "c005" not in line])
-    samples, skipped = each_alone(uio.from_lhotse_shar(copy))
-    assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 5)
-    assert skipped == {"missing_cut": 1}
-
-
-@pytest.mark.parametrize("what", ["recording", "cuts"])
-def test_files_of_different_lengths_are_said_to_be(what: str, copy: Path) -> None:
-    if what == "recording":
-        rewrite(copy / "recording.000001.tar", lambda name: name < "c006")
-    else:
-        write_lines(copy / "cuts.000001.jsonl.gz", lines(copy / "cuts.000001.jsonl.gz")[:2])
-    loader = uio.Loader(uio.from_lhotse_shar(copy).batch(1))
-    assert [k for batch in loader for k in keys_of(batch)] == keys(i for i in range(14) if i not in (6, 7))
-    assert loader.stats().skipped == {"short_shard": 1}
-
-
-def test_data_without_a_manifest_and_the_other_way_round(copy: Path) -> None:
-    rewrite(copy / "recording.000000.tar", lambda name: name != "c001.json")
-    rewrite(copy / "recording.000002.tar", lambda name: name != "c010.flac")
-    samples, skipped = each_alone(uio.from_lhotse_shar(copy))
-    assert [s["key"] for s in samples] == keys(i for i in range(14) if i not in (1, 10))
-    assert skipped == {"bad_pair": 2, "missing_recording": 2}
+    assert [s["key"] for s in samples] == keys(i for i in range(14) if i not in lost)
+    assert skipped == counts
 
 
 @pytest.mark.parametrize("where", [0, 512, 3000, 6000])
@@ -180,14 +179,6 @@ def test_cuts_that_cannot_be_unpacked_to_their_end(copy: Path) -> None:
     samples, skipped = each_alone(uio.from_lhotse_shar(copy))
     assert skipped == {"truncated": 1, "short_shard": 1}
     assert [s["key"] for s in samples if s["key"] < "c004" or s["key"] > "c007"] == keys([*range(4), *range(8, 14)])
-
-
-def test_a_bad_line_of_cuts_is_one_cut(copy: Path) -> None:
-    path = copy / "cuts.000001.jsonl.gz"
-    write_lines(path, ["{oops" if i == 2 else line for i, line in enumerate(lines(path))])
-    samples, skipped = each_alone(uio.from_lhotse_shar(copy))
-    assert [s["key"] for s in samples] == keys(i for i in range(14) if i != 6)
-    assert skipped == {"bad_line": 1, "missing_cut": 1}
 
 
 def test_missing_files_are_named_before_anything_is_read(copy: Path, tmp_path: Path) -> None:
@@ -220,26 +211,11 @@ def test_rest_is_identical_after_every_cut(damaged: bool, options: dict[str, Any
         assert in_fresh_process([(recorded.case, recorded.states[2])], tmp_path) == [recorded.digests[2:]]
 
 
-@pytest.mark.parametrize("lane", [(0, 1), (1, 3)])
-def test_node_contract(lane: tuple[int, int], shar: Path) -> None:
-    check_node(uio.from_lhotse_shar(shar, shuffle=True).decode_audio(), *lane)
-
-
-def test_mixed_with_shards(shar: Path, plain_corpus: Corpus) -> None:
-    pipeline = uio.mix(
-        {"shar": uio.from_lhotse_shar(shar, shuffle=True), "tar": uio.from_shard_list(plain_corpus.list)}
-    )
-    recorded = record(Case(pipeline.decode_audio().shuffle(5).batch(3), {"lanes": 2}))
-    assert sorted(recorded.keys) == sorted([*keys(range(14)), *plain_corpus.keys])
-    check_cuts(recorded, some_cuts(len(recorded.digests), 6))
-
-
 def test_a_shard_that_changed_is_noticed_when_resuming(copy: Path) -> None:
     loader = uio.Loader(uio.from_lhotse_shar(copy).batch(2))
     next(iter(loader))
     state = loader.state_dict()
     rewrite(copy / "recording.000000.tar", lambda name: not name.startswith("c003"))
-    again = uio.Loader(uio.from_lhotse_shar(copy).batch(2))
-    again.load_state_dict(state)
+    again = restored(uio.from_lhotse_shar(copy).batch(2), state)
     with pytest.raises(StateError, match=r"recording of .* changed"):
         list(again)

@@ -9,12 +9,10 @@ import corpus
 import numpy as np
 import pytest
 import soundfile
-from contract import Case, check_cuts, record, some_cuts
 from helpers_bad import each_alone
 
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError, PipelineError
-from uio_pipes.tools.data.pack import PackSettings, pack
 
 webdataset = pytest.importorskip("webdataset")
 
@@ -72,19 +70,6 @@ def test_text_under_another_suffix_and_members_of_webdatasets_own(tmp_path: Path
     assert skipped == {}
 
 
-def test_json_text_resumes_exactly(tmp_path: Path) -> None:
-    with webdataset.ShardWriter(str(tmp_path / "s-%03d.tar"), maxcount=5, verbose=0) as sink:
-        for i in range(18):
-            sink.write(spoken(i, json={} if i == 7 else {"text": f"文{i}"}))
-    shards = uio.from_shard_list(
-        f"{tmp_path}/s-{{000..003}}.tar", shuffle=True, grouping="webdataset", text="json:text"
-    )
-    recorded = record(Case(shards.decode_audio().shuffle(6).sort(4).batch(3).pad(), {"lanes": 2}))
-    assert recorded.stats.skipped == {"missing_text": 1}
-    assert len(recorded.keys) == 17
-    check_cuts(recorded, some_cuts(len(recorded.digests), 6))
-
-
 # CAT's feature shards, in folders by length
 
 
@@ -132,26 +117,3 @@ def test_features_are_bit_for_bit_what_webdataset_reads(groups: Path) -> None:
     assert len(samples) == len(own) == 22
     for sample in samples:
         np.testing.assert_array_equal(sample["feat"], own[sample["key"]])
-
-
-def test_batches_of_groups_resume_exactly(groups: Path) -> None:
-    pipeline = uio.from_shard_list(f"{groups}/{{10_100,100_200}}/data-*.tar", shuffle=True)
-    recorded = record(
-        Case(pipeline.shuffle(6).bucket_batch(max_frames=400, bucket_boundaries=[100]).pad(), {"lanes": 3})
-    )
-    check_cuts(recorded, some_cuts(len(recorded.digests), 6))
-
-
-# What `uio pack` wrote
-
-
-def test_webdataset_reads_what_uio_pack_wrote(tmp_path: Path) -> None:
-    raw = corpus.raw_list(tmp_path / "raw", 9)
-    pack(raw.list, tmp_path / "out", tmp_path / "shards.list", PackSettings(size=4, sample_rate=None))
-    shards = (tmp_path / "shards.list").read_text().split()
-    ours, _ = each_alone(uio.from_shard_list(tmp_path / "shards.list").decode_audio())
-    theirs = list(webdataset.WebDataset(shards, shardshuffle=False))
-    assert [s["__key__"] for s in theirs] == [s["key"] for s in ours] == list(raw.keys)
-    for sample, own in zip(ours, theirs, strict=True):
-        assert own["txt"].decode() == sample["txt"]
-        np.testing.assert_array_equal(soundfile.read(io.BytesIO(own["wav"]), dtype="float32")[0], sample["wav"][0])

@@ -73,17 +73,14 @@ def test_the_second_time_nothing_is_fetched(server: FaultServer, tmp_path: Path)
     assert isinstance(open_ahead(url, access(tmp_path)), CachedFile)
 
 
-def test_a_copy_is_read_like_a_local_file(server: FaultServer, tmp_path: Path) -> None:
+def test_small_files_read_by_position_are_kept_whole_and_read_like_local_files(
+    server: FaultServer, tmp_path: Path
+) -> None:
     """Not ahead of time, in other threads, as what is fetched."""
     file = open_file(f"{server.url}/1.tar", access(tmp_path))
     assert is_far(Ref(file, 500, 10))
-    file.read(500, 10)
-    assert not is_far(Ref(file, 500, 10))
-
-
-def test_small_files_read_by_position_are_kept_whole(server: FaultServer, tmp_path: Path) -> None:
-    file = open_file(f"{server.url}/1.tar", access(tmp_path))
     assert file.read(500, 10) == DATA[1][500:510]
+    assert not is_far(Ref(file, 500, 10))
     assert settled(tmp_path, 1)[0].read_bytes() == DATA[1]
     assert (file.size, file.stamp) == (len(DATA[1]), 'etag:"one"')
 
@@ -181,7 +178,7 @@ def test_a_full_disk_is_said_once_and_gone_on_without(
     monkeypatch.setattr(cache_io, "_write", lambda descriptor, number: None)
     for i in range(3):
         assert read(f"{server.url}/{i}.tar", access(tmp_path)) == DATA[i]
-    assert caplog.text.count("going on without it") == 1
+    assert caplog.text.count("continuing without it") == 1
     assert "No space left" in caplog.text
     assert entries(tmp_path) == []
 
@@ -194,7 +191,7 @@ def test_a_small_disk(server: FaultServer, tmp_path: Path, caplog: pytest.LogCap
     try:
         for i in range(3):
             assert read(f"{server.url}/{i}.tar", access(disk)) == DATA[i]
-        assert caplog.text.count("going on without it") == 1
+        assert caplog.text.count("continuing without it") == 1
         assert len(entries(disk)) == 1
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
@@ -272,9 +269,9 @@ def test_many_processes_share_it(server: FaultServer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "size"), [("200GB", 2 * 10**11), ("1.5 tb", 15 * 10**11), (77, 77), ("9000", 9000)])
 def test_sizes(text: str | int, size: int) -> None:
-    assert Access.of("list_files", None, "x", text).cache_size == size
+    assert Access.of("list_files", cache="x", cache_size=text).cache_size == size
     with pytest.raises(PipelineError, match="cache_size"):
-        Access.of("list_files", None, "x", "much")
+        Access.of("list_files", cache="x", cache_size="much")
 
 
 def test_a_copy_is_not_read_again_by_the_process_that_made_it(server: FaultServer, tmp_path: Path) -> None:

@@ -166,6 +166,8 @@ def test_no_header_of_the_user_s_follows_a_redirect_to_another_host(server: Faul
         assert {name.lower() for name in other.headers} == OWN
         assert SECRET not in str(other.headers)
         assert other.headers["Range"] == "bytes=5-14"
+        other.files["real"].faults.append("403")  # the place it led to has expired
+        assert file.read(5, 10) == DATA[5:15]
         other.add("back", b"", redirect=server.add("home", DATA))
         server.add("a", b"", redirect=f"{other.url}/back")
         assert RemoteFile(url, Access({"headers": THEIRS})).read(5, 10) == DATA[5:15]

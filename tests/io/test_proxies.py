@@ -11,7 +11,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from fault_server import FaultServer, serving
+from fault_server import FaultServer, read_on, serving
 from proxy_server import ProxyServer, proxying
 from servers import s3_server
 
@@ -20,7 +20,6 @@ from uio_pipes.io import connections, retry
 from uio_pipes.io import connections as proxies
 from uio_pipes.io.access import Access
 from uio_pipes.io.ranged import RemoteFile
-from uio_pipes.io.readahead import ReadAhead
 
 DATA = random.Random(1).randbytes(1_000_001)
 SECRET = "s3cr3t:W@rd"
@@ -70,14 +69,6 @@ def tls(server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return server
 
 
-def read_on(url: str, step: int = 70_000) -> bytes:
-    ahead, out = ReadAhead(RemoteFile(url)), bytearray()
-    while piece := ahead.read_upto(len(out), step):
-        out += piece
-    ahead.close()
-    return bytes(out)
-
-
 def at(proxy: ProxyServer, credentials: str = "") -> str:
     return f"{credentials}127.0.0.1:{proxy.server_port}"
 
@@ -87,7 +78,7 @@ def at(proxy: ProxyServer, credentials: str = "") -> str:
 def test_http(server: FaultServer, proxy: ProxyServer, name: str, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, scheme + at(proxy))
     url = server.add("a%20b", DATA, "", "reset 70000") + "?x=1&y=%20"
-    assert read_on(url) == DATA
+    assert read_on(RemoteFile(url)) == DATA
     assert set(proxy.asked) == {("GET", url)}
     assert proxy.headers["Host"] == f"127.0.0.1:{server.server_port}"
     assert {path for path, _, _ in server.asked} == {"a%20b"}
@@ -110,25 +101,19 @@ def test_https(tls: FaultServer, proxy: ProxyServer, monkeypatch: pytest.MonkeyP
     proxy.credentials = BASIC
     url = tls.add("a", DATA).replace("http:", "https:")
     assert RemoteFile(url).read(5, 500_000) == DATA[5:500_005]
-    assert read_on(url) == DATA
+    assert read_on(RemoteFile(url)) == DATA
     assert set(proxy.asked) == {("CONNECT", f"127.0.0.1:{tls.server_port}")}
     assert len(proxy.asked) < len(tls.asked), "tunnels are used again"
     assert "Proxy-Authorization" not in tls.headers
 
 
-@pytest.mark.parametrize("excluded", ["127.0.0.1", "*", "host,.example.com,127.0.0.1:{port}"])
+@pytest.mark.parametrize("excluded", ["127.0.0.1", "*", "host,.example.com,127.0.0.1:{port}", "https has its own"])
 @pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
 def test_hosts_without_a_proxy(
     server: FaultServer, proxy: ProxyServer, name: str, excluded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://" + at(proxy))
+    monkeypatch.setenv("HTTPS_PROXY" if "https" in excluded else "HTTP_PROXY", "http://" + at(proxy))
     monkeypatch.setenv(name, excluded.format(port=server.server_port))
-    assert RemoteFile(server.add("a", DATA)).read(5, 10) == DATA[5:15]
-    assert proxy.asked == []
-
-
-def test_https_has_its_own_proxy(server: FaultServer, proxy: ProxyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://" + at(proxy))
     assert RemoteFile(server.add("a", DATA)).read(5, 10) == DATA[5:15]
     assert proxy.asked == []
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from fault_server import FaultServer
+from fault_server import FaultServer, read_on
 from fsspec.spec import AbstractFileSystem
 from lies import LIES
 
@@ -28,12 +28,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ways(file: RemoteFile, tmp_path: Any) -> list[bytes]:
-    ahead = ReadAhead(RemoteFile(file.path, file.access))
-    out = bytearray()
-    while piece := ahead.read_upto(len(out), 70_000):
-        out += piece
+    ahead = read_on(RemoteFile(file.path, file.access))
     cached = CachedFile(RemoteFile(file.path, Access(file.access.storage_options, str(tmp_path))))
-    return [file.read(0, len(DATA)), bytes(out), cached.read(0, len(DATA)), file.read_upto(0, 10 * len(DATA))]
+    return [file.read(0, len(DATA)), ahead, cached.read(0, len(DATA)), file.read_upto(0, 10 * len(DATA))]
 
 
 @pytest.mark.parametrize("cap", [5_000, 16_384, 100_000])

@@ -21,7 +21,6 @@ GOOD = {"s3fs": "2026.9.0", "fsspec": "2026.9.0", "aiobotocore": "3.10.0"}
 NOW = ", ".join(f"{name} {version(name)} (last good {good})" for name, good in GOOD.items())
 SIGNED = "needs_s3fs: requests that a signed URL cannot make would be made by one, and refused or misread"
 READ = "file_info and range_reader: remote files that fsspec reaches could not be read, or not within a deadline"
-GET = "get_object: S3 with proxies of its own, with versions or with requester_pays could not be read"
 
 
 @pytest.fixture
@@ -48,9 +47,8 @@ def test_s3fs_has_the_attribute(fs: Any, name: str, kind: type, used_by: str) ->
 @pytest.mark.parametrize(
     ("name", "given", "options", "used_by"),
     [
-        ("_info", ("b/k",), {}, READ),
+        ("_info", ("b/k",), {"refresh": True}, READ),
         ("_cat_file", ("b/k",), {"start": 0, "end": 9}, READ),
-        ("_call_s3", ("get_object",), {"Bucket": "b", "Key": "k", "Range": "bytes=0-9", "VersionId": "1"}, GET),
     ],
 )
 def test_s3fs_has_the_coroutine(
@@ -78,17 +76,6 @@ def test_s3fs_has_the_coroutine(
 def test_options_that_a_signed_url_cannot_say_are_seen(options: dict[str, Any], path: str, needed: bool) -> None:
     made = s3fs.S3FileSystem(anon=True, skip_instance_cache=True, **options)
     assert s3fs_private.needs_s3fs(made, path) is needed, f"{NOW}: an option is kept elsewhere. {SIGNED}"
-
-
-def test_a_path_is_cut_into_bucket_key_and_version() -> None:
-    made = s3fs.S3FileSystem(anon=True, skip_instance_cache=True, version_aware=True)
-    assert made.split_path("b/a/k?versionId=1") == ("b", "a/k", "1"), f"{NOW}: {GET}"
-
-
-def test_the_body_of_an_answer_is_read_by_await_and_closed_without() -> None:
-    body = pytest.importorskip("aiobotocore.response").StreamingBody
-    assert inspect.iscoroutinefunction(body.read), f"{NOW}: body.read. {GET}"
-    assert not inspect.iscoroutinefunction(body.close), f"{NOW}: body.close() would close nothing. {GET}"
 
 
 def test_sync_takes_a_deadline(fs: Any) -> None:
@@ -120,6 +107,6 @@ def test_file_systems_without_coroutines_have_a_deadline_too() -> None:
     silent = Silent(skip_instance_cache=True)
     with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
         s3fs_private.file_info(silent, "/pins/a", 0.05)
-    with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+    with pytest.raises(TimeoutError):
         s3fs_private.range_reader(silent, "/pins/a", 0.05)(2, 5)
     answered.set()

@@ -115,7 +115,7 @@ def test_a_row_that_claims_a_size_takes_no_memory(tmp_path: Path, size: int) -> 
     row[-1] = _sums(row[None])[0]
     index.write_bytes(row.tobytes())
     tracemalloc.start()
-    with pytest.raises(DataError, match="its file ends before"):
+    with pytest.raises(DataError):
         found(opened(tmp_path), 7)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()

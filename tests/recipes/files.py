@@ -1,9 +1,18 @@
 """Files under a folder, and archives like those that corpora are published in."""
 
+import contextlib
 import hashlib
 import io
 import tarfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
+from fault_server import FaultServer
+
+from recipes.common import unpack
+from recipes.common.corpus import OtherCorpus
+from recipes.common.fetch import Remote
 
 
 def digests(root: Path) -> dict[str, str]:
@@ -21,3 +30,38 @@ def tgz(members: dict[str, bytes], kind: bytes = tarfile.REGTYPE) -> bytes:
             info.size, info.type = len(content), tarfile.DIRTYPE if name.endswith("/") else kind
             tar.addfile(info, io.BytesIO(content))
     return buffer.getvalue()
+
+
+def published(server: FaultServer, name: str, data: bytes) -> Remote:
+    """A file on the server, as a recipe knows it."""
+    return Remote(server.add(name, data), len(data), hashlib.md5(data).hexdigest())
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+@contextlib.contextmanager
+def killed_at_write(number: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whoever unpacks files is killed at that one."""
+    write_bytes: Callable[[Path, bytes], None] = unpack.write_bytes
+    written: list[Path] = []
+
+    def killed(path: Path, content: bytes) -> None:
+        if len(written) == number:
+            raise Killed
+        written.append(path)
+        write_bytes(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(unpack, "write_bytes", killed)
+        yield
+
+
+def check_stays(corpus: Path, make_mini: Callable[..., object], settings: object, other: object) -> None:
+    """A mini corpus that is there is made no second time, and no other one in its place."""
+    before = digests(corpus)
+    assert not make_mini(corpus, settings)
+    with pytest.raises(OtherCorpus, match="Choose another folder"):
+        make_mini(corpus, other)
+    assert digests(corpus) == before

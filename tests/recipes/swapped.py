@@ -16,9 +16,10 @@ from recipes.aishell.mini import make_mini
 from recipes.aishell.plan import settings_for
 from recipes.aishell.prepare import prepare
 from recipes.common.config import ModelConfig
+from recipes.common.lists import read_lines
 from recipes.common.model import BLANK, AsrModel
 from recipes.common.score import score
-from uio_pipes.io.files import read_lines, write_lines
+from uio_pipes.io.files import write_lines
 
 SHARE = 0.02
 MODEL = ModelConfig(

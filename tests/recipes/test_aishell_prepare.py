@@ -10,11 +10,10 @@ import soundfile
 
 from recipes.aishell.layout import SPLITS, transcript_path, wav_path
 from recipes.aishell.prepare import prepare
-from recipes.common.corpus import CorpusMissing
+from recipes.common.lists import read_lines
 from recipes.common.prepare import make_lists, make_shards
 from uio_pipes.base.errors import ListError
-from uio_pipes.io.files import read_lines, write_lines
-from uio_pipes.tools.data.pack import OtherPacking
+from uio_pipes.io.files import write_lines
 
 
 @pytest.fixture
@@ -69,34 +68,6 @@ def test_statistics_are_of_train(corpus: Path, tmp_path: Path) -> None:
     assert found["frame_num"] == 4 * 8  # 100 ms each
 
 
-def test_equal_input_gives_equal_shards_and_no_leftovers(corpus: Path, tmp_path: Path) -> None:
-    prepare(corpus, tmp_path / "a")
-    prepare(corpus, tmp_path / "b")
-    shard = "train/shards/shards_000000000.tar"
-    assert (tmp_path / "a" / shard).read_bytes() == (tmp_path / "b" / shard).read_bytes()
-    assert not list((tmp_path / "a").rglob(".*"))
-
-
-def test_what_is_there_is_not_made_again(corpus: Path, tmp_path: Path) -> None:
-    prepare(corpus, tmp_path, shard_size=3)
-    shards = sorted(tmp_path.glob("*/shards/*.tar"))
-    before = [path.stat().st_mtime_ns for path in shards]
-    lost = shards.pop()
-    content = lost.read_bytes()
-    lost.unlink()
-    prepare(corpus, tmp_path, shard_size=3)
-    assert [path.stat().st_mtime_ns for path in shards] == before[:-1]
-    assert lost.read_bytes() == content
-
-
-def test_shards_of_other_texts_are_not_taken_for_these(corpus: Path, tmp_path: Path) -> None:
-    prepare(corpus, tmp_path)
-    path = transcript_path(tmp_path / "data_aishell")
-    path.write_text(path.read_text().replace("热", "冷"))
-    with pytest.raises(OtherPacking, match="delete"):
-        prepare(corpus, tmp_path)
-
-
 def test_stages_1_to_3_take_any_kaldi_folder(corpus: Path, tmp_path: Path) -> None:
     wav = next((corpus / "data_aishell" / "wav" / "train").glob("*/*.wav"))
     for split in SPLITS:
@@ -111,11 +82,6 @@ def test_stages_1_to_3_take_any_kaldi_folder(corpus: Path, tmp_path: Path) -> No
         sizes = {info.name: info.size for info in tar}
     assert sizes["a.wav"] == 44 + 2 * 640
     assert sizes["b.wav"] == 44 + 2 * 800
-
-
-def test_a_missing_corpus_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(CorpusMissing, match=r"python -m recipes\.aishell\.mini .*\n.*openslr.*\n.*aishell\.download"):
-        prepare(tmp_path, tmp_path / "out")
 
 
 def test_a_missing_list_says_which_stage_makes_it(tmp_path: Path) -> None:

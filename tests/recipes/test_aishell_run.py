@@ -2,16 +2,13 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import tiny
-from command import programs
 from invoked import invoked
 
 pytest.importorskip("espeakng_loader")
@@ -61,23 +58,6 @@ def test_from_nothing_to_an_exported_model_and_again(tmp_path: Path) -> None:
     assert {"raw", "shard"} <= set(said[said.index("Summary") :].split())  # both in one table
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--data-type", "tar"], "must be raw, shard, indexed"),
-        (["--nnodes", "2"], "HOST:PORT"),
-        (["--stage", "9"], "choose from -1, 0, 1"),
-        (["--stage", "5", "--stop-stage", "3"], "nothing would be run"),
-        (["--hours", "-1"], "--hours"),
-        (["--config", "none.yaml"], "cannot read the configuration none.yaml"),
-    ],
-)
-def test_wrong_options_say_what_is_right(options: list[str], words: str) -> None:
-    result = invoked(main, options)
-    assert result.exit_code == 2
-    assert words in " ".join(result.output.split())
-
-
 def test_a_stage_that_lacks_something_says_what_makes_it(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(tiny.RECIPE)
     where = ["--corpus", str(tmp_path / "none"), "--out", str(tmp_path / "out")]
@@ -97,46 +77,6 @@ def test_a_stage_that_lacks_something_says_what_makes_it(tmp_path: Path) -> None
     assert f"there is no folder {tmp_path / 'none'}: make it" in fourth.output
     assert not (tmp_path / "none").exists()
     assert all("Traceback" not in result.output for result in (first, second, third, fourth))
-
-
-def test_help_names_every_stage() -> None:
-    result = invoked(main, ["--help"])
-    for name in (
-        "-1 data",
-        "0 wav.scp",
-        "1 global CMVN",
-        "2 dictionary",
-        "3 data.list",
-        "4 training",
-        "5 ",
-        "6 export",
-    ):
-        assert name in " ".join(result.output.split())
-
-
-def test_sigterm_saves_the_training_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    """To the recipe, as Slurm sends it; torchrun hands it on to every process of a rank, the loader's workers too."""
-    tiny.prepare(tmp_path)
-    where = ["--out", str(tmp_path), "--config", str(tmp_path / "config.yaml"), "--data-type", "shard"]
-    command = ["-m", "recipes.aishell.run", *where, "--nproc", "2", "--stage", "4", "--stop-stage", "4"]
-    with (tmp_path / "said").open("w+") as said:
-        endless = [*command, "--set", "train.epochs=10000"]
-        process = subprocess.Popen([sys.executable, *endless], stdout=said, stderr=subprocess.STDOUT)
-        try:
-            end = time.monotonic() + 90
-            while "step 20 " not in (tmp_path / "said").read_text() and time.monotonic() < end:
-                time.sleep(0.1)
-            process.terminate()
-            assert process.wait(60) == 1
-        finally:
-            process.kill()
-    text = " ".join((tmp_path / "said").read_text().split())
-    saved = re.search(r"SIGTERM: saved at step (\d+), epoch (\d+)", text)
-    assert saved, text
-    assert "recipes.common.train was ended by SIGTERM; the same command continues from what it has saved" in text
-    assert "--stage 4" in text
-    text = " ".join(programs(*command, "--set", f"train.epochs={int(saved[2]) + 1}").split())
-    assert re.search(rf"resumes from \S+: step {saved[1]}, epoch {saved[2]}", text), text
 
 
 @pytest.mark.parametrize("recipe", ["aishell", "librispeech", "wenetspeech"])

@@ -20,25 +20,6 @@ def save(exp: Path, step: int, ranks: int = 1, keep: int = 3, moment: checkpoint
     return exp / "checkpoints" / name
 
 
-def test_the_newest_is_found_and_the_last_k_are_kept(tmp_path: Path) -> None:
-    for step in (2, 4, 6):
-        save(tmp_path, step, keep=2)
-    last = save(tmp_path, 6, keep=2, moment="_end")
-    assert checkpoint.newest(tmp_path) == last
-    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert names == ["step_00000006", "step_00000006_end"]
-
-
-def test_there_may_be_none(tmp_path: Path) -> None:
-    assert checkpoint.newest(tmp_path) is None
-    checkpoint.clear(tmp_path, None)
-
-
-def test_the_same_step_can_be_saved_again(tmp_path: Path) -> None:
-    save(tmp_path, 2)
-    assert checkpoint.newest(tmp_path) == save(tmp_path, 2)
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-300])
 
@@ -95,13 +76,6 @@ def test_an_error_that_may_pass_is_no_damage(tmp_path: Path, error: Exception, m
         checkpoint.to_resume(tmp_path)
 
 
-def test_other_formats_are_damage(tmp_path: Path) -> None:
-    before, other = save(tmp_path, 2), save(tmp_path, 4)
-    with zipfile.ZipFile(other / "model.pt", "w") as archive:
-        archive.writestr("hello", "no tensors")
-    assert checkpoint.to_resume(tmp_path) == before
-
-
 def test_the_one_before_the_validation_gives_way(tmp_path: Path) -> None:
     save(tmp_path, 4, keep=2)
     before = save(tmp_path, 6, keep=2, moment="_dev")
@@ -109,14 +83,6 @@ def test_the_one_before_the_validation_gives_way(tmp_path: Path) -> None:
     assert checkpoint.newest(tmp_path) != save(tmp_path, 6, keep=2, moment="_end")
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert names == ["step_00000004", "step_00000006_end"]
-
-
-def test_what_a_killed_save_left_does_not_count(tmp_path: Path) -> None:
-    before = save(tmp_path, 2)
-    checkpoint.write(tmp_path / "checkpoints" / ".partial.step_00000004" / "model.pt", {"world_size": 1})
-    assert checkpoint.newest(tmp_path) == before
-    checkpoint.clear(tmp_path, before)
-    assert list((tmp_path / "checkpoints").iterdir()) == [before]
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,7 @@ from recipes.common.results import Results
 from recipes.common.score import read_texts
 from recipes.common.search import Mode, Search
 from uio_pipes.base.processes import Busy
-from uio_pipes.run.partial import Changed, DecodedBatch, Partial
-from uio_pipes.run.state import read_meta
+from uio_pipes.run.partial import DecodedBatch, Partial
 
 SIZES = (12, 9, 10, 8, 11)
 COUNT = sum(SIZES)
@@ -146,12 +144,6 @@ def test_nothing_at_all_is_an_error(tmp_path: Path, exp: Path) -> None:
             decode(data, exp, "test", Search("ctc_greedy_search"))
 
 
-def test_no_list_of_failures_where_nothing_failed(tmp_path: Path, exp: Path) -> None:
-    path = decode(write_data(tmp_path, ()), exp, "test", Search("ctc_greedy_search"))
-    assert not path.with_suffix(".failed").exists()
-    assert all(read_texts(path).values())
-
-
 def test_nbest(data: Path, exp: Path) -> None:
     path = decode(data, exp, "test", NBEST)
     best = read_texts(path)
@@ -220,18 +212,6 @@ def decoded_now(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return keys
 
 
-def test_nothing_is_decoded_again(data: Path, interrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    partial = Partial(interrupted / "test.attention_rescoring.partial")
-    before = {key for record in partial.records() for key, _ in record.utterances}
-    now = decoded_now(monkeypatch)
-    decode(data, interrupted, "test", NBEST, max_frames=300)
-    assert sorted([*before, *now]) == sorted(set(before) | set(now))
-    assert len(before) + len(now) == COUNT - 3
-    undisturbed = write_experiment(interrupted.parent / "undisturbed")
-    decode(data, undisturbed, "test", NBEST, max_frames=300)
-    assert bytes_of(interrupted) == bytes_of(undisturbed)
-
-
 def test_what_is_complete_is_not_decoded_again(data: Path, exp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = decode(data, exp, "test", NBEST)
     now = decoded_now(monkeypatch)
@@ -259,26 +239,6 @@ def test_partial_results_of_something_else_are_an_error_or_dropped(data: Path, i
     undisturbed = write_experiment(interrupted.parent / "undisturbed", **model)
     decode(data, undisturbed, "test", search, max_frames=frames)
     assert bytes_of(interrupted) == bytes_of(undisturbed)
-
-
-def test_another_list_is_noticed(tmp_path: Path, exp: Path) -> None:
-    data = write_data(tmp_path)
-    about = {"list": [4, 1], "graph": ["list_files()", "sort(500)"], "beam_size": 3}
-    Partial(exp / "test.attention_rescoring.partial").begin(about, {})
-    with pytest.raises(
-        DecodeError, match=r"graph was 'list_files\(\)', .*list was \[4, 1\], now \[5, .*-on-change restart"
-    ):
-        decode(data, exp, "test", NBEST)
-
-
-def test_a_position_that_the_loader_refuses_is_an_error_or_dropped(data: Path, interrupted: Path) -> None:
-    begin = interrupted / "test.attention_rescoring.partial" / "begin.json"
-    saved = json.loads(begin.read_text())
-    saved["state"]["meta"] = replace(read_meta(saved["state"]), seed=1).text
-    begin.write_text(json.dumps(saved))
-    with pytest.raises(DecodeError, match=r"seed changed since .*--on-change restart"):
-        decode(data, interrupted, "test", NBEST, max_frames=300)
-    assert decode(data, interrupted, "test", NBEST, max_frames=300, on_change="restart").is_file()
 
 
 def test_shards_that_changed_meanwhile_are_an_error_or_dropped(
@@ -347,11 +307,6 @@ def test_only_one_may_write(partial: Partial, monkeypatch: pytest.MonkeyPatch) -
     with partial.writer(1), pytest.raises(Busy, match=r"another decoding writes to .*rank1\.jsonl"):
         partial.begin({"beam": 3}, {})
     partial.begin({"beam": 3}, {})
-
-
-def test_says_what_changed(partial: Partial) -> None:
-    with pytest.raises(Changed, match="beam was 3, now 4"):
-        partial.begin({"beam": 4}, {})
 
 
 def test_a_key_decoded_twice_and_one_unknown(tmp_path: Path) -> None:

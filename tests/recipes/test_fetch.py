@@ -6,11 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from range_server import RangeServer, serve
+from fault_server import FaultServer
 
 from recipes.common import fetch as module
 from recipes.common.fetch import FetchFailed, Remote, fetch
@@ -20,29 +19,22 @@ FETCH = "import sys; from pathlib import Path; from recipes.common.fetch import 
 FETCH += "fetch(Remote(sys.argv[1], int(sys.argv[2]), sys.argv[3]), Path(sys.argv[4]))"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RangeServer]:
-    (tmp_path / "www").mkdir()
-    (tmp_path / "www" / "data.tgz").write_bytes(DATA)
-    with serve(tmp_path / "www") as server:
-        yield server
+def remote_of(server: FaultServer, *faults: str, data: bytes = DATA, **how: object) -> Remote:
+    """The file, on a server that fails in these ways."""
+    return Remote(server.add("data.tgz", DATA, *faults, **how), len(data), hashlib.md5(data).hexdigest())
 
 
-def remote_of(server: RangeServer, data: bytes = DATA) -> Remote:
-    return Remote(f"{server.url}/data.tgz", len(data), hashlib.md5(data).hexdigest())
-
-
-def test_brings_the_file_and_only_once(server: RangeServer, tmp_path: Path) -> None:
+def test_brings_the_file_and_only_once(server: FaultServer, tmp_path: Path) -> None:
     target = tmp_path / "in" / "data.tgz"
     assert fetch(remote_of(server), target)
     assert target.read_bytes() == DATA
     assert not fetch(remote_of(server), target)
-    assert server.starts == [0]
+    assert server.offsets("data.tgz") == [0]
     assert [path.name for path in target.parent.iterdir()] == ["data.tgz"]
 
 
-def test_goes_on_after_sigkill(server: RangeServer, tmp_path: Path) -> None:
-    target, remote, server.pause = tmp_path / "data.tgz", remote_of(server), 0.05
+def test_goes_on_after_sigkill(server: FaultServer, tmp_path: Path) -> None:
+    target, remote = tmp_path / "data.tgz", remote_of(server, "stall 100000")
     partial = tmp_path / "data.tgz.partial"
     killed = subprocess.Popen([sys.executable, "-c", FETCH, remote.url, str(remote.size), remote.md5, str(target)])
     end = time.monotonic() + 60
@@ -50,63 +42,60 @@ def test_goes_on_after_sigkill(server: RangeServer, tmp_path: Path) -> None:
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    have, server.pause = partial.stat().st_size, 0.0
+    have = partial.stat().st_size
     assert 50_000 < have < len(DATA)
     assert not target.exists()
     assert fetch(remote, target)
     assert target.read_bytes() == DATA
-    assert server.starts == [0, have]
+    assert server.offsets("data.tgz") == [0, have]
 
 
-def test_goes_on_when_the_connection_ends(server: RangeServer, tmp_path: Path) -> None:
-    server.cut_after = 150_000
-    fetch(remote_of(server), tmp_path / "data.tgz", pause=0.01)
-    assert server.starts == [0, 150_000, 300_000]
+@pytest.mark.parametrize(
+    ("faults", "offsets"),
+    [(["short 150000", "short 150000"], [0, 150_000, 300_000]), (["503", "429", "500"], [0] * 4)],
+)
+def test_goes_on_when_the_connection_ends_or_the_server_is_busy(
+    server: FaultServer, tmp_path: Path, faults: list[str], offsets: list[int]
+) -> None:
+    fetch(remote_of(server, *faults), tmp_path / "data.tgz", pause=0.01)
+    assert server.offsets("data.tgz") == offsets
     assert (tmp_path / "data.tgz").read_bytes() == DATA
 
 
-def test_waits_for_a_server_that_is_busy(server: RangeServer, tmp_path: Path) -> None:
-    server.failures = [503, 429, 500]
-    fetch(remote_of(server), tmp_path / "data.tgz", pause=0.01)
-    assert server.starts == [0]
-
-
-def test_a_server_without_ranges_begins_again(server: RangeServer, tmp_path: Path) -> None:
+def test_a_server_without_ranges_begins_again(server: FaultServer, tmp_path: Path) -> None:
     (tmp_path / "data.tgz.partial").write_bytes(DATA[:1000])
-    server.ranges = False
-    fetch(remote_of(server), tmp_path / "data.tgz")
+    fetch(remote_of(server, ranges=False), tmp_path / "data.tgz")
     assert (tmp_path / "data.tgz").read_bytes() == DATA
 
 
-def test_gives_up_and_says_how_to_go_on(server: RangeServer, tmp_path: Path) -> None:
-    server.failures = [503] * 20
+def test_gives_up_and_says_how_to_go_on(server: FaultServer, tmp_path: Path) -> None:
     with pytest.raises(FetchFailed, match=r"cannot be fetched.*same command goes on after 0 bytes.*put the file into"):
-        fetch(remote_of(server), tmp_path / "data.tgz", pause=0.001)
+        fetch(remote_of(server, *["503"] * 20), tmp_path / "data.tgz", pause=0.001)
     with pytest.raises(FetchFailed, match="cannot be fetched"):
         fetch(Remote("http://127.0.0.1:1/data.tgz", 10, ""), tmp_path / "other.tgz", pause=0.001)
 
 
-def test_what_is_not_there_is_not_asked_for_again(server: RangeServer, tmp_path: Path) -> None:
+def test_what_is_not_there_is_not_asked_for_again(server: FaultServer, tmp_path: Path) -> None:
     with pytest.raises(FetchFailed, match=r"says 404.*try another mirror"):
         fetch(Remote(f"{server.url}/nothing.tgz", 10, ""), tmp_path / "data.tgz")
 
 
-def test_another_file_is_refused_before_it_is_fetched(server: RangeServer, tmp_path: Path) -> None:
+def test_another_file_is_refused_before_it_is_fetched(server: FaultServer, tmp_path: Path) -> None:
     with pytest.raises(FetchFailed, match=r"400000 bytes long instead of 7"):
-        fetch(remote_of(server, b"another"), tmp_path / "data.tgz")
+        fetch(remote_of(server, data=b"another"), tmp_path / "data.tgz")
 
 
-def test_a_damaged_file_gets_no_name(server: RangeServer, tmp_path: Path) -> None:
+def test_a_damaged_file_gets_no_name(server: FaultServer, tmp_path: Path) -> None:
     (tmp_path / "data.tgz.partial").write_bytes(b"x" * 1000)
     with pytest.raises(FetchFailed, match=r"damaged, or not the file at.*the same command fetches it again"):
         fetch(remote_of(server), tmp_path / "data.tgz")
     assert not (tmp_path / "data.tgz").exists()
     fetch(remote_of(server), tmp_path / "data.tgz")
-    assert server.starts == [1000, 0]
+    assert server.offsets("data.tgz") == [1000, 0]
 
 
 def test_two_processes_do_not_write_one_file(
-    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FaultServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def second(*_: object) -> None:
         fetch(remote_of(server), tmp_path / "data.tgz")
@@ -116,7 +105,7 @@ def test_two_processes_do_not_write_one_file(
         fetch(remote_of(server), tmp_path / "data.tgz")
 
 
-def test_no_room_is_told_at_once(server: RangeServer, tmp_path: Path) -> None:
+def test_no_room_is_told_at_once(server: FaultServer, tmp_path: Path) -> None:
     with pytest.raises(FetchFailed, match="GB left"):
         fetch(Remote(f"{server.url}/data.tgz", 10**18, ""), tmp_path / "data.tgz")
-    assert server.starts == []
+    assert server.asked == []

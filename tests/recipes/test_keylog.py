@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.common.keylog import KeyLog, Run, check_epoch, last_run, progress, runs
+from recipes.common.keylog import KeyLog, Run, check_epoch
 
 KEYS = [f"utterance{number}" for number in range(12)]
 Steps = Iterable[tuple[int, int, list[str]]]
@@ -36,27 +36,25 @@ def test_exact_across_the_crash(crashed: Path) -> None:
     assert "each exactly once" in str(report)
 
 
-def test_notices_a_lost_key(crashed: Path) -> None:
-    report = check_epoch(crashed, 1, [*KEYS, "lost"])
-    assert (report.exact, report.missing) == (False, ("lost",))
-    assert "1 lost (lost, …)" in str(report)
-
-
-def test_notices_a_repeated_key(crashed: Path) -> None:
-    write_run(crashed, 3, 4, [[(1, 5, [KEYS[0]])]])
-    report = check_epoch(crashed, 1, KEYS)
-    assert (report.exact, report.repeated) == (False, (KEYS[0],))
-    assert "repeated" in str(report)
+@pytest.mark.parametrize(
+    ("wanted", "more", "kind", "said"),
+    [
+        ([*KEYS, "lost"], [], "missing", "1 lost (lost, …)"),
+        (KEYS, [KEYS[0]], "repeated", "repeated"),
+        (KEYS[1:], [], "unknown", KEYS[0]),
+    ],
+)
+def test_what_is_wrong_is_noticed(crashed: Path, wanted: list[str], more: list[str], kind: str, said: str) -> None:
+    write_run(crashed, 3, 4, [[(1, 5, more)]])
+    report = check_epoch(crashed, 1, wanted)
+    assert (report.exact, getattr(report, kind)) == (False, ("lost",) if kind == "missing" else (KEYS[0],))
+    assert said in str(report)
 
 
 def test_notices_a_resume_that_skipped_what_was_only_done_by_the_killed_run(tmp_path: Path) -> None:
     write_run(tmp_path, 1, 0, [[(0, 1, KEYS[:6]), (0, 2, KEYS[6:8])]])
     write_run(tmp_path, 2, 1, [[(0, 2, KEYS[8:])]])
     assert check_epoch(tmp_path, 0, KEYS).missing == tuple(KEYS[6:8])
-
-
-def test_notices_a_key_from_elsewhere(crashed: Path) -> None:
-    assert check_epoch(crashed, 1, KEYS[1:]).unknown == (KEYS[0],)
 
 
 def test_a_crash_before_any_checkpoint_counts_for_nothing(tmp_path: Path) -> None:
@@ -69,10 +67,3 @@ def test_a_torn_last_line_is_passed_over(crashed: Path) -> None:
     with (crashed / "keys.rank0.run1.log").open("a") as file:
         file.write('{"epoch": 1, "step": 5, "ke')
     assert check_epoch(crashed, 1, KEYS).exact
-
-
-def test_knows_its_runs(crashed: Path) -> None:
-    assert last_run(crashed) == 2
-    assert [(run.run, run.rank, run.resumed_step) for run in runs(crashed)] == [(1, 0, 0), (2, 0, 2), (1, 1, 0)]
-    assert progress(crashed) == (2, 5)
-    assert progress(crashed / "nowhere") == (-1, -1)

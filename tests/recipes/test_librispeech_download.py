@@ -1,15 +1,13 @@
 """LibriSpeech's archives, as OpenSLR has them but small: fetched, checked, unpacked, interrupted, damaged."""
 
-import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
-from files import digests, tgz
-from range_server import RangeServer, serve
+from fault_server import FaultServer
+from files import Killed, killed_at_write, published, tgz
 
-from recipes.common.fetch import FetchFailed, Remote
+from recipes.common.fetch import Remote
 from recipes.common.unpack import UnpackFailed
 from recipes.librispeech.download import REMOTES, download, main
 from recipes.librispeech.layout import DEV_PARTS, TEST_PARTS, TRAIN_PARTS
@@ -24,20 +22,8 @@ def archive(part: str, speaker: int) -> bytes:
     return tgz({"LibriSpeech/": b"", "LibriSpeech/SPEAKERS.TXT": b"; ID", f"{folder}/": b"", **flacs, **texts})
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RangeServer]:
-    (tmp_path / "www").mkdir()
-    with serve(tmp_path / "www") as server:
-        yield server
-
-
-def publish(server: RangeServer) -> dict[str, Remote]:
-    remotes = {}
-    for part, speaker in PARTS.items():
-        data = archive(part, speaker)
-        (server.folder / f"{part}.tar.gz").write_bytes(data)
-        remotes[part] = Remote(f"{server.url}/{part}.tar.gz", len(data), hashlib.md5(data).hexdigest())
-    return remotes
+def publish(server: FaultServer) -> dict[str, Remote]:
+    return {part: published(server, f"{part}.tar.gz", archive(part, speaker)) for part, speaker in PARTS.items()}
 
 
 def check_complete(root: Path) -> None:
@@ -50,71 +36,32 @@ def check_complete(root: Path) -> None:
     assert not list(root.rglob(".*")) + list(root.rglob("*.partial"))
 
 
-def test_fetches_and_unpacks_each_part_once(server: RangeServer, tmp_path: Path) -> None:
-    remotes, root = publish(server), tmp_path / "root"
-    assert download(root, remotes)
-    check_complete(root)
-    before = digests(root)
-    assert not download(root, remotes)
-    assert (digests(root), server.starts) == (before, [0, 0])
-
-
-def test_another_part_is_added_and_what_is_there_is_left_alone(server: RangeServer, tmp_path: Path) -> None:
+def test_another_part_is_added_and_what_is_there_is_left_alone(server: FaultServer, tmp_path: Path) -> None:
     remotes, root = publish(server), tmp_path / "root"
     download(root, {"dev-clean": remotes["dev-clean"]})
     kept = (root / "LibriSpeech/dev-clean/20/7/20-7-0001.flac").stat().st_mtime_ns
     assert download(root, remotes)
     check_complete(root)
     assert (root / "LibriSpeech/dev-clean/20/7/20-7-0001.flac").stat().st_mtime_ns == kept
-    assert server.starts == [0, 0]
-
-
-class Killed(BaseException):
-    """Stands for a kill."""
+    assert len(server.asked) == 2
 
 
 @pytest.mark.parametrize("writes", range(10))
 def test_goes_on_with_unpacking(
-    server: RangeServer, tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
+    server: FaultServer, tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed at each file of the archives; ``writes`` files were written before."""
-    from recipes.common import unpack
-
     remotes, root = publish(server), tmp_path / "root"
-    written: list[Path] = []
-
-    def killed(path: Path, content: bytes) -> None:
-        if len(written) == writes:
-            raise Killed
-        written.append(path)
-        write_bytes(path, content)
-
-    write_bytes = unpack.write_bytes
-    with monkeypatch.context() as patch:
-        patch.setattr(unpack, "write_bytes", killed)
-        with pytest.raises(Killed):
-            download(root, remotes)
+    with killed_at_write(writes, monkeypatch), pytest.raises(Killed):
+        download(root, remotes)
     there = {path.name for path in (root / "LibriSpeech").glob("*-*")}
     assert there == ({"train-clean-100"} if writes >= 5 else set())  # a part appears when its five files are there
     download(root, remotes)
     check_complete(root)
-    assert server.starts == [0, 0]
+    assert len(server.asked) == 2
 
 
-def test_an_archive_that_came_by_other_ways_is_checked(server: RangeServer, tmp_path: Path) -> None:
-    remotes, root = publish(server), tmp_path / "root"
-    root.mkdir()
-    data = (server.folder / "dev-clean.tar.gz").read_bytes()
-    (root / "dev-clean.tar.gz").write_bytes(data[:-1] + b"x")
-    with pytest.raises(FetchFailed, match="damaged"):
-        download(root, {"dev-clean": remotes["dev-clean"]})
-    assert not (root / "LibriSpeech").exists()
-    (root / "dev-clean.tar.gz").write_bytes(data)
-    assert download(root, remotes)
-    check_complete(root)
-
-
-def test_the_archive_of_another_part_is_refused(server: RangeServer, tmp_path: Path) -> None:
+def test_the_archive_of_another_part_is_refused(server: FaultServer, tmp_path: Path) -> None:
     remotes = publish(server)
     with pytest.raises(UnpackFailed, match="holds no folder LibriSpeech/dev-other"):
         download(tmp_path / "root", {"dev-other": remotes["dev-clean"]})

@@ -9,10 +9,10 @@ import pytest
 import soundfile
 
 import uio_pipes as uio
-from recipes.common.corpus import CorpusMissing
+from recipes.common.lists import read_lines
 from recipes.librispeech.layout import DEV_PARTS, TEST_PARTS, TRAIN_PARTS, flac_path, transcript_path, utterance_key
 from recipes.librispeech.prepare import prepare, write_texts
-from uio_pipes.io.files import read_lines, write_lines
+from uio_pipes.io.files import write_lines
 
 PARTS = (*TRAIN_PARTS[:2], *DEV_PARTS, *TEST_PARTS)
 TEXTS = ("THE CAT SAT ON THE MAT", "A DOG RAN TO THE CAT", "THE DOG SAT", "CAT AND DOG RAN ON")
@@ -39,11 +39,6 @@ def keys_of(*numbers: int) -> list[str]:
     return [utterance_key(10 + n, 100 + index // 3, index % 3) for n in numbers for index in range(4)]
 
 
-def test_the_layout_is_librispeechs(corpus: Path) -> None:
-    assert (corpus / "LibriSpeech/train-clean-100/10/100/10-100-0002.flac").is_file()
-    assert read_lines(corpus / "LibriSpeech/train-clean-100/10/101/10-101.trans.txt") == [f"10-101-0000 {TEXTS[3]}"]
-
-
 def test_parts_are_joined_as_in_wenet(corpus: Path, tmp_path: Path) -> None:
     said = write_texts(corpus, tmp_path / "out", TRAIN_PARTS[:2])
     assert "train 8 (2 without a text left out), dev 8 (2" in said
@@ -54,11 +49,6 @@ def test_parts_are_joined_as_in_wenet(corpus: Path, tmp_path: Path) -> None:
         assert [text for _, text in texts] == list(TEXTS) * (len(keys) // 4)
         recordings = dict(line.split() for line in read_lines(tmp_path / "out" / name / "wav.scp"))
         assert all(Path(path).is_file() and Path(path).stem == key for key, path in recordings.items())
-
-
-def test_only_the_chosen_parts_are_trained_on(corpus: Path, tmp_path: Path) -> None:
-    write_texts(corpus / "LibriSpeech", tmp_path / "out", TRAIN_PARTS[1:2])  # the corpus's own folder will do, too
-    assert [line.split()[0] for line in read_lines(tmp_path / "out/train/text")] == keys_of(1)
 
 
 def test_shards_hold_the_flac_files_themselves(corpus: Path, tmp_path: Path) -> None:
@@ -83,10 +73,3 @@ def test_a_word_has_the_same_pieces_at_the_beginning_and_within(corpus: Path, tm
     assert tokenizer.tokenize("DOG CAT")[0][-len(cat) :] == cat
     for text in TEXTS:
         assert tokenizer.detokenize(tokenizer.tokenize(text)[1]) == text
-
-
-def test_a_missing_part_says_how_to_get_it(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        CorpusMissing, match=r"No train-other-500 .*\n.*librispeech\.mini .*\n.*openslr.*/12.*\n.*download"
-    ):
-        write_texts(corpus, tmp_path / "out", TRAIN_PARTS)

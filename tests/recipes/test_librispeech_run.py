@@ -11,11 +11,11 @@ pytest.importorskip("espeakng_loader")
 pytest.importorskip("jiwer")
 
 from recipes.common.driver import CTC_MODES
+from recipes.common.lists import read_lines
 from recipes.librispeech.layout import TRAIN_PARTS
 from recipes.librispeech.options import PARTS, parser
 from recipes.librispeech.recipe import Recipe
 from recipes.librispeech.run import main
-from uio_pipes.io.files import read_lines
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from recipes.common import score as module
-from recipes.common.score import Score, align, read_texts, report, score, split, write_report
+from recipes.common.score import Score, align, report, score, split
 
 REFERENCE = {"a": "今天很热", "b": "下雨", "c": "打开灯"}
 HYPOTHESIS = {"a": "今天很冷", "b": "下", "c": "打开了灯"}
@@ -109,15 +109,6 @@ def test_alignments_are_shortest_and_spell_both_texts(pairs: list[tuple[str, str
         assert [above for above, _ in utterance.columns if above] == ref
         assert [below for _, below in utterance.columns if below] == hyp
         assert (counted.tokens, counted.tokens - counted.deleted + counted.inserted) == (len(ref), len(hyp))
-
-
-def test_reads_and_writes_files(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("a 今天 很 热\nb\n")
-    (tmp_path / "hyp").write_text("a 今天很冷\nb \n")
-    assert read_texts(tmp_path / "text") == {"a": "今天 很 热", "b": ""}
-    result = write_report(tmp_path / "wer", tmp_path / "text", tmp_path / "hyp")
-    assert result == Score(3, 1, 0, 0)
-    assert "Overall -> 25.00 % N=4 C=3 S=1 D=0 I=0" in (tmp_path / "wer").read_text().splitlines()
 
 
 @pytest.mark.parametrize(("reference", "hypothesis"), [({}, {}), ({"a": ""}, {}), ({"a": "热"}, {"z": "热"})])

@@ -99,13 +99,12 @@ def test_rows_without_packing_reach_the_same_losses(folder: Path, calm: Losses) 
     assert calm[max(calm)] < 0.9 * calm[1]
 
 
-def test_another_model_is_refused(folder: Path, calm: Losses, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_model_or_other_rows_need_another_folder(
+    folder: Path, calm: Losses, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(typer.Exit):
         main(folder, folder / "calm", [*speech_lm_data.TINY, "model.dim=32"])
     assert "the block model must be {'frames': 7, 'stride': 4, 'dim': 16," in capsys.readouterr().err
-
-
-def test_other_rows_need_another_folder(folder: Path, calm: Losses, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         main(folder, folder / "calm", [*speech_lm_data.TINY, "data.max_tokens=200"])
     told = capsys.readouterr().err

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from files import check_stays
 
 pytest.importorskip("espeakng_loader")
 pytest.importorskip("ijson")
 
 from recipes.aishell.sentences import split_of
-from recipes.common.corpus import CorpusMissing, OtherCorpus
+from recipes.common.corpus import OtherCorpus
 from recipes.wenetspeech.layout import BadMetadata, metadata_path, recordings
 from recipes.wenetspeech.mini import make_mini
 from recipes.wenetspeech.plan import HELD_OUT, NO_FILE, NO_TEXT, PAST_THE_END, Settings, make_plan
@@ -109,28 +110,11 @@ def test_the_same_seed_says_the_same_on_any_number_of_processes(corpus: Path, tm
         assert np.array_equal(samples, again)
 
 
-def test_another_seed_says_something_else() -> None:
-    first, second = (make_plan(Settings(seed, 0.1))[0] for seed in (1, 2))
-    assert [line.text for line in first.lines] != [line.text for line in second.lines]
-
-
-def test_what_is_there_stays(corpus: Path) -> None:
-    before = metadata_path(corpus).read_bytes()
-    assert not make_mini(corpus, SETTINGS)
-    with pytest.raises(OtherCorpus, match="Choose another folder"):
-        make_mini(corpus, Settings(4, SETTINGS.hours))
-    assert metadata_path(corpus).read_bytes() == before
-
-
-def test_never_touches_a_real_corpus(tmp_path: Path) -> None:
+def test_what_is_there_stays_and_so_does_a_real_corpus(corpus: Path, tmp_path: Path) -> None:
+    check_stays(corpus, make_mini, SETTINGS, Settings(4, SETTINGS.hours))
     (tmp_path / "audio").mkdir()
     with pytest.raises(OtherCorpus, match="real WenetSpeech"):
         make_mini(tmp_path, SETTINGS)
-
-
-def test_a_missing_corpus_says_where_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(CorpusMissing, match=r"recipes\.wenetspeech\.mini [\s\S]*https://wenet\.org\.cn/WenetSpeech/"):
-        next(recordings(tmp_path))
 
 
 def test_metadata_that_breaks_off_is_an_error_and_no_shorter_corpus(corpus: Path, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ pytest.importorskip("espeakng_loader")
 pytest.importorskip("ijson")
 pytest.importorskip("moto")
 
+from recipes.common.lists import read_lines
 from recipes.wenetspeech.recipe import Recipe
 from recipes.wenetspeech.run import main
-from uio_pipes.io.files import read_lines
 
 ROOT = Path(__file__).parents[2]
 TINY = """\
@@ -145,11 +145,3 @@ def test_another_subset_is_kept_out_of_the_folder(folder: Path) -> None:
     assert status == 2
     assert "holds subset L, not S: take another --out" in output
     assert (folder / "data/train/data.list").read_bytes() == before
-
-
-def test_a_stage_too_early_says_which_comes_first(tmp_path: Path) -> None:
-    for stage in (0, 1, 2, 3, 4, 5, 6):
-        status, output = run("--out", tmp_path / "out", "--stage", stage, "--stop-stage", stage)
-        assert status == 1
-        assert "run stage -1 first" in output
-        assert "--stage -1" in output.splitlines()[-1]

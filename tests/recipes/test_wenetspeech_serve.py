@@ -26,7 +26,7 @@ from recipes.wenetspeech.pack import selected
 from recipes.wenetspeech.serve import s3_environment, serve
 from uio_pipes.tools.data.pack import PackSettings, pack
 from uio_pipes.tools.data.placement import LengthGroup
-from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.tools.data.reading.utterances import Utterance
 
 GROUPS = (LengthGroup(10, 100), LengthGroup(100, 200), LengthGroup(200, 300))
 RATE = 16_000
@@ -151,13 +151,3 @@ def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path, data: Path, kind: An
         port = int(base.rpartition(":")[2])
         with pytest.raises(CannotServe, match=f"port {port}"), serve(kind, data, ["dev"], port):
             pass
-
-
-def test_a_missing_shard_is_counted_and_does_not_end_the_epoch(data: Path, tmp_path: Path) -> None:
-    with http_server(data) as base:
-        shards = sorted(path.relative_to(data) for path in data.glob("dev/shards/*.tar"))
-        urls = [f"{base}/{shard}" for shard in shards]
-        (tmp_path / "list").write_text("\n".join([urls[0], f"{base}/none.tar", *urls[1:]]) + "\n")
-        loader = loader_of(str(tmp_path / "list"))
-        assert len([key for batch in loader for key in batch["keys"]]) == EACH
-        assert loader.stats().failures == 1

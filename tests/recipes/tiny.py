@@ -52,7 +52,7 @@ def prepare(root: Path, sizes: Sequence[int] = SIZES) -> Path:
         made.list.rename(data / split / "shards.list")
         raw = corpus.raw_list(data / split, sum(shards))
         listed = raw.list.rename(data / split / "data.list")
-        settings = PackSettings(10, sample_rate=None, name="data-{:05d}")
+        settings = PackSettings(10, sample_rate=None, to="indexed")
         pack(listed, data / split / "indexed", data / split / "indexed.list", settings)
     (data / "dict").mkdir()
     tokens = ["<blank>", "<unk>", "<sos/eos>", "文", *"0123456789"]

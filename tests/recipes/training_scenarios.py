@@ -18,7 +18,7 @@ def main(root: Path) -> None:
     """All of them."""
     for precision in ("bf16", "fp16"):
         run(root, precision, 1, f"train.precision={precision}", "train.epochs=1", "data.num_workers=0")
-    for uneven in ("stop", "join", "repeat"):
+    for uneven in ("stop", "join", "share"):
         run(root, uneven, 2, f"train.uneven={uneven}", "train.epochs=2", "train.accumulate=1")
     # Stopped in the middle of an epoch on two ranks, and on with one rank and two workers.
     pids = start(root, root / "moved", 2, ("train.uneven=join", "train.save_every=1"))

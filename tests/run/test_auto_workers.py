@@ -15,8 +15,9 @@ import corpus
 import pytest
 import torch.distributed as dist
 from command import ranks
-from contract import carried, counted, digest, keys_of
+from contract import carried, counted, digest, keys_of, restored, timeless
 from corpus import Corpus
+from journeys import small
 from moving import PLANS, Scripted, moving
 from processes import launch
 
@@ -36,17 +37,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def training(path: Path) -> uio.Pipeline:
-    return (
-        uio.from_shard_list(path, shuffle=True)
-        .decode_audio()
-        .speed_perturb([0.9, 1.0, 1.1])
-        .fbank(num_mel_bins=8, dither=0.1)
-        .filter(min_frames=25)
-        .shuffle(5)
-        .sort(3)
-        .dynamic_batch(90)
-        .pad()
-    )
+    return small(path).filter(min_frames=25).sort(3).dynamic_batch(90).pad()
 
 
 Step = tuple[str, dict[str, str], dict[str, Any]]
@@ -55,14 +46,6 @@ Step = tuple[str, dict[str, str], dict[str, Any]]
 def steps(loader: uio.Loader, batches: Iterator[Any] | None = None) -> list[Step]:
     """Return each batch with the state and the statistics after it, without the times waited."""
     return [(digest(b), timeless(loader.state_dict()), timeless_stats(loader)) for b in batches or loader]
-
-
-def timeless(state: dict[str, str]) -> dict[str, str]:
-    lanes = {name: json.loads(text) for name, text in state.items()}
-    for lane in lanes.values():
-        lane.get("counts", {}).pop("waited_us", None)
-        del lane["crc32"]  # which depends on it
-    return {name: json.dumps(lane) for name, lane in lanes.items()}
 
 
 def timeless_stats(loader: uio.Loader) -> dict[str, Any]:
@@ -77,31 +60,13 @@ def moves(loader: uio.Loader) -> list[WorkerPlan]:
 # Nothing changes
 
 
-@pytest.mark.parametrize("thinned", [1, 3])
-@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize(("workers", "thinned"), [(0, 3), (1, 1), (2, 3)])
 def test_batches_states_and_statistics_are_those_of_fixed_workers(shards: Corpus, workers: int, thinned: int) -> None:
     options: dict[str, Any] = {"seed": 3, "lanes": LANES, "snapshot_every": thinned}
     fixed = uio.Loader(training(shards.list), num_workers=workers, **options)
     auto = moving(training(shards.list), **options)
     for _ in range(2):
         assert steps(auto) == steps(fixed)
-    assert set(moves(auto)) == set(PLANS)
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_lanes_of_mixes_of_repeated_sources_move(shards: Corpus, whole: bool) -> None:
-    """Buffers within the sources; sources without an end within a mix within a mix."""
-    urls = [line for line in shards.list.read_text().split() if line.endswith(".tar")]
-    one, two, three = (uio.from_shard_list(urls[n::3], shuffle=True).repeat().shuffle(4) for n in range(3))
-    inner = uio.mix({"one": one, "two": two}, weights={"one": 1, "two": 3})
-    graph = uio.mix({"inner": inner.shuffle(3), "three": three}).shuffle(3).batch(3)
-    if whole:
-        graph = uio.interleave([inner, three]).batch(3)
-    options: dict[str, Any] = {"seed": 3, "lanes": 2, "steps_per_epoch": 60}
-    fixed, auto = uio.Loader(graph, **options), moving(graph, **options)
-    for _ in range(2):
-        assert [keys_of(batch) for batch in auto] == [keys_of(batch) for batch in fixed]
-        assert timeless(auto.state_dict()) == timeless(fixed.state_dict())
     assert set(moves(auto)) == set(PLANS)
 
 
@@ -140,28 +105,6 @@ def test_failures_are_counted_reported_and_quarantined_once(bad_corpus: Corpus, 
         assert name == "fixed" or len(moves(loader)) > 2
     assert made[0] == made[1]
     assert entries[0] == entries[1] != []
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"failures": uio.Failures(max_failures=2)},
-        {"failures": "raise"},
-        {"failures": uio.Failures(max_consecutive_failures=1)},
-    ],
-    ids=str,
-)
-def test_a_budget_ends_the_run_at_the_same_batch(bad_corpus: Corpus, options: dict[str, Any]) -> None:
-    pipeline = uio.from_shard_list(bad_corpus.list).decode_audio().fbank(8).batch(1).pad()
-    ends = []
-    for loader in (moving(pipeline, Scripted(every=1), lanes=2, **options), uio.Loader(pipeline, lanes=2, **options)):
-        got: list[str] = []
-        try:
-            got.extend(digest(batch) for batch in loader)
-        except uio.UioError as error:
-            ends.append((type(error), str(error), got, timeless(loader.state_dict())))
-    assert len(ends) == (0 if options["failures"] == uio.Failures(max_consecutive_failures=1) else 2)
-    assert ends[:1] == ends[1:]
 
 
 def test_a_stream_in_steps(shards: Corpus) -> None:
@@ -208,17 +151,6 @@ def test_a_state_saved_while_lanes_move_loads_into_any_loader(shards: Corpus, th
             assert [batch for batch, *_ in steps(again)] == [batch for batch, *_ in every[number:]]
 
 
-def test_a_state_of_fixed_workers_loads(shards: Corpus) -> None:
-    pipeline = training(shards.list)
-    fixed = uio.Loader(pipeline, seed=3, num_workers=2, lanes=3)
-    batches = iter(fixed)
-    for _ in range(7):
-        next(batches)
-    auto = moving(pipeline, seed=3)
-    auto.load_state_dict(fixed.state_dict())
-    assert steps(auto) == steps(fixed, batches)
-
-
 def test_lanes_do_not_depend_on_the_machine(shards: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     for cores in (1, 64):
         monkeypatch.setattr("uio_pipes.run.loader.cores_of_rank", lambda cores=cores: cores)
@@ -233,7 +165,7 @@ def main(path: str, out: str) -> None:
     """What each rank does."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    for way in ("stop", "repeat"):
+    for way in ("stop", "share"):
         made = []
         for auto in (True, False):
             options: dict[str, Any] = {"seed": 3, "lanes": 5, "uneven": way}
@@ -242,7 +174,7 @@ def main(path: str, out: str) -> None:
                 moving(training(Path(path)), tuner, **options) if auto else uio.Loader(training(Path(path)), **options)
             )
             made.append([steps(loader), steps(loader)])
-            assert not auto or (len(moves(loader)) > 3) == (rank > 0), moves(loader)
+            assert not auto or (len({*moves(loader)}) > 1) == (rank > 0), moves(loader)
         assert made[0] == made[1]
         (Path(out) / f"{way}{rank}").touch()
     dist.destroy_process_group()
@@ -251,7 +183,7 @@ def main(path: str, out: str) -> None:
 def test_ranks_that_end_together_move_each_by_itself(shards: Corpus, tmp_path: Path) -> None:
     done = ranks(2, __file__, shards.list, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["repeat0", "repeat1", "stop0", "stop1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["share0", "share1", "stop0", "stop1"]
 
 
 OTHER_START = """
@@ -309,8 +241,7 @@ def test_a_killed_worker_is_an_error_and_the_state_is_good(shards: Corpus) -> No
             pass
     auto.load_state_dict(state := auto.state_dict())  # ends the run, if torch raised the error outside of it
     assert are_gone(ids)
-    again = uio.Loader(pipeline, seed=3)
-    again.load_state_dict(state)
+    again = restored(pipeline, state, seed=3)
     assert [digest(batch) for batch in again] == every[auto.stats().batches :]
 
 

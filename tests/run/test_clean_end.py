@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import digest, keys_of
+from contract import digest, keys_of, restored
 from corpus import Corpus
 from processes import children, environment
 
@@ -99,17 +99,12 @@ def features(corpus: Corpus) -> uio.Pipeline:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_whole_epochs(many_shards: Corpus, belongings: Belongings, workers: int) -> None:
+def test_whole_epochs_and_an_early_break(many_shards: Corpus, belongings: Belongings, workers: int) -> None:
     loader = uio.Loader(features(many_shards), num_workers=workers)
     for epoch in range(2):
         assert sorted(k for b in loader for k in keys_of(b)) == sorted(many_shards.keys)
         assert loader.epoch == epoch
     belongings.nothing_more()
-
-
-@pytest.mark.parametrize("workers", WORKERS)
-def test_early_break(many_shards: Corpus, belongings: Belongings, workers: int) -> None:
-    loader = uio.Loader(features(many_shards), num_workers=workers)
     for batch in loader:
         assert batch["keys"]
         assert len(belongings.look()) == workers
@@ -153,27 +148,18 @@ def test_nothing_waits_for_the_garbage_collector(many_shards: Corpus, pipelines:
             gc.enable()
 
 
-def test_a_new_iterator_ends_the_old_one(many_shards: Corpus, belongings: Belongings) -> None:
+def test_loading_a_state_ends_what_runs_and_a_new_iterator_the_old_one(
+    many_shards: Corpus, belongings: Belongings
+) -> None:
     loader = uio.Loader(features(many_shards), num_workers=2)
-    old = iter(loader)
-    first = keys_of(next(old))
-    new = iter(loader)
-    with pytest.raises(uio.UioError, match="another one over the same loader has begun"):
-        next(old)
-    assert not set(first) & {k for b in new for k in keys_of(b)}
-    belongings.nothing_more()
-
-
-def test_loading_a_state_ends_what_runs(many_shards: Corpus, belongings: Belongings) -> None:
-    loader = uio.Loader(features(many_shards), num_workers=2)
-    batches = iter(loader)
-    state = loader.state_dict()
-    expected = [digest(next(batches)) for _ in range(2)]
+    old, state = iter(loader), loader.state_dict()
+    expected = [digest(next(old)) for _ in range(2)]
     loader.load_state_dict(state)
-    with pytest.raises(uio.UioError, match="load_state_dict moved the loader"):
-        next(batches)
     belongings.nothing_more()
-    assert [digest(b) for b in loader][:2] == expected
+    next(iter(loader))
+    assert digest(next(iter(loader))) == expected[1]
+    list(loader)
+    belongings.nothing_more()
 
 
 def test_shared_memory_lives_as_long_as_its_batch(many_shards: Corpus, belongings: Belongings) -> None:
@@ -231,10 +217,6 @@ def with_arguments(key: str) -> Exception:
     return Refused(key, "too loud")
 
 
-def unpicklable(key: str) -> Exception:
-    return Unpicklable(key)
-
-
 def data_error(key: str) -> Exception:
     return uio.DataError("odd", "it is odd", url="a.tar", member=key, offset=512)
 
@@ -247,8 +229,9 @@ def data_error(key: str) -> Exception:
         (plain, KeyError, "is not there"),
         (with_arguments, (Refused, RuntimeError), "was refused: too loud"),  # its type, or at least its name
         (data_error, uio.DataError, "a.tar, member 'K.*', byte 512: it is odd"),
+        (Unpicklable, Exception, "holds a lock"),  # it cannot travel, and stops the run nevertheless
     ],
-    ids=["plain", "with_arguments", "data_error"],
+    ids=["plain", "with_arguments", "data_error", "unpicklable"],
 )
 def test_exception_keeps_type_and_message(
     many_shards: Corpus, belongings: Belongings, workers: int, make: Any, kind: Any, text: str
@@ -257,17 +240,6 @@ def test_exception_keeps_type_and_message(
     loader = uio.Loader(pipeline, num_workers=workers)
     with pytest.raises(kind, match=text):
         list(loader)
-    belongings.nothing_more()
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("workers", WORKERS)
-def test_an_exception_that_cannot_travel_still_stops_the_run(
-    many_shards: Corpus, belongings: Belongings, workers: int
-) -> None:
-    pipeline = uio.from_shard_list(many_shards.list).decode_audio().through(Fails, unpicklable).batch(1).pad()
-    with pytest.raises(Exception, match="holds a lock"):
-        list(uio.Loader(pipeline, num_workers=workers))
     belongings.nothing_more()
 
 
@@ -295,18 +267,19 @@ def test_stop_iteration_in_a_users_function_is_no_end_of_data(many_shards: Corpu
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_on_error_raise_names_the_utterance(bad_corpus: Corpus, belongings: Belongings, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("failures", "kind", "text"),
+    [
+        ("raise", uio.DataError, r"s000\.tar.*bad_header"),
+        (uio.Failures(max_failures=2), uio.TooManyFailures, "max_failures=2"),
+    ],
+)
+def test_failures_that_stop_the_run_leave_nothing(
+    bad_corpus: Corpus, belongings: Belongings, workers: int, failures: Any, kind: Any, text: str
+) -> None:
     pipeline = uio.from_shard_list(bad_corpus.list).decode_audio().batch(2).pad()
-    with pytest.raises(uio.DataError, match=r"s000\.tar.*bad_header"):
-        list(uio.Loader(pipeline, num_workers=workers, failures="raise"))
-    belongings.nothing_more()
-
-
-@pytest.mark.parametrize("workers", WORKERS)
-def test_budgets_stop_the_run(bad_corpus: Corpus, belongings: Belongings, workers: int) -> None:
-    pipeline = uio.from_shard_list(bad_corpus.list).decode_audio().batch(2).pad()
-    with pytest.raises(uio.TooManyFailures, match="max_failures=2"):
-        list(uio.Loader(pipeline, num_workers=workers, failures=uio.Failures(max_failures=2)))
+    with pytest.raises(kind, match=text):
+        list(uio.Loader(pipeline, num_workers=workers, failures=failures))
     belongings.nothing_more()
 
 
@@ -322,8 +295,7 @@ def test_a_killed_worker_is_an_error_that_names_it(many_shards: Corpus, belongin
     state = loader.state_dict()
     del batches
     belongings.nothing_more()
-    resumed = uio.Loader(features(many_shards), num_workers=2)
-    resumed.load_state_dict(state)
+    resumed = restored(features(many_shards), state, num_workers=2)
     assert len([k for b in resumed for k in keys_of(b)]) == len(many_shards.keys) - loader.stats().utterances
 
 
@@ -421,6 +393,16 @@ def test_ctrl_c(many_shards: Corpus, workers: int, whole_group: bool) -> None:
     assert run.returncode == 0, err
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert shared_files({run.pid, *map(int, pids)}) == set()
+
+
+def test_ctrl_c_of_a_terminal_does_not_end_workers(many_shards: Corpus) -> None:
+    """A trainer that catches it, and saves first, still gets batches."""
+    expected = len(list(uio.Loader(features(many_shards), num_workers=0, lanes=2)))
+    batches = iter(uio.Loader(features(many_shards), num_workers=2, lanes=2))
+    next(batches)
+    for pid in children():
+        os.kill(int(pid), signal.SIGINT)
+    assert 1 + len(list(batches)) == expected
 
 
 STARTING = """

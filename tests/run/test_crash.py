@@ -21,7 +21,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from command import ranks
 from contract import digest, keys_of
-from processes import environment
+from journeys import small
+from processes import children, environment
 
 import uio_pipes as uio
 
@@ -39,15 +40,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def pipeline(path: str) -> uio.Pipeline:
-    return (
-        uio.from_shard_list(path, shuffle=True)
-        .decode_audio()
-        .speed_perturb([0.9, 1.0, 1.1])
-        .fbank(num_mel_bins=8, dither=0.1)
-        .shuffle(4)
-        .batch(2)
-        .pad()
-    )
+    return small(path).batch(2).pad()
 
 
 # The trainer
@@ -112,7 +105,7 @@ def die(whom: str, rank: int, folder: Path, join: bool) -> None:
                 time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     elif whom == "worker":
-        os.kill(sorted(children(os.getpid()))[0], signal.SIGKILL)
+        os.kill(min(children()), signal.SIGKILL)
         time.sleep(1)  # until the news arrives; the test does not depend on when
     else:
         write(folder / "kill_me", "")
@@ -120,53 +113,30 @@ def die(whom: str, rank: int, folder: Path, join: bool) -> None:
 
 
 def uneven(settings: dict[str, Any]) -> None:
-    """All ways to end, over lists of which rank 1 has little, in one process group."""
+    """Epochs of which rank 1 has little: whole, and stopped after some steps and gone on with in another loader.
+
+    ``test_epoch_end.py`` has all that holds for such ends.
+    """
     report: dict[str, Any] = {}
-    for way in ("stop", "join", "repeat"):
-        loader = uio.Loader(pipeline(settings["list"]), seed=3, lanes=2, num_workers=settings["workers"], uneven=way)
-        epochs = []
-        for _ in range(2):
-            epochs.append([keys_of(batch) for batch in loader])
-        refused = ""
-        try:
-            merged = uio.gather_state(loader)
-        except uio.StateError as error:
-            refused = str(error)
-        else:
-            assert (merged is None) == (dist.get_rank() != 0)
-        report[way] = {"epochs": epochs, "left_out": loader.stats().left_out, "refused": refused, "epoch": loader.epoch}
-    report["stop_resumed"] = stop_resumed(settings)
-    report["repeat_resumed"] = repeat_resumed(settings)
-    lonely = uio.Loader(pipeline(settings["lonely"]), seed=3, lanes=2, num_workers=settings["workers"], uneven="stop")
-    try:
-        report["lonely"] = f"no error, {len(list(lonely))} batches"
-    except uio.UioError as error:
-        report["lonely"] = str(error)
+    for way, steps in (("stop", 1), ("share", 5), ("join", 0)):
+        whole, first, other = (
+            uio.Loader(pipeline(settings["list"]), seed=3, lanes=2, num_workers=settings["workers"], uneven=way)
+            for _ in range(3)
+        )
+        epoch = [keys_of(batch) for batch in whole]
+        if way == "join":
+            with pytest.raises(uio.StateError, match="merge_states"):
+                uio.gather_state(whole)
+            continue
+        batches = iter(first)
+        got = [keys_of(next(batches)) for _ in range(steps)]
+        states = [uio.gather_state(first)]
+        del batches
+        assert (states[0] is None) == (dist.get_rank() != 0)
+        dist.broadcast_object_list(states)
+        other.load_state_dict(states[0])
+        report[way] = [epoch, got + [keys_of(batch) for batch in other]]
     write(Path(settings["folder"]) / f"uneven{dist.get_rank()}.json", json.dumps(report))
-
-
-def resumed(settings: dict[str, Any], way: str, steps: int) -> list[list[str]]:
-    """Keys of an epoch that is stopped after ``steps`` and goes on in another loader."""
-    made = [
-        uio.Loader(pipeline(settings["list"]), seed=3, lanes=2, num_workers=settings["workers"], uneven=way)
-        for _ in range(2)
-    ]
-    got, batches = [], iter(made[0])
-    for _ in range(steps):
-        got.append(keys_of(next(batches)))
-    states = [uio.gather_state(made[0])]
-    del batches
-    dist.broadcast_object_list(states)
-    made[1].load_state_dict(states[0])
-    return got + [keys_of(batch) for batch in made[1]]
-
-
-def stop_resumed(settings: dict[str, Any]) -> list[list[str]]:
-    return resumed(settings, "stop", 1)
-
-
-def repeat_resumed(settings: dict[str, Any]) -> list[list[str]]:
-    return resumed(settings, "repeat", settings["repeat_steps"])
 
 
 def dcp_save(settings: dict[str, Any]) -> None:
@@ -205,22 +175,9 @@ def write(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def children(pid: int) -> list[int]:
-    """Processes whose parent is ``pid``."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # gone meanwhile
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(stat.parent.name))
-    return found
-
-
 def family(pid: int) -> list[int]:
     """``pid`` and all that descends from it."""
-    return [pid, *(p for child in children(pid) for p in family(child))]
+    return [pid, *(p for child in children(of=pid) for p in family(child))]
 
 
 def run(settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
@@ -323,69 +280,15 @@ def test_join_resumes_from_the_files_of_each_rank_on_other_ranks(shards: corpus.
     assert Counter(k for _, keys in before + after for k in keys) == Counter(shards.keys)
 
 
-@pytest.fixture(scope="module")
-def uneven_reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], corpus.Corpus]:
-    """Rank 0 has 30 utterances in three shards, rank 1 six; of the other list, rank 1 has nothing that is intact."""
-    folder = tmp_path_factory.mktemp("uneven")
-    made = corpus.shards(folder / "a", [10, 2, 10, 2, 10, 2], seconds=(0.3, 0.5))
-    lonely = corpus.shards(folder / "b", [4, 1], seconds=(0.3, 0.5), damage=("", "missing_txt"))
-    settings = {
-        "list": str(made.list),
-        "lonely": str(lonely.list),
-        "folder": str(folder),
-        "mode": "uneven",
-        "repeat_steps": 5,
-    }
-    done = run(settings)
+def test_uneven_epochs_resume(tmp_path: Path) -> None:
+    """Rank 0 has 30 utterances in three shards, rank 1 six."""
+    made = corpus.shards(tmp_path / "a", [10, 2, 10, 2, 10, 2], seconds=(0.3, 0.5))
+    done = run({"list": str(made.list), "folder": str(tmp_path), "mode": "uneven"})
     assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"uneven{rank}.json").read_text()) for rank in range(2)], made
-
-
-def test_stop_ends_all_ranks_with_the_first(uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus]) -> None:
-    reports, made = uneven_reports
-    for epoch in range(2):
-        first, second = (r["stop"]["epochs"][epoch] for r in reports)
-        assert len(first) == len(second) > 0
-        delivered = [k for batch in first + second for k in batch]
-        assert len(delivered) == len(set(delivered)) < len(made.keys)
-    utterances, items = reports[0]["stop"]["left_out"]
-    assert reports[1]["stop"]["left_out"] == [utterances, items]
-    missing = len(made.keys) - len(delivered)
-    assert 0 < utterances + items <= missing
-    assert utterances + 10 * items >= missing - 20, "buffers of the fuller rank and shards not opened are reported"
-
-
-def test_join_gives_each_rank_its_own(uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus]) -> None:
-    reports, made = uneven_reports
-    for epoch in range(2):
-        delivered = [k for r in reports for batch in r["join"]["epochs"][epoch] for k in batch]
-        assert Counter(delivered) == Counter(made.keys)
-    assert len(reports[0]["join"]["epochs"][1]) != len(reports[1]["join"]["epochs"][1])
-    assert all("merge_states" in r["join"]["refused"] for r in reports)
-    assert all(not r["stop"]["refused"] and not r["repeat"]["refused"] for r in reports)
-
-
-def test_repeat_ends_all_ranks_with_the_last(uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus]) -> None:
-    reports, made = uneven_reports
-    for epoch in range(2):
-        runs = [r["repeat"]["epochs"][epoch] for r in reports]
-        assert len(runs[0]) == len(runs[1]) == max(len(r["join"]["epochs"][epoch]) for r in reports)
-        assert {k for run in runs for batch in run for k in batch} == set(made.keys)
-    assert [r["repeat"]["left_out"] for r in reports] == [[0, 0], [0, 0]]
-
-
-@pytest.mark.parametrize("way", ["stop", "repeat"])
-def test_uneven_epochs_resume(uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus], way: str) -> None:
-    for report in uneven_reports[0]:
-        assert report[f"{way}_resumed"] == report[way]["epochs"][0]
-
-
-def test_a_rank_without_data_is_an_error_with_the_remedy(
-    uneven_reports: tuple[list[dict[str, Any]], corpus.Corpus],
-) -> None:
-    for report in uneven_reports[0]:
-        assert 'uneven="join"' in report["lonely"]
-        assert "lanes" in report["lonely"]
+    for rank in range(2):
+        report = json.loads((tmp_path / f"uneven{rank}.json").read_text())
+        assert 1 < len(report["stop"][0]) < len(report["share"][0])
+        assert all(resumed == epoch for epoch, resumed in report.values())
 
 
 def test_distributed_checkpoint_of_four_ranks_loads_on_three(shards: corpus.Corpus, tmp_path: Path) -> None:

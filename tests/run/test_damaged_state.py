@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from contract import digest
+from contract import digest, restored
 from helpers_bad import code_points
 from torchdata.nodes import BaseNode
 
@@ -91,9 +91,7 @@ def test_a_loader_refuses_it_before_the_first_batch(pipelines: list[uio.Pipeline
 
 
 def resumed(graph: uio.Pipeline, state: State) -> uio.Loader:
-    loader = uio.Loader(graph, lanes=2)
-    loader.load_state_dict(state)
-    return loader
+    return restored(graph, state, lanes=2)
 
 
 @pytest.mark.parametrize("thing", [{}, {"meta": b"x"}, {"meta": 3}, {3: "x"}, [], None, "x", {"meta": "{}"}])
@@ -156,7 +154,7 @@ def test_a_node_of_ours_that_cannot_take_an_edited_state_is_named(pipelines: lis
     at = lane.nodes.index('"position":')
     lane.nodes = lane.nodes[:at] + lane.nodes[at:].replace('"position":', '"place":', 1)
     loader = resumed(graph, state | {lane_name(1): lane.text(1)})
-    with pytest.raises(uio.StateError, match=r"^lane 1: shuffle cannot take what it saved \(KeyError: 'position'\)"):
+    with pytest.raises(uio.StateError, match=r"^lane 1: shuffle cannot restore what it saved \(KeyError: 'position'\)"):
         list(loader)
 
 
@@ -166,6 +164,5 @@ def test_keys_with_halves_of_surrogate_pairs_are_saved_and_read(pipelines: list[
     loader = uio.Loader(graph)
     loader.exclude(["\udcff"])
     state = loader.state_dict()
-    resumed = uio.Loader(graph)
-    resumed.load_state_dict(state)
+    resumed = restored(graph, state)
     assert resumed.state_dict() == state

@@ -4,7 +4,6 @@ import contextlib
 import json
 import logging
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ WORLD = 3
 ACCUMULATE = 3
 EPOCHS = 2
 SIZES = {"uneven": [34, 7, 15], "lonely": [14, 5]}  # utterances of each shard: one a rank; "lonely" has none for rank 2
-WAYS = ("stop", "join", "repeat")
+WAYS = ("stop", "join", "share")
 
 
 # What each rank does
@@ -122,11 +121,11 @@ def test_parameters_are_equal_on_all_ranks_at_the_end(reports: Reports, way: str
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("way", ["stop", "repeat"])
+@pytest.mark.parametrize("way", ["stop", "share"])
 def test_all_ranks_take_the_same_steps(reports: Reports, way: str, workers: int) -> None:
     ranks = reports[f"uneven-{way}-{workers}"]
     counts = [batches(size) for size in SIZES["uneven"]]
-    count = min(counts) if way == "stop" else max(counts)
+    count = min(counts) if way == "stop" else sum(counts) // WORLD
     for rank in ranks:
         assert [len(keys) for keys in rank["keys"]] == [count] * EPOCHS
         assert rank["steps"] == [count // ACCUMULATE] * EPOCHS != [0] * EPOCHS
@@ -151,25 +150,9 @@ def test_stop_tells_the_share_that_was_left_out_and_the_remedy(reports: Reports,
     (first, (utterances, _)) = ([x for x in ranks[0]["log"] if "ended with" in x], ranks[0]["left_out"][0])
     told = f"left out {utterances} of at least {23 + utterances} utterances ({utterances / (23 + utterances):.0%})"
     assert told in first[0]
-    for remedy in ("more lanes than", "from_tar_index", 'uneven="repeat" or "join"'):
+    for remedy in ("more lanes than", "from_tar_index", 'uneven="share"'):
         assert remedy in first[0]
     assert reports[f"uneven-join-{workers}"][0]["shares"] == [[0, 1.0]] * EPOCHS
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_repeat_gives_the_longest_rank_its_own_once_and_the_others_again(
-    reports: Reports, made: dict[str, corpus.Corpus], workers: int
-) -> None:
-    keys = made["uneven"].keys
-    shares = keys[:34], keys[34:41], keys[41:]
-    for rank, share in zip(reports[f"uneven-repeat-{workers}"], shares, strict=True):
-        for passed in rank["keys"]:
-            often = Counter(key for batch in passed for key in batch)
-            assert set(often) == set(share)
-            assert max(often.values()) - min(often.values()) <= 1
-    assert max(often.values()) > 1
-    longest = reports[f"uneven-repeat-{workers}"][0]["keys"][0]
-    assert sorted(key for batch in longest for key in batch) == sorted(keys[:34])
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -187,11 +170,12 @@ def test_join_gives_every_utterance_once_a_rank_without_data_nothing(
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("way", ["stop", "repeat"])
-def test_a_rank_without_data_is_an_error_on_every_rank_with_the_remedy(
-    reports: Reports, way: str, workers: int
+def test_a_rank_without_data_gets_a_share_or_is_an_error_on_every_rank_with_the_remedy(
+    reports: Reports, workers: int
 ) -> None:
-    for rank in reports[f"lonely-{way}-{workers}"]:
+    for rank in reports[f"lonely-share-{workers}"]:
+        assert [len(keys) for keys in rank["keys"]] == [sum(map(batches, SIZES["lonely"])) // WORLD] * EPOCHS
+    for rank in reports[f"lonely-stop-{workers}"]:
         assert "a rank has no batch at all" in rank["error"]
         assert 'uneven="join"' in rank["error"]
         assert rank["keys"] == []

@@ -58,7 +58,7 @@ def said(what: str, *arguments: str, sleep: float = 0.5, shm: str = "") -> str:
         ("os.kill(os.getpid(), signal.SIGKILL)", r"was killed \(out of memory\?\)"),
         ("ctypes.string_at(0)", r"crashed \(SIGSEGV\) in compiled code: python -X faulthandler shows where"),
         ("os._exit(3)", r"ended itself with exit status 3 \(a function of the pipeline calls exit\?\)"),
-        ("os.kill(os.getpid(), signal.SIGBUS)", r"met the end of memory that it shares: /dev/shm, .*--shm-size=8g"),
+        ("os.kill(os.getpid(), signal.SIGBUS)", r"ran out of shared memory: /dev/shm, .*--shm-size=8g"),
     ],
 )
 def test_each_end_of_a_worker_is_told_in_our_words(what: str, message: str) -> None:
@@ -76,6 +76,6 @@ def can_have_little_room() -> bool:
 @pytest.mark.parametrize(("size", "argument"), [("4k", ""), ("1m", "big")])
 def test_too_little_shared_memory_is_named_with_the_remedy(size: str, argument: str) -> None:
     text = said("pass", argument, sleep=0, shm=size)
-    met = r"(worker process \d+ met the end of memory that it shares: )?"  # some versions of torch write until SIGBUS
+    met = r"(worker process \d+ ran out of shared memory: )?"  # some versions of torch write until SIGBUS
     assert re.search(rf"RuntimeError {met}/dev/shm, .* is too small \(.* MB, of which .* are free\)", text), text
     assert "docker run --shm-size=8g" in text

@@ -179,7 +179,7 @@ class Mesh:
     ("arguments", "says"),
     [
         ({"data": "dp"}, "names dimensions of a mesh"),
-        ({"mesh": Mesh(), "group": object()}, "group and mesh say the same"),
+        ({"mesh": Mesh(), "group": object()}, "group and mesh mean the same"),
         ({"group": "world"}, "group must be a process group"),
         ({"mesh": "x"}, "mesh must be a DeviceMesh"),
         ({"mesh": Mesh(), "data": ()}, "each once, of dp, tp, not \\(\\)"),
@@ -197,7 +197,7 @@ def test_what_does_not_go_together(arguments: dict[str, Any], says: str) -> None
 @pytest.mark.parametrize("place", [{"rank": 0, "world_size": 2}, {"world_size": 2}], ids=str)
 @pytest.mark.parametrize("ranks", [Ranks(), Ranks(mesh=Mesh(), data="dp")], ids=["nothing", "mesh"])  # type: ignore[arg-type]
 def test_a_rank_is_not_given_beside_ranks(place: dict[str, Any], ranks: Ranks) -> None:
-    with pytest.raises(uio.PipelineError, match="say the same in different ways: leave ranks out"):
+    with pytest.raises(uio.PipelineError, match=r"mean the same as ranks=uio\.Ranks\(…\): remove ranks"):
         place_of_rank(**place, ranks=ranks)
 
 

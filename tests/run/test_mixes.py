@@ -11,15 +11,15 @@ import corpus
 import edits
 import numpy as np
 import pytest
+from contract import restored
 from helpers_bad import ones
 from torch.utils.data import DataLoader
 
 import uio_pipes as uio
-from uio_pipes.run import trainers
-from uio_pipes.tools.reports.steps import steps
 
 JOURNEYS = int(os.environ.get("UIO_EDITS", "3"))  # 1,000 were run
 OPTIONS: dict[str, Any] = {"seed": 3, "lanes": 4}
+NAN = float("nan")
 
 
 def texts(name: str, count: int = 1000) -> uio.Pipeline:
@@ -52,9 +52,7 @@ def of(batches: list[list[str]]) -> Counter[str]:
 
 
 def resumed(pipeline: uio.Pipeline, state: dict[str, str], **options: Any) -> uio.Loader:
-    loader = uio.Loader(pipeline, **{**OPTIONS, **options})
-    loader.load_state_dict(state)
-    return loader
+    return restored(pipeline, state, **{**OPTIONS, **options})
 
 
 def meta(state: dict[str, str]) -> dict[str, Any]:
@@ -81,15 +79,15 @@ def test_new_weights_hold_from_the_next_batch_on_and_a_resume_repeats_them() -> 
 
 
 def test_shares_are_those_of_the_weights() -> None:
-    """100,000 draws before and after a change, within 1 %."""
+    """30,000 draws before and after a change, within 1 %."""
     sources = {name: texts(name, 100).sharding_filter().repeat() for name in "abc"}
-    loader = uio.Loader(uio.mix(sources, {"a": 1, "b": 2, "c": 5}).batch(100), lanes=4, steps_per_epoch=2000)
+    loader = uio.Loader(uio.mix(sources, {"a": 1, "b": 2, "c": 5}).batch(100), lanes=4, steps_per_epoch=600)
     batches = iter(loader)
     for weights in ({"a": 1, "b": 2, "c": 5}, {"a": 6, "b": 1, "c": 1}):
         loader.reweight(weights)
-        drawn, total = of(some(batches, 1000)), sum(weights.values())
-        assert drawn.total() == 100_000
-        assert all(abs(drawn[name] / 100_000 - weight / total) < 0.01 for name, weight in weights.items())
+        drawn, total = of(some(batches, 300)), sum(weights.values())
+        assert drawn.total() == 30_000
+        assert all(abs(drawn[name] / 30_000 - weight / total) < 0.01 for name, weight in weights.items())
 
 
 def test_steps_before_and_after_changes_can_be_made_again() -> None:
@@ -104,9 +102,9 @@ def test_steps_before_and_after_changes_can_be_made_again() -> None:
     late = loader.state_dict()
     made += some(batches, 20)
     assert [keys(loader.batch_at(step)) for step in range(0, 58, 3)] == made[::3]
-    for state, first, upto in ((early, 18, 38), (late, 38, 58)):
+    for state, upto in ((early, 38), (late, 58)):  # from the beginning of the epoch, too
         again = resumed(mixed(), state)
-        assert [keys(again.batch_at(step)) for step in range(first, upto, 3)] == made[first:upto:3]
+        assert [keys(again.batch_at(step)) for step in range(0, upto, 3)] == made[:upto:3]
 
 
 def test_a_change_holds_in_later_epochs() -> None:
@@ -168,6 +166,7 @@ def test_a_state_loaded_and_reweighted_before_its_first_batch_keeps_both() -> No
         ({"a": -1}, "'a' must be a number, 0 or more, not -1"),
         ({"a": "many"}, "'a' must be a number, 0 or more, not 'many'"),
         ({"a": 0, "b": 0}, "at least one source must keep a weight above 0"),
+        *((wrong, "reweight: ") for wrong in (None, 5, "a", [1, 2], {"a": 1e-320, "b": 0}, {"a": NAN}, {"a": True})),
     ],
 )
 def test_wrong_weights_change_nothing(weights: Any, message: str) -> None:
@@ -303,8 +302,7 @@ def test_a_change_deep_within_mixes_is_saved_in_later_rounds_too() -> None:
         loader.set_epoch(epoch)
         assert len(list(loader)) == 10
         loader.reweight({"speech/en/news": epoch + 2})
-    again = uio.Loader(graph(), steps_per_epoch=10)
-    again.load_state_dict(loader.state_dict())
+    again = restored(graph(), loader.state_dict(), steps_per_epoch=10)
     for one in (loader, again):
         one.set_epoch(4)
     assert [keys(batch) for batch in again] == [keys(batch) for batch in loader]
@@ -330,12 +328,13 @@ def test_adopting_a_source_keeps_the_weights_that_were_given_by_hand() -> None:
     assert meta(adopted.state_dict())["mixes"][""]["journal"][-1]["weights"] == {"a": 9, "b": 2, "c": 1}
 
 
-def test_lightning_saves_a_change_where_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainers, "_trainer_that_asks", object)
+def test_lightning_saves_changes_where_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uio_pipes.integrations.lightning._trainer_that_asks", object)
     lightning = uio.LightningLoader(mixed(), **OPTIONS)
     batches = iter(lightning)
     some(batches, 6)
     lightning.loader.reweight({"a": 0})
+    lightning.loader.exclude([f"b{number}" for number in range(0, 1000, 3)])
     state = lightning.state_dict()
     rest = some(batches, 60)
     again = uio.LightningLoader(mixed(), **OPTIONS)
@@ -380,8 +379,7 @@ def test_the_length_counts_steps_as_the_epoch_began() -> None:
     ranks = [uio.Loader(pipeline, lanes=4, rank=rank, world_size=4, uneven="join") for rank in range(4)]
     for loader in ranks:
         some(iter(loader), 2)
-    whole = uio.Loader(pipeline, lanes=4)
-    whole.load_state_dict(uio.merge_states(loader.state_dict() for loader in ranks))
+    whole = restored(pipeline, uio.merge_states(loader.state_dict() for loader in ranks), lanes=4)
     assert len(whole) == 8 + len(list(whole))
 
 
@@ -409,14 +407,21 @@ def test_a_source_that_rests_until_a_step_is_read_if_the_others_end_before(stop:
         assert [keys(batch) for batch in resumed(pipeline, states[number], seed=0, lanes=1)] == made[number + 1 :]
 
 
-def test_ranks_that_give_other_weights_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda loader, rank: loader.reweight({"a": 2 + rank}), "call reweight with the same weights on all ranks"),
+        (lambda loader, rank: loader.exclude([f"a{rank}"]), "call exclude with the same"),
+    ],
+)
+def test_ranks_that_make_other_changes_are_refused(change: Any, message: str) -> None:
     states = []
     for rank in range(2):
         loader = uio.Loader(mixed(), **OPTIONS, rank=rank, world_size=2, uneven="join")
         some(iter(loader), 3)
-        loader.reweight({"a": 2 + rank})
+        change(loader, rank)
         states.append(loader.state_dict())
-    with pytest.raises(uio.StateError, match="all ranks must give reweight the same weights"):
+    with pytest.raises(uio.StateError, match=message):
         uio.merge_states(states)
 
 
@@ -434,58 +439,7 @@ def test_many_changes_cost_little() -> None:
     assert message.settings is None or len(message.settings["marks"]["/mix"]) <= 100
 
 
-@pytest.mark.parametrize("weights", [None, 5, "a", [1, 2], {"a": 1e-320, "b": 0}, {"a": float("nan")}, {"a": True}])
-def test_what_is_no_weight_is_refused(weights: Any) -> None:
-    with pytest.raises(uio.PipelineError, match="reweight: "):
-        uio.Loader(mixed(), **OPTIONS).reweight(weights)
-
-
 def test_numbers_of_numpy_are_weights() -> None:
     loader = uio.Loader(mixed(), **OPTIONS)
     loader.reweight({"a": np.float32(2), "b": np.int64(3)})
     assert meta(loader.state_dict())["mixes"][""]["journal"][-1]["weights"] == {"a": 2.0, "b": 3.0}
-
-
-@pytest.mark.parametrize(
-    "forge",
-    [
-        lambda mixes: mixes[""]["journal"][-1]["weights"].update(x=1),
-        lambda mixes: mixes[""]["journal"][-1].pop("epoch"),
-        lambda mixes: mixes[""]["journal"].pop(),
-        lambda mixes: mixes[""].update(weights={"a": -1}),
-        lambda mixes: mixes.update(nope=7),
-    ],
-)
-def test_forged_journals_are_refused(forge: Any) -> None:
-    loader = uio.Loader(mixed(), **OPTIONS)
-    loader.reweight({"a": 2})
-    state = loader.state_dict()
-    saved = meta(state)
-    forge(saved["mixes"])
-    with pytest.raises(uio.StateError, match="damaged"):
-        resumed(mixed(), state | {"meta": json.dumps(saved)})
-
-
-def test_steps_by_plan_are_those_that_were_made() -> None:
-    """After changes, from the state on."""
-    pipeline = following()
-    loader = uio.Loader(pipeline, **OPTIONS)
-    batches = iter(loader)
-    made = some(batches, 12)
-    loader.reweight({"a": 0})
-    states = {12: loader.state_dict()}
-    made += some(batches, 3)
-    states[15] = loader.state_dict()
-    made += some(batches, 25)
-    states[40] = loader.state_dict()
-    made += some(batches, 20)
-    for at, state in states.items():
-        for first in (None, 45):
-            planned = steps(pipeline, state, 1, first, 59)
-            assert [step.keys for step in planned] == made[first or at :]
-
-
-def following() -> uio.Pipeline:
-    sources = {name: texts(name).sharding_filter() for name in "ab"}
-    kept = uio.mix(sources).tokenize(ones).filter(length="tokens", max_length=uio.by_step({0: 6, 9: 11}))
-    return kept.shuffle(20).dynamic_batch(max_tokens=24)

@@ -1,6 +1,5 @@
 """One numbering of steps: whatever names a batch by its step means the one that the trainer got at that step."""
 
-import json
 from typing import Any
 
 import pytest
@@ -10,8 +9,7 @@ from journeys import training
 from tones import tone, wav_bytes
 
 import uio_pipes as uio
-from uio_pipes.run.replay import Replay
-from uio_pipes.tools.reports.steps import seen, steps
+from uio_pipes.tools.reports.replay import Replay
 
 State = dict[str, str]
 OPTIONS: dict[str, Any] = {"seed": 3, "uneven": "join"}
@@ -84,45 +82,34 @@ def test_batch_at_gives_what_was_delivered_since_the_state_and_will_be(
                 assert digest(loader.batch_at(step)) == digest(batch)
         if run.first:
             early = f"step 0 of epoch 0 comes before step {run.first}.*load a checkpoint that was saved at step 0 or"
-            with pytest.raises(uio.PipelineError, match=early):
+            with pytest.raises(uio.StateError, match=early):
                 loader.batch_at(0)
         batches = iter(loader)
         assert [digest(next(batches)) for _ in wanted] == wanted
-
-
-@pytest.mark.parametrize(("lanes", "journey"), JOURNEYS)
-def test_steps_and_seen_by_plan(
-    many_shards: Corpus, lanes: int, journey: list[tuple[int, int]], options: dict[str, Any]
-) -> None:
-    run = Run(training(many_shards.list), lanes, journey, **options)
-    for epoch, step, state in run.states:
-        made = {rank: batch["keys"] for (*at, rank), batch in run.got.items() if at == [epoch, step]}
-        if made:
-            planned = list(steps(run.graph, state, len(made), last=step))
-            assert {one.rank: sorted(one.keys) for one in planned} == {n: sorted(keys) for n, keys in made.items()}
-            assert {(one.epoch, one.step) for one in planned} == {(epoch, step)}
-            found = seen(run.graph, state, len(made), made[0][:1], last=step)
-            assert (step, 0) in [(one.step, one.rank) for one in found]
-        if step:
-            with pytest.raises(uio.StateError, match=f"step {step - 1} of epoch {epoch} comes before step {step}"):
-                next(steps(run.graph, state, first=step - 1, last=step))
 
 
 def test_replay_goes_on_from_the_last_state_before_the_step(many_shards: Corpus, options: dict[str, Any]) -> None:
     run = Run(training(many_shards.list), *JOURNEYS[0], **options)
     every = [state for *_, state in run.states]
     ranks = {(epoch, step): rank + 1 for epoch, step, rank in run.got}
-    saved = {(epoch, step): json.loads(state["meta"])["world_size"] for epoch, step, state in run.states}
     for (epoch, step, rank), batch in run.got.items():
-        place, world = (epoch, step), ranks[epoch, step]
-        assert digest(Replay(run.graph, every, step, rank, world, epoch).batch()) == digest(batch)
-        if saved[place] == saved[epoch, step + 1]:
-            assert digest(Replay(run.graph, every, step, rank, None, epoch).batch()) == digest(batch)
-        else:
-            with pytest.raises(uio.StateError, match=f"step {step} was made by . or . ranks.*say --world-size"):
-                Replay(run.graph, every, step, rank, None, epoch)
+        world = ranks[epoch, step]
+        for asked in (world, None):
+            assert digest(Replay(run.graph, every, step, rank, asked, epoch).batch()) == digest(batch)
     with pytest.raises(uio.StateError, match=f"step 0 of epoch {run.states[-1][0]} comes before step"):
-        Replay(run.graph, every[-1:], 0, 0, None, None)
+        Replay(run.graph, every[-1:], 0, 0, None, None).batch()
+
+
+def test_replay_says_which_state_it_needs_where_the_number_of_ranks_changed_and_back(many_shards: Corpus) -> None:
+    run = Run(training(many_shards.list), 6, [(3, 2), (2, 2), (3, 2)])
+    states = [state for _, _, state in run.states]
+    ends = [states[1], states[-1]]  # both saved by 3 ranks, which began anew at step 4
+    for step in (2, 5):
+        told = rf"ranks changed at step 4 of epoch 0.* around step {step} .*name a state.*say --world-size"
+        with pytest.raises(uio.StateError, match=told):
+            Replay(run.graph, ends, step, 0, None, None)
+    found = Replay(run.graph, [*ends, states[4]], 5, 0, None, None)
+    assert (found.world_size, digest(found.batch())) == (3, digest(run.got[0, 5, 0]))
 
 
 def test_a_range_is_of_the_trainer_s_steps(many_shards: Corpus, options: dict[str, Any]) -> None:
@@ -142,11 +129,8 @@ def test_a_count_that_is_passed_over_in_a_stream_takes_no_numbers(many_shards: C
     graph = training(many_shards.list)
     (loader,) = Run(graph, 6, [(1, 2)], steps_per_epoch=30).ranks
     loader.skip(4)
-    to_come = list(steps(graph, loader.state_dict(), last=4))
-    assert [one.step for one in to_come if one.over] == [2] * 4
     batches = iter(loader)
     got = {step: next(batches) for step in range(2, 6)}
-    assert [sorted(one.keys) for one in to_come if not one.over] == [sorted(got[n]["keys"]) for n in (2, 3, 4)]
     assert [digest(loader.batch_at(step)) for step in got] == [digest(batch) for batch in got.values()]
 
 

@@ -53,7 +53,7 @@ def test_stopped_anywhere_and_gone_on_with_other_workers(many_shards: Corpus, tm
     sizes = [len(batch["keys"]) for batch in uio.Loader(pipeline(many_shards.list), lanes=lanes)]
     counts = [decoded(uio.OrderedResults(path, pipeline(many_shards.list)), stop) for stop in (1, 4)]
     assert counts == [1, 4]
-    with pytest.raises(uio.PipelineError, match=r"finish\(\) is called once the loop"):
+    with pytest.raises(uio.PipelineError, match=r"call finish\(\) after the loop"):
         uio.OrderedResults(path, pipeline(many_shards.list)).finish()
     results = uio.OrderedResults(path, pipeline(many_shards.list), num_workers=2)
     rows = list(results.rows())
@@ -117,7 +117,7 @@ def test_results_of_something_else_are_not_mixed_in(many_shards: Corpus, tmp_pat
 def test_wrong_use(many_shards: Corpus, tmp_path: Path) -> None:
     graph = pipeline(many_shards.list)
     for wrong, said in [
-        ({"uneven": "stop"}, r"uneven is not for a decoding"),
+        ({"uneven": "stop"}, r"uneven cannot be set for decoding"),
         ({"on_change": "adopt"}, r"on_change must be 'error' or 'restart', not 'adopt'"),
         ({"rank": 0, "world_size": 2}, r"ranks must be able to wait for each other"),
     ]:

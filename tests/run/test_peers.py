@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from command import programs
-from contract import digest
+from contract import digest, timeless
 from helpers_bad import ones
 from moving import Scripted
 from torch.distributed.device_mesh import init_device_mesh
@@ -63,14 +63,6 @@ def steps(loader: uio.Loader, most: int = 10**6, batches: Iterator[Any] | None =
         if len(notes) == most:
             break
     return notes
-
-
-def timeless(state: dict[str, str]) -> dict[str, Any]:
-    saved = {name: json.loads(text) for name, text in state.items()}
-    for lane in saved.values():
-        lane.get("counts", {}).pop("waited_us", None)
-        del lane["crc32"]  # which depends on it
-    return saved
 
 
 def whole_epochs(**options: Any) -> Notes:
@@ -147,7 +139,7 @@ def made(count: int = 150, **options: Any) -> uio.Loader:
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Notes], str, list[dict[str, Any]]]] = {  # what, which peers are broken, options
-    "whole epochs": (whole_epochs, "", [{"uneven": u} for u in ("stop", "join", "repeat")] + [{"num_workers": 1}]),
+    "whole epochs": (whole_epochs, "", [{"uneven": u} for u in ("share", "stop", "join")] + [{"num_workers": 1}]),
     "left and begun again": (left_and_begun_again, "", [{"uneven": "stop"}, {"uneven": "join", "num_workers": 1}]),
     "two loaders": (at_two_loaders_at_once, "", [{}]),
     "in steps": (in_steps, "", [{}, {"num_workers": 2}]),

@@ -71,7 +71,7 @@ LATE = list(LEAVING) if torch.torch_version.TorchVersion(torch.__version__) >= "
 
 def lose_patience() -> None:
     """From now on wait for a second, whatever was agreed on, and say so after a third of it."""
-    ranks.PATIENCE, ranks.TOLD_AFTER = timedelta(seconds=1), 0.3
+    ranks.PATIENCE, ranks.WARN_AFTER = timedelta(seconds=1), 0.3
     ranks.timeout_of = lambda group: timedelta()
     for group in ranks._groups.get(dist.group.WORLD, {}).values():
         group()._get_backend(torch.device("cpu"))._set_default_timeout(ranks.PATIENCE)

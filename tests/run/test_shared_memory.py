@@ -32,7 +32,10 @@ def two() -> tuple[Ring, Writer]:
     return made, Writer(made)
 
 
-def sent(writer: Writer, **batch: Any) -> PackedMessage:
+def sent(writer: Writer, begun: bool = False, **batch: Any) -> PackedMessage:
+    """A message in the writer's next slot, or in the one that it has begun."""
+    if not begun:
+        writer.begin()
     return PackedMessage(Message(0, 0, 0, batch), writer)
 
 
@@ -51,7 +54,6 @@ LARGE = (40, 300)
 @pytest.mark.parametrize("size", [(0,), (3,), (100, 7), (300, 100)])
 def test_every_kind_and_size_arrives(two: tuple[Ring, Writer], dtype: torch.dtype, size: tuple[int, ...]) -> None:
     made, writer = two
-    writer.begin()
     tensor = (torch.rand(size) * 100).to(dtype)
     got = received(made, sent(writer, x=tensor, rest=["text", {"y": tensor}]))
     for copy in (got["x"], got["rest"][1]["y"]):
@@ -71,21 +73,20 @@ def test_strides_and_views_arrive_as_what_they_show(two: tuple[Ring, Writer]) ->
         "bits": base.view(torch.int32),
     }
     wanted = {name: view.clone() for name, view in views.items()}
-    got = received(made, sent(writer, **views))
+    got = received(made, sent(writer, begun=True, **views))
     assert all(torch.equal(got[name], wanted[name]) for name in views)
 
 
 def test_what_is_made_in_the_slot_is_not_copied_there(two: tuple[Ring, Writer]) -> None:
     made, writer = two
     writer.begin()
-    packed = sent(writer, x=writer.empty(LARGE, torch.float32).fill_(3))
+    packed = sent(writer, begun=True, x=writer.empty(LARGE, torch.float32).fill_(3))
     assert writer._used == 40 * 300 * 4, "one place"
     assert torch.equal(received(made, packed)["x"], torch.full(LARGE, 3.0))
 
 
 def test_tensors_that_are_not_plain_travel_in_torch_s_way(two: tuple[Ring, Writer]) -> None:
     made, writer = two
-    writer.begin()
     given = {
         "bfloat16": torch.ones(LARGE, dtype=torch.bfloat16),
         "parameter": torch.nn.Parameter(torch.ones(LARGE)),
@@ -105,7 +106,6 @@ def test_a_slot_is_used_again_once_its_tensors_are_let_go(two: tuple[Ring, Write
     made, writer = two
     slots, part = [], torch.zeros(())
     for number in range(6):
-        writer.begin()
         packed = sent(writer, x=torch.full(LARGE, float(number)), y=torch.ones(LARGE))
         slots.append(packed.slot)
         part = received(made, packed)["x"][3:, ::2]  # a view of one tensor keeps the slot
@@ -118,7 +118,6 @@ def test_batches_that_are_kept_do_not_change() -> None:
     assert made is not None
     writer, slots, kept = Writer(made), [], []
     for number in range(6):
-        writer.begin()
         packed = sent(writer, x=torch.full(LARGE, float(number)))
         slots.append(packed.slot)
         kept.append(received(made, packed)["x"])
@@ -126,19 +125,16 @@ def test_batches_that_are_kept_do_not_change() -> None:
     assert [float(x.mean()) for x in kept] == list(range(6))
     kept[0].add_(1)
     del kept[0]
-    writer.begin()
     assert sent(writer, x=torch.ones(LARGE)).slot == 0
 
 
 def test_a_forked_process_lets_no_slot_go(two: tuple[Ring, Writer]) -> None:
     made, writer = two
-    writer.begin()
     got = received(made, sent(writer, x=torch.ones(LARGE)))
     if (child := os.fork()) == 0:
         got.clear()
         os._exit(0)
     os.waitpid(child, 0)
-    writer.begin()
     assert sent(writer, x=torch.zeros(LARGE)).slot == 1
     assert float(got["x"].mean()) == 1
 
@@ -147,7 +143,6 @@ def test_a_forked_process_keeps_the_batches_that_there_were(two: tuple[Ring, Wri
     """Whatever the trainer, or the child, does to them then; and the slot is used again."""
     made, writer = two
     for number in range(3):
-        writer.begin()
         got = received(made, sent(writer, x=torch.full(LARGE, float(number))))
         go, goes = os.pipe()
         if (child := os.fork()) == 0:
@@ -157,7 +152,6 @@ def test_a_forked_process_keeps_the_batches_that_there_were(two: tuple[Ring, Wri
             os._exit(0 if right else 1)
         kept = got["x"].view(-1)[:5]
         got.clear()
-        writer.begin()
         other = sent(writer, x=torch.full(LARGE, float(7)))
         assert other.slot is not None
         os.write(goes, b".")
@@ -167,13 +161,12 @@ def test_a_forked_process_keeps_the_batches_that_there_were(two: tuple[Ring, Wri
         del kept
         os.close(go)
         os.close(goes)
-    assert not made.taken.any()
+    assert not made.in_use.any()
 
 
 def test_a_fork_waits_until_a_message_is_unpacked(two: tuple[Ring, Writer]) -> None:
     """In another thread: else a tensor that is handed out after the fork began would be in memory that was parted."""
     made, writer = two
-    writer.begin()
     packed = sent(writer, x=torch.full(LARGE, 1.0), y=torch.full(LARGE, 2.0))
     begun, forked, pids = threading.Event(), threading.Event(), list[int]()
 
@@ -222,14 +215,13 @@ def test_another_thread_forks_while_a_batch_is_let_go(two: tuple[Ring, Writer]) 
                 forks[0].join(0.3)  # it may have to wait for us
             super().__setitem__(slot, value)
 
-    made.taken = made.taken.view(Taken)
+    made.in_use = made.in_use.view(Taken)
     for number in range(5):
-        writer.begin()
         packed = sent(writer, x=torch.full(LARGE, float(number)))
         assert bool((received(made, packed)["x"] == number).all())
     forks[0].join()
     os.waitpid(*pids, 0)
-    assert not made.taken.any()
+    assert not made.in_use.any()
 
 
 def test_with_no_slot_free_nobody_waits(two: tuple[Ring, Writer]) -> None:
@@ -237,10 +229,9 @@ def test_with_no_slot_free_nobody_waits(two: tuple[Ring, Writer]) -> None:
     under_way = []
     for number in range(4):
         writer.begin()
-        under_way.append(sent(writer, x=writer.empty(LARGE, torch.float32).fill_(number)))
+        under_way.append(sent(writer, begun=True, x=writer.empty(LARGE, torch.float32).fill_(number)))
     assert [packed.slot for packed in under_way] == [0, 1, None, None]
     assert [float(received(made, packed)["x"].mean()) for packed in under_way] == list(range(4))
-    writer.begin()
     assert sent(writer, x=torch.ones(LARGE)).slot == 0
 
 
@@ -248,15 +239,13 @@ def test_a_slot_is_not_used_again_while_the_worker_holds_what_is_in_it(two: tupl
     made, writer = two
     writer.begin()
     held = writer.empty(LARGE, torch.float32).fill_(7)[3:]
-    received(made, sent(writer, x=held))
+    received(made, sent(writer, begun=True, x=held))
     for number in range(3):
-        writer.begin()
         packed = sent(writer, x=torch.full(LARGE, float(number)))
         assert packed.slot == 1
         received(made, packed)
     assert float(held.mean()) == 7
     del held
-    writer.begin()
     assert sent(writer, x=torch.ones(LARGE)).slot == 0
 
 
@@ -266,7 +255,9 @@ def test_what_is_larger_than_a_slot_finds_another_way(
     made, writer = two
     monkeypatch.setattr(ring, "SLOT", 100_000)
     writer.begin()
-    packed = sent(writer, a=torch.ones(20_000), b=torch.full((20_000,), 2.0), c=writer.empty((9,) * 6, torch.float32))
+    packed = sent(
+        writer, begun=True, a=torch.ones(20_000), b=torch.full((20_000,), 2.0), c=writer.empty((9,) * 6, torch.float32)
+    )
     got = received(made, packed)
     assert (float(got["a"].mean()), float(got["b"].mean()), got["c"].shape) == (1.0, 2.0, (9,) * 6)
 

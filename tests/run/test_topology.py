@@ -8,7 +8,7 @@ from typing import Any
 
 import corpus
 import pytest
-from contract import Case, check_cuts, digest, keys_of, record
+from contract import Case, check_cuts, digest, keys_of, record, restored
 from corpus import Corpus
 from journeys import GRAPHS, LANES, Expected, Topology, different, run_ranks, training
 
@@ -61,8 +61,7 @@ def test_random_journeys_with_kills(many_shards: Corpus) -> None:
 def test_lane_count_of_a_state_holds_until_its_epoch_ends(many_shards: Corpus) -> None:
     pipeline = training(many_shards.list)
     _, state = run_ranks(pipeline, (1, 0), None, 4, lanes=6)
-    loader = uio.Loader(pipeline, seed=3, lanes=2)
-    loader.load_state_dict(state)
+    loader = restored(pipeline, state, seed=3, lanes=2)
     assert json.loads(loader.state_dict()["meta"])["lanes"] == 6
     assert list(loader)
     assert json.loads(loader.state_dict()["meta"])["lanes"] == 6
@@ -100,22 +99,12 @@ def test_default_lanes_are_wenets_shares(many_shards: Corpus, topology: Topology
     assert json.loads(state["meta"])["lanes"] == world * max(1, workers)
 
 
-def test_without_partition_every_rank_gets_everything(many_shards: Corpus) -> None:
-    pipeline = training(many_shards.list)
-    got = []
-    for rank in range(2):
-        loader = uio.Loader(pipeline, seed=3, rank=rank, world_size=2, partition=False, num_workers=2, uneven="join")
-        got.append([digest(b) for b in loader])
-        assert loader.stats().utterances == len(many_shards.keys)
-    assert got[0] == got[1]
-
-
-def test_partition_is_forgotten_in_no_state(many_shards: Corpus) -> None:
-    case = Case(
-        training(many_shards.list), {"rank": 1, "world_size": 3, "partition": False, "lanes": 2, "uneven": "join"}
-    )
-    recorded = record(case)
-    check_cuts(recorded, [0, 3, len(recorded.digests)])
+def test_without_partition_every_rank_gets_everything_and_no_state_forgets_it(many_shards: Corpus) -> None:
+    options = {"world_size": 3, "partition": False, "lanes": 2, "uneven": "join"}
+    first, second = (record(Case(training(many_shards.list), {"rank": rank, **options})) for rank in range(2))
+    assert first.digests == second.digests
+    assert first.stats.utterances == second.stats.utterances == len(many_shards.keys)
+    check_cuts(second, [0, 3, len(second.digests)])
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -186,84 +175,23 @@ def parts(path: Path, steps: tuple[int, int], **options: Any) -> list[dict[str, 
     return states
 
 
-def test_merge_keeps_the_newest_of_each_lane_in_any_order(many_shards: Corpus) -> None:
-    old = parts(many_shards.list, (1, 2))
-    new = parts(many_shards.list, (3, 5))
-    right = uio.merge_states(new)
-    assert uio.merge_states([*old, *new]) == uio.merge_states([*new, *old]) == right
-    assert uio.merge_states([right, *old]) == right
-    assert set(right) == {"meta", *(f"lane_{i:06d}" for i in range(4))}
-
-
-@pytest.mark.parametrize(("option", "value"), [("seed", 4), ("lanes", 6)])
-def test_merge_refuses_states_of_other_runs(many_shards: Corpus, option: str, value: int) -> None:
-    ours, theirs = parts(many_shards.list, (1, 1)), parts(many_shards.list, (1, 1), **{option: value})
-    with pytest.raises(uio.StateError, match=option):
-        uio.merge_states([ours[0], theirs[1]])
-
-
-def test_merge_refuses_states_of_another_graph_or_list(many_shards: Corpus, plain_corpus: Corpus) -> None:
-    ours, theirs = parts(many_shards.list, (1, 1)), parts(plain_corpus.list, (1, 1))
-    with pytest.raises(uio.StateError, match="list"):
-        uio.merge_states([ours[0], theirs[1]])
-
-
-def test_a_state_that_lacks_lanes_is_refused_with_the_remedy(many_shards: Corpus) -> None:
-    ours = parts(many_shards.list, (1, 1))
-    loader = uio.Loader(training(many_shards.list), seed=3, lanes=4)
-    with pytest.raises(uio.StateError, match="merge_states"):
-        loader.load_state_dict(ours[0])
-
-
-@pytest.mark.parametrize("change", ["seed", "graph", "list"])
-def test_a_changed_run_is_refused_or_begins_its_epoch_again(
-    many_shards: Corpus, plain_corpus: Corpus, change: str
+@pytest.mark.parametrize(("corpus", "options", "differs"), [
+    ("many_shards", {"seed": 4}, "seed"), ("many_shards", {"lanes": 6}, "lanes"), ("plain_corpus", {}, "list"),
+])  # fmt: skip
+def test_merge_refuses_states_of_other_runs(
+    many_shards: Corpus, request: pytest.FixtureRequest, corpus: str, options: dict[str, int], differs: str
 ) -> None:
-    pipeline = training(many_shards.list)
-    _, state = run_ranks(pipeline, (1, 0), None, 3, lanes=2)
-    changed = {
-        "seed": (pipeline, 4),
-        "graph": (pipeline.map(_unchanged), 3),
-        "list": (training(plain_corpus.list), 3),
-    }
-    other, seed = changed[change]
-    with pytest.raises(uio.StateError, match=rf"{change}.*on_change"):
-        uio.Loader(other, seed=seed, lanes=2).load_state_dict(state)
-    loader = uio.Loader(other, seed=seed, lanes=2, on_change="restart")
-    loader.load_state_dict(state)
-    assert [digest(b) for b in loader] == [digest(b) for b in uio.Loader(other, seed=seed, lanes=2)]
-
-
-def _unchanged(batch: dict[str, Any]) -> dict[str, Any]:
-    return batch
+    theirs = parts(request.getfixturevalue(corpus).list, (1, 1), **options)
+    with pytest.raises(uio.StateError, match=differs):
+        uio.merge_states([parts(many_shards.list, (1, 1))[0], theirs[1]])
 
 
 # Epochs
 
 
-def test_set_epoch_keeps_the_position_in_its_epoch_and_otherwise_starts_afresh(many_shards: Corpus) -> None:
-    pipeline = training(many_shards.list)
-    undisturbed = [digest(b) for b in uio.Loader(pipeline, seed=3, lanes=2)]
-    _, state = run_ranks(pipeline, (1, 0), None, 3, lanes=2)
-    for before in (True, False):
-        for epoch, expected in ((0, undisturbed[3:]), (2, None)):
-            loader = uio.Loader(pipeline, seed=3, lanes=2)
-            if before:
-                loader.set_epoch(epoch)
-            loader.load_state_dict(state)
-            if not before:
-                loader.set_epoch(epoch)
-            if expected is None:
-                fresh = uio.Loader(pipeline, seed=3, lanes=2)
-                fresh.set_epoch(epoch)
-                expected = [digest(b) for b in fresh]
-                assert expected != undisturbed
-            assert [digest(b) for b in loader] == expected, (before, epoch)
-            assert loader.epoch == epoch
-
-
 def test_a_rank_that_is_done_yields_nothing_more_until_the_others_are(many_shards: Corpus) -> None:
     pipeline = training(many_shards.list)
+    expected = Expected(pipeline, lanes=2)
     loaders = [uio.Loader(pipeline, seed=3, rank=r, world_size=2, lanes=2, uneven="join") for r in range(2)]
     first = [digest(b) for b in loaders[0]]
     batches = iter(loaders[1])
@@ -271,19 +199,10 @@ def test_a_rank_that_is_done_yields_nothing_more_until_the_others_are(many_shard
     merged = uio.merge_states([loader.state_dict() for loader in loaders])
     rest, merged = run_ranks(pipeline, (2, 0), merged, None, lanes=2)
     assert rest[0] == []
-    assert [*second, *(digest(b) for b in rest[1])] == [digest(b) for b in _rank(pipeline, 1)]
-    assert first == [digest(b) for b in _rank(pipeline, 0)]
-    after = uio.Loader(pipeline, seed=3, lanes=2)
+    second += [digest(b) for b in rest[1]]
+    assert [first, second] == [expected.take(rank, 2, None) for rank in range(2)]
+    after, other = (uio.Loader(pipeline, seed=3, lanes=2) for _ in range(2))
     after.load_state_dict(merged)
-    assert [digest(b) for b in after] == [digest(b) for b in _epoch_1(pipeline)]
+    other.set_epoch(1)
+    assert [digest(b) for b in after] == [digest(b) for b in other]
     assert after.epoch == 1
-
-
-def _rank(pipeline: uio.Pipeline, rank: int) -> uio.Loader:
-    return uio.Loader(pipeline, seed=3, rank=rank, world_size=2, lanes=2, uneven="join")
-
-
-def _epoch_1(pipeline: uio.Pipeline) -> uio.Loader:
-    loader = uio.Loader(pipeline, seed=3, lanes=2)
-    loader.set_epoch(1)
-    return loader

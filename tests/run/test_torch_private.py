@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
+from uio_pipes.integrations.torch_loaders import ReadyBatch
 from uio_pipes.run import private as torch_private
-from uio_pipes.run.dataset import ReadyBatch
 
 NOW = f"torch {torch.__version__}, last good 2.14.1"
 

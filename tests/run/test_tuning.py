@@ -64,13 +64,10 @@ class World:
             self.tuner.began(self.lanes)
 
 
-def test_it_grows_until_the_trainer_does_not_wait() -> None:
-    world = World(step=0.1, make=lambda workers: 0.35)
-    assert world.run(50) == [WorkerPlan(1, 2), WorkerPlan(2, 2), WorkerPlan(4, 2)]
-
-
-def test_it_does_not_grow_where_the_trainer_is_slow() -> None:
-    assert World(step=0.1, make=lambda workers: 0.09).run(50) == [WorkerPlan(1, 2)]
+def test_it_grows_until_the_trainer_does_not_wait_and_not_where_that_is_slow() -> None:
+    for make, workers in ((0.35, (1, 2, 4)), (0.09, (1,))):
+        world = World(step=0.1, make=lambda _, make=make: make)
+        assert world.run(50) == [WorkerPlan(count, 2) for count in workers]
 
 
 def test_a_trainer_that_does_nothing_gets_all_cores() -> None:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import fsspec
 import pytest
 from archive_files import COMPRESS
+from contract import Case, check_cuts, record
 from helpers_bad import END, Members, audio, keys, members, raw_items, run, shard, shard_list, tar
 
 import uio_pipes as uio
 
 COUNT = 5  # utterances in the damaged shard, K005 … K009; before it K000 … K004, after it K010 … K014
 FIRST, LAST = [f"K{i:03d}" for i in range(5)], [f"K{i:03d}" for i in range(10, 15)]
-Text = Callable[[str], Any]
 
 
 class Damage(NamedTuple):
@@ -63,6 +63,7 @@ def damages() -> Iterator[tuple[str, Damage]]:
     empty = ("bad.tar", "shards.list, line 2")
     yield "shard of 0 bytes", Damage(b"", (5, 6, 7, 8, 9), "empty_file", empty)
     wav = ("bad.tar", "utterance 'K007'", f"byte {at}")
+    yield "web page", Damage(b"<html>not found</html>" * 50, (5, 6, 7, 8, 9), "bad_header")
     yield "undecodable wav", Damage(tar(swapped("K007.wav", b"RIFF, or so " * 99)), (7,), "bad_audio", wav)
     yield "noise as wav", Damage(tar(swapped("K007.wav", bytes(range(256)) * 9)), (7,), "bad_audio", wav)
     yield "wav of 0 samples", Damage(tar(swapped("K007.wav", audio(0))), (7,), "empty_audio", wav)
@@ -106,91 +107,49 @@ def delivered(path: str, **options: Any) -> tuple[list[str], uio.Stats]:
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in DAMAGES), *((name, 1) for name in A_FEW)])
 def test_skipped_counted_and_named(tmp_path: Path, name: str, workers: int, caplog: pytest.LogCaptureFixture) -> None:
     damage = DAMAGES[name]
+    path = corpus(tmp_path, damage)
     with caplog.at_level(logging.WARNING, "uio_pipes"):
-        got, stats = delivered(corpus(tmp_path, damage), num_workers=workers)
-    assert got == intact(damage)
-    assert stats.failures == 1
-    assert list(stats.skipped.values()) == [1]
-    assert next(iter(stats.skipped)) in damage.reason.split("|")
+        got, stats = delivered(path, num_workers=workers)
+    assert (got, stats.failures, list(stats.skipped.values())) == (intact(damage), 1, [1])
     message, summary = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert summary.startswith("epoch 0 on rank 0: 1 of ")
-    for each in damage.names:
-        assert each in message
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_strict_run_stops_with_the_reason(tmp_path: Path, name: str) -> None:
-    damage = DAMAGES[name]
+    assert [each for each in damage.names if each not in message] == []
     with pytest.raises(uio.DataError) as error:
-        delivered(corpus(tmp_path, damage), failures="raise")
+        delivered(path, failures="raise", num_workers=workers)
     assert error.value.reason in damage.reason.split("|")
     assert "bad.tar" in error.value.url
 
 
-def test_a_strict_run_stops_in_a_worker_with_the_reason(tmp_path: Path) -> None:
-    for name in ("broken header", "undecodable wav", "missing shard"):
-        root = tmp_path / name
-        root.mkdir()
-        path = corpus(root, DAMAGES[name])
-        with pytest.raises(uio.DataError) as error:
-            delivered(path, failures="raise", num_workers=1)
-        assert error.value.reason == DAMAGES[name].reason
+def far(root: Path, damage: Damage) -> str:
+    fs = fsspec.filesystem("memory")
+    fs.rm("/bad_input/bad.tar") if fs.exists("/bad_input/bad.tar") else None
+    shards = {"a": tar(members(5)), "bad": damage.data, "c": tar(members(5, 10))}
+    for shard_name, data in shards.items():
+        if data is not None:
+            fs.pipe(f"/bad_input/{shard_name}.tar", data)
+    return shard_list(root / "m.list", [f"memory://bad_input/{each}.tar" for each in shards])
+
+
+def gzipped(root: Path, damage: Damage) -> str:
+    return corpus(root, damage._replace(data=damage.data and gzip.compress(damage.data, 1), suffix=".gz"))
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-@pytest.mark.parametrize("suffix", ["gz", "memory"])
-def test_streams_find_the_same(tmp_path: Path, name: str, suffix: str) -> None:
+@pytest.mark.parametrize("make", [corpus, gzipped, far])
+def test_a_resumed_run_skips_the_same_and_counts_nothing_twice(
+    tmp_path: Path, name: str, make: Callable[[Path, Damage], str]
+) -> None:
     """A gzipped shard and a remote one are read as streams; what is wrong with them is found there too."""
-
     damage = DAMAGES[name]
-    if suffix == "gz":
-        data = damage.data if damage.data in (None, b"") else gzip.compress(damage.data or b"", 1)
-        path = corpus(tmp_path, damage._replace(data=data, suffix=".gz"))
-    else:
-        fs = fsspec.filesystem("memory")
-        fs.pipe("/bad_input/a.tar", tar(members(5)))
-        fs.rm("/bad_input/bad.tar") if fs.exists("/bad_input/bad.tar") else None
-        if damage.data is not None:
-            fs.pipe("/bad_input/bad.tar", damage.data)
-        fs.pipe("/bad_input/c.tar", tar(members(5, 10)))
-        path = shard_list(tmp_path / "m.list", [f"memory://bad_input/{n}.tar" for n in ("a", "bad", "c")])
-    got, stats = delivered(path)
-    assert got == intact(damage)
-    assert stats.failures == 1
-    assert next(iter(stats.skipped)) in damage.reason.split("|")
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_resumed_run_skips_the_same_and_counts_nothing_twice(tmp_path: Path, name: str) -> None:
-    damage = DAMAGES[name]
-    pipeline = uio.from_shard_list(corpus(tmp_path, damage)).decode_audio().shuffle(4).sort(3).batch(2).pad()
-    whole, loader = run(pipeline, seed=3)
-    want = loader.stats()
-    for cut in range(1, len(whole)):
-        first = uio.Loader(pipeline, seed=3, snapshot_every=1 + cut % 3)
-        iterator = iter(first)
-        before = [next(iterator) for _ in range(cut)]
-        second = uio.Loader(pipeline, seed=3)
-        second.load_state_dict(first.state_dict())
-        after = list(second)
-        assert keys(before + after) == keys(whole)
-        got = second.stats()
-        assert (got.utterances, got.failures, got.skipped) == (want.utterances, want.failures, want.skipped)
-        assert (got.batches, got.frames, got.padded) == (want.batches, want.frames, want.padded)
+    pipeline = uio.from_shard_list(make(tmp_path, damage)).decode_audio().shuffle(4).sort(3).batch(2).pad()
+    recorded = record(Case(pipeline))
+    assert sorted(recorded.keys) == intact(damage)
+    assert (recorded.stats.failures, len(recorded.stats.skipped)) == (1, 1)
+    assert next(iter(recorded.stats.skipped)) in damage.reason.split("|")
+    check_cuts(recorded, range(len(recorded.digests) + 1))
 
 
 # Compressed streams
-
-
-def compressed(root: Path, suffix: str, change: Callable[[bytes], bytes]) -> str:
-    data = change(COMPRESS[suffix](tar(members(30, 5, samples=4000))))
-    return corpus(root, Damage(data, (), "", suffix=f".{suffix}"))
-
-
-@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
-def test_compressed_shards_are_read(tmp_path: Path, suffix: str) -> None:
-    got, stats = delivered(compressed(tmp_path, suffix, lambda data: data))
-    assert (len(got), stats.failures) == (40, 0)
 
 
 def flipped(part: float) -> Callable[[bytes], bytes]:
@@ -201,48 +160,31 @@ def flipped(part: float) -> Callable[[bytes], bytes]:
     return change
 
 
-@pytest.mark.parametrize("part", [0.3, 0.7, 0.98])
+CHANGES: list[Callable[[bytes], bytes]] = [
+    *map(flipped, [0.3, 0.7, 0.98]),
+    lambda data: data[: len(data) * 3 // 5],
+    lambda data: b"<html>not found</html>" * 50,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
-def test_flipped_byte_is_never_silent(
-    tmp_path: Path, suffix: str, part: float, caplog: pytest.LogCaptureFixture
+def test_damage_to_a_compressed_stream_is_never_silent(
+    tmp_path: Path, suffix: str, change: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = compressed(tmp_path, suffix, flipped(part))
+    sound = COMPRESS[suffix](tar(members(30, 5, samples=4000)))
+    assert len(delivered(corpus(tmp_path, Damage(sound, (), "", suffix=f".{suffix}")))[0]) == 40
+    path = corpus(tmp_path, Damage(change(sound), (), "", suffix=f".{suffix}"))
     with caplog.at_level(logging.WARNING, "uio_pipes"):
         got, stats = delivered(path)
     assert stats.failures >= 1
     assert set(FIRST) <= set(got)
-    assert {f"K{i:03d}" for i in range(10, 15)} <= set(got)
+    assert set(LAST) <= set(got)
     assert stats.utterances == len(got)
     assert f"bad.tar.{suffix}" in caplog.text
     with pytest.raises(uio.DataError) as error:
         delivered(path, failures="raise")
     assert f"bad.tar.{suffix}" in error.value.url
-
-
-@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
-def test_cut_off_stream_is_never_silent(tmp_path: Path, suffix: str) -> None:
-    path = compressed(tmp_path, suffix, lambda data: data[: len(data) * 3 // 5])
-    got, stats = delivered(path)
-    assert stats.failures == 1
-    assert set(FIRST) <= set(got)
-    assert "K014" in got
-    with pytest.raises(uio.DataError) as error:
-        delivered(path, failures="raise")
-    assert error.value.reason in ("truncated", "corrupt_stream")
-
-
-@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
-def test_named_as_compressed_but_is_not(tmp_path: Path, suffix: str) -> None:
-    damage = Damage(b"<html>not found</html>" * 50, (5, 6, 7, 8, 9), "corrupt_stream", suffix=f".{suffix}")
-    got, stats = delivered(corpus(tmp_path, damage))
-    assert got == FIRST + LAST
-    assert stats.skipped == {"corrupt_stream": 1}
-
-
-def test_web_page_instead_of_a_shard(tmp_path: Path) -> None:
-    got, stats = delivered(corpus(tmp_path, Damage(b"<html>not found</html>" * 50, (5, 6, 7, 8, 9), "bad_header")))
-    assert got == FIRST + LAST
-    assert stats.failures >= 1
 
 
 # Budgets
@@ -255,52 +197,23 @@ def all_bad(root: Path, count: int) -> str:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_total_budget_stops_and_names_the_last_error_and_the_remedy(tmp_path: Path, workers: int) -> None:
-    path = all_bad(tmp_path, 20)
-    assert delivered(path, failures=uio.Failures(max_failures=10))[1].failures == 10
-    with pytest.raises(uio.TooManyFailures) as error:
-        delivered(path, failures=uio.Failures(max_failures=9), num_workers=workers)
-    message = str(error.value)
-    assert "10 failures" in message
-    assert "max_failures=9" in message
-    assert "x.tar" in message
-    assert "K019" in message
-    assert "Loader(failures=uio.Failures(max_failures=" in message
-
-
-def test_a_budget_of_none_stops_at_the_first(tmp_path: Path) -> None:
-    with pytest.raises(uio.TooManyFailures, match="K001"):
-        delivered(all_bad(tmp_path, 20), failures=uio.Failures(max_failures=0))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_failures_in_a_row_stop_and_name_the_last_error_and_the_remedy(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "most", "words"),
+    [
+        ("max_failures", 10, ["10 failures", "x.tar", "K019", "Loader(failures=uio.Failures(max_failures="]),
+        ("max_consecutive_failures", 8, ["8 failures in a row", "none7.tar", "Loader(failures=uio.Failures("]),
+    ],
+)
+def test_budgets_stop_and_name_the_last_error_and_the_remedy(
+    tmp_path: Path, limit: str, most: int, words: list[str], workers: int
+) -> None:
     names = [shard(tmp_path / "a.tar", members(2)), *(tmp_path / f"none{i}.tar" for i in range(8))]
-    path = shard_list(tmp_path / "x.list", names)
-    assert delivered(path, failures=uio.Failures(max_consecutive_failures=8))[1].failures == 8
+    path = all_bad(tmp_path, 20) if limit == "max_failures" else shard_list(tmp_path / "x.list", names)
+    options: list[dict[str, Any]] = [{limit: most}, {limit: most - 1}]
+    assert delivered(path, failures=uio.Failures(**options[0]))[1].failures == most
     with pytest.raises(uio.TooManyFailures) as error:
-        delivered(path, failures=uio.Failures(max_consecutive_failures=7), num_workers=workers)
-    message = str(error.value)
-    assert "8 failures in a row" in message
-    assert "max_consecutive_failures=7" in message
-    assert "none7.tar" in message
-    assert re.search(r"[Mm]end|[Cc]heck|[Rr]epair|allow more", message), "the remedy is missing"
-
-
-def test_a_success_between_ends_a_row(tmp_path: Path) -> None:
-    got, stats = delivered(all_bad(tmp_path, 20), failures=uio.Failures(max_consecutive_failures=1))
-    assert (len(got), stats.failures) == (10, 10)
-
-
-def test_budget_goes_on_after_a_resume(tmp_path: Path) -> None:
-    pipeline = graph(all_bad(tmp_path, 20))
-    first = uio.Loader(pipeline, failures=uio.Failures(max_failures=9))
-    iterator = iter(first)
-    next(iterator)
-    second = uio.Loader(pipeline, failures=uio.Failures(max_failures=9))
-    second.load_state_dict(first.state_dict())
-    with pytest.raises(uio.TooManyFailures, match="10 failures"):
-        list(second)
+        delivered(path, failures=uio.Failures(**options[1]), num_workers=workers)
+    assert [each for each in (*words, f"{limit}={most - 1}") if each not in str(error.value)] == []
 
 
 def test_total_budget_is_one_for_all_lanes_of_a_rank(tmp_path: Path) -> None:
@@ -308,12 +221,6 @@ def test_total_budget_is_one_for_all_lanes_of_a_rank(tmp_path: Path) -> None:
     for workers in (0, 2):
         with pytest.raises(uio.TooManyFailures, match="max_failures=5"):
             delivered(path, lanes=4, num_workers=workers, failures=uio.Failures(max_failures=5))
-
-
-def test_all_shards_missing_ends_with_counts_not_in_silence(tmp_path: Path) -> None:
-    path = shard_list(tmp_path / "x.list", [tmp_path / f"none{i}.tar" for i in range(3)])
-    got, stats = delivered(path)
-    assert (got, stats.failures, stats.skipped) == ([], 3, {"missing_file": 3})
 
 
 # Functions of the user's
@@ -333,20 +240,27 @@ def refuse_each(sample: Any) -> Iterator[Any]:
     yield refuse(sample)
 
 
+def stop(sample: Any) -> Any:
+    return sample if sample["key"] not in ("R001", "R003") else next(iter(()))
+
+
+LOOKUP = "LookupError: 'no entry for R001'|LookupError: no entry for R001"
 FUNCTIONS: dict[str, tuple[Callable[[uio.Pipeline], uio.Pipeline], str]] = {
-    "map_failed": (lambda p: p.map(refuse), "LookupError: 'no entry for R001'|LookupError: no entry for R001"),
+    "map_failed": (lambda p: p.map(refuse), LOOKUP),
+    "map_failed, deferred": (lambda p: p.map(refuse, length="same"), LOOKUP),
+    "map_failed, by StopIteration": (lambda p: p.map(stop), "StopIteration"),
     "filter_failed": (lambda p: p.filter(lambda s: bool(refuse(s))), "no entry for R001"),
     "flat_map_failed": (lambda p: p.flat_map(refuse_each), "no entry for R001"),
     "tokenize_failed": (lambda p: p.tokenize(refuse_text), "ZeroDivisionError"),
 }
 
 
-@pytest.mark.parametrize("reason", FUNCTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_function_that_raises_is_a_failure_with_its_own_message(
-    tmp_path: Path, reason: str, workers: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, name: str, workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    add, text = FUNCTIONS[reason]
+    (add, text), reason = FUNCTIONS[name], name.partition(",")[0]
     pipeline = add(uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio()).batch(2).pad()
     with caplog.at_level(logging.WARNING, "uio_pipes"):
         batches, loader = run(pipeline, num_workers=workers)
@@ -357,20 +271,9 @@ def test_a_function_that_raises_is_a_failure_with_its_own_message(
     with pytest.raises(uio.DataError, match=text) as error:
         run(pipeline, failures="raise", num_workers=workers)
     assert (error.value.reason, error.value.member) == (reason, "R001")
-
-
-def test_a_deferred_function_that_raises_is_a_failure_too(tmp_path: Path) -> None:
-    pipeline = uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio().map(refuse, length="same").batch(2).pad()
-    batches, loader = run(pipeline)
-    assert sorted(keys(batches)) == ["R000", "R002", "R004", "R005"]
-    assert loader.stats().skipped == {"map_failed": 2}
-
-
-def test_a_strict_run_shows_the_users_exception_as_well(tmp_path: Path) -> None:
-    pipeline = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().map(refuse)
-    with pytest.raises(uio.DataError) as error:
-        run(pipeline, failures="raise")
-    assert isinstance(error.value.__cause__ or error.value.__context__, LookupError)
+    assert workers or isinstance(
+        error.value.__cause__ or error.value.__context__, (LookupError, ZeroDivisionError, StopIteration)
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -396,47 +299,3 @@ def test_a_flat_map_that_yields_no_utterances_is_told(tmp_path: Path, result: An
     pipeline = uio.from_raw_list(raw_items(tmp_path, 3)).flat_map(lambda s: result)
     with pytest.raises(uio.UioError, match="flat_map"):
         run(pipeline, failures="raise")
-
-
-class Unpicklable(Exception):
-    """Cannot travel between processes."""
-
-    def __init__(self) -> None:
-        super().__init__("told to fail")
-        self.stuck = lambda: None
-
-
-class TwoArguments(Exception):
-    """Pickles, and fails to come back."""
-
-    def __init__(self, what: str, why: str) -> None:
-        super().__init__(f"{what}: {why}")
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("error", [RuntimeError("told to fail"), Unpicklable(), TwoArguments("told", "to fail")])
-def test_a_function_on_batches_that_raises_ends_the_run_with_its_message(
-    tmp_path: Path, error: Exception, workers: int
-) -> None:
-    def fail(batch: Any) -> Any:
-        if "R002" in batch["keys"]:
-            raise error
-        return batch
-
-    pipeline = uio.from_raw_list(raw_items(tmp_path, 5)).decode_audio().batch(1).pad().map(fail)
-    with pytest.raises(Exception, match=r"told.*to fail"):
-        run(pipeline, num_workers=workers)
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_stop_iteration_from_a_users_function_does_not_end_the_epoch(tmp_path: Path, workers: int) -> None:
-    def fail(item: Any) -> Any:
-        if "R002" in (item["keys"] if "keys" in item else item["key"]):
-            next(iter(()))
-        return item
-
-    items = uio.from_raw_list(raw_items(tmp_path, 5)).decode_audio()
-    batches, _ = run(items.map(fail).batch(1).pad(), num_workers=workers)
-    assert keys(batches) == ["R000", "R001", "R003", "R004"]
-    with pytest.raises(Exception):  # noqa: B017
-        run(items.batch(1).pad().map(fail), num_workers=workers)

@@ -42,18 +42,6 @@ def test_one_at_a_time_is_what_it_was_and_its_fingerprint_too(made: Any) -> None
     assert before.fingerprint() == after.fingerprint() != uio.from_shard_list(made.list, interleave=2).fingerprint()
 
 
-def test_it_goes_on_exactly_after_every_utterance(made: Any) -> None:
-    pipeline = uio.from_shard_list(made.list, interleave=3)
-    loader, got, states = uio.Loader(pipeline, lanes=2), list[str](), list[dict[str, str]]()
-    for sample in loader:
-        got.append(sample["key"])
-        states.append(loader.state_dict())
-    for number, state in enumerate(states[:-1], 1):
-        again = uio.Loader(pipeline, lanes=2, num_workers=number % 2)
-        again.load_state_dict(state)
-        assert [sample["key"] for sample in again] == got[number:]
-
-
 def test_damaged_and_missing_shards_cost_only_what_is_damaged(made: Any) -> None:
     shards = sorted(made.list.parent.glob("*.tar"))
     shards[1].unlink()
@@ -64,11 +52,3 @@ def test_damaged_and_missing_shards_cost_only_what_is_damaged(made: Any) -> None
     loader = uio.Loader(uio.from_shard_list(made.list, interleave=4))
     assert sorted(sample["key"] for sample in loader) == sorted(expected)
     assert loader.stats().failures == whole.stats().failures > 0
-
-
-def test_it_stands_directly_before_the_stage_that_reads(made: Any) -> None:
-    files = uio.list_files(made.list).sharding_filter().open_files(interleave=2)
-    with pytest.raises(uio.PipelineError, match="must stand directly before load_from_tar, not 'shuffle'"):
-        files.shuffle(3).load_from_tar()
-    with pytest.raises(uio.PipelineError, match="interleave must be 1 or more, not 0"):
-        uio.from_shard_list(made.list, interleave=0)

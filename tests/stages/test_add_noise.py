@@ -1,14 +1,18 @@
-"""Noise in a graph: the ratios that were drawn, belonging to the utterance, and nothing lost in silence."""
+"""Noise and rooms in a graph: what was drawn, belonging to the utterance, and nothing lost in silence."""
 
+import io
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from helpers_bad import audio, keys, raw_items, run, shard
 
 import uio_pipes as uio
+from uio_pipes.dsp.effects import reverberate
 
 
 @pytest.fixture
@@ -48,32 +52,15 @@ def test_ratios_are_even_between_the_bounds(tmp_path: Path, noises: str) -> None
     assert np.abs((measured - 3) / 15 - np.arange(800) / 800).max() < 1.95 / 800**0.5
 
 
-def test_the_cache_changes_nothing(tmp_path: Path, noises: str) -> None:
-    items = raw_items(tmp_path, 12)
-    kept, read_again = (wavs(items, lambda g, size=size: g.add_noise(noises, cache_mb=size)) for size in (256, 0))
-    assert all(torch.equal(a, b) for a, b in zip(kept, read_again, strict=True))
-
-
-@pytest.mark.parametrize("lanes", [1, 4])
-def test_shards_of_noise_serve_every_lane_alike(tmp_path: Path, lanes: int) -> None:
-    name = shard(tmp_path / "n.tar", [(f"{i}.wav", audio(500 + 700 * i, i)) for i in range(5)])
-    graph = uio.from_raw_list(raw_items(tmp_path, 12)).decode_audio().add_noise([name], snr=(0, 10))
-    batches, _ = run(graph, lanes=lanes)
-    one, _ = run(graph, lanes=1)
-    wanted = {b["key"]: b["wav"] for b in one}
-    assert len(batches) == 12
-    assert all(torch.equal(b["wav"], wanted[b["key"]]) for b in batches)
-
-
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_estimate_of_memory_includes_the_cache_once_for_all_lanes(tmp_path: Path, noises: str, lanes: int) -> None:
     from uio_pipes.core.ledger import Failures
-    from uio_pipes.run.lane_runner import LaneStream, RunSpec
+    from uio_pipes.run.lane_runner import LaneOptions, LaneStream
     from uio_pipes.run.state import LaneState
 
     graph = uio.from_raw_list(raw_items(tmp_path, 6)).decode_audio().add_noise(noises, cache_mb=12)
-    spec = RunSpec(graph, lanes, 0, 0, Failures())
-    first = next(LaneStream(spec, {i: LaneState(0) for i in range(lanes)}))
+    options = LaneOptions(graph, 0, lanes, Failures())
+    first = next(LaneStream(options, {i: LaneState(0) for i in range(lanes)}))
     assert first.memory == pytest.approx(12 << 20, abs=10)
 
 
@@ -90,17 +77,8 @@ def test_bad_noise_fails_the_utterance_and_is_counted_and_named(
     assert "0.wav: cannot be decoded" in caplog.text
     left = set(keys(batches))
     assert any(f"utterance '{i['key']}'" in caplog.text for i in items if i["key"] not in left)
-    with pytest.raises(uio.DataError, match=r"0\.wav: .*take it off the list \[bad_noise\]"):
+    with pytest.raises(uio.DataError, match=r"0\.wav: .*remove it from the list \[bad_noise\]"):
         run(uio.from_raw_list(items).decode_audio().add_noise(noises), failures="raise")
-
-
-def test_describing_reads_nothing_and_building_reads_the_list(tmp_path: Path) -> None:
-    graph = uio.from_raw_list(raw_items(tmp_path, 2)).decode_audio().add_noise(str(tmp_path / "later.list"))
-    assert "add_noise" in str(graph)
-    with pytest.raises(uio.ListError, match=r"later\.list"):
-        run(graph)
-    (tmp_path / "later.list").write_text(f"{tmp_path}/R000.wav\n")
-    assert len(run(graph)[0]) == 2
 
 
 def test_state_knows_the_list_of_noises(tmp_path: Path) -> None:
@@ -167,6 +145,76 @@ def test_several_clips_add_up_each_with_its_own_ratio(tmp_path: Path, noises: st
     assert abs(one - 120) < 50
 
 
-def test_clips_and_parts_are_in_the_fingerprint() -> None:
-    graph = uio.from_raw_list("x.list").decode_audio()
-    assert "clips=[2, 3], part=[0.1, 0.5]" in graph.add_noise("n.list", clips=(2, 3), part=(0.1, 0.5)).fingerprint()[-1]
+# reverberate
+
+
+def response(i: int, rate: int = 8000) -> bytes:
+    """A decaying tail after a direct sound that comes 10 (i + 1) samples late."""
+    rng = np.random.default_rng(i)
+    taps = 0.1 * rng.standard_normal(900) * np.exp(-np.arange(900) / 150)
+    taps[10 * (i + 1)] = 0.9
+    buffer = io.BytesIO()
+    soundfile.write(buffer, taps, rate, format="WAV", subtype="FLOAT")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> str:
+    return shard(tmp_path / "rooms.tar", [(f"{i}.wav", response(i)) for i in range(4)])
+
+
+def taps(i: int) -> torch.Tensor:
+    return torch.from_numpy(soundfile.read(io.BytesIO(response(i)), dtype="float32")[0])
+
+
+def clicks(count: int, channels: int) -> uio.Pipeline:
+    wav = torch.zeros(channels, 8000)
+    wav[:, 1000] = 1.0
+    return uio.from_iterable([{"key": f"{i}", "wav": wav, "sample_rate": 8000} for i in range(count)])
+
+
+def test_each_room_is_about_equally_often_and_is_convolved_with(tmp_path: Path, rooms: str) -> None:
+    """400 draws: chi-squared with 3 degrees of freedom, below its 99.9 % quantile."""
+    items = raw_items(tmp_path, 1) * 400
+    (clean,), _ = run(uio.from_raw_list(items[:1]).decode_audio())
+    wanted = {reverberate(clean["wav"], taps(i)).numpy().tobytes(): i for i in range(4)}
+    batches, _ = run(uio.from_raw_list(items).decode_audio().reverberate(rooms), failures="raise")
+    counts = Counter(wanted[b["wav"].numpy().tobytes()] for b in batches)
+    assert len(counts) == 4
+    assert sum((n - 100) ** 2 / 100 for n in counts.values()) < 16.3
+
+
+def test_response_is_resampled_to_the_utterance(tmp_path: Path) -> None:
+    """A room recorded at 16 kHz delays its echo by as many seconds at 8 kHz."""
+    echo = np.zeros(4001)
+    echo[0], echo[4000] = 1.0, 0.5  # a quarter of a second
+    soundfile.write(tmp_path / "room.wav", echo, 16_000, subtype="FLOAT")
+
+    graph = clicks(1, 1).reverberate(str(tmp_path / "room.wav"))
+    (batch,), _ = run(graph, failures="raise")
+    first, second = torch.topk(batch["wav"][0].abs(), 2).indices.sort().values.tolist()
+    assert (first, second) == (1000, 3000)
+
+
+@pytest.mark.parametrize("content", [b"no audio", None])
+def test_bad_and_silent_responses_fail_the_utterance(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "room.wav"
+    if content is None:
+        soundfile.write(path, np.zeros(100), 8000)
+    else:
+        path.write_bytes(content)
+    graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio().reverberate(str(path))
+    assert run(graph)[1].stats().skipped == {"bad_impulse_response": 3}
+    with pytest.raises(uio.DataError, match=r"room\.wav: .* \[bad_impulse_response\]"):
+        run(graph, failures="raise")
+
+
+def test_computed_rooms_keep_length_timing_and_power_and_differ() -> None:
+    wavs = [b["wav"] for b in run(clicks(20, 2).reverberate(rt60=(0.2, 0.6)), failures="raise")[0]]
+    for wav in wavs:
+        assert wav.shape == (2, 8000)
+        assert torch.equal(wav[0], wav[1])
+        assert float(wav.square().sum()) == pytest.approx(2.0, rel=1e-4)
+        assert float(wav[0, :990].abs().max()) < 1e-3 * float(wav[0, 1000])
+        assert wav[0, 1000] > 0.1
+    assert len({wav.numpy().tobytes() for wav in wavs}) == 20

@@ -1,8 +1,7 @@
 """Rules that every type of batch keeps with every option: the budget, the minimum, and no utterance lost."""
 
-import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -12,19 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from contract import Case, check_cuts, record, some_cuts
 from helpers_bad import Given, drained, raw_items, run
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
-from uio_pipes.base.errors import NothingRead
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
+from uio_pipes.stages.batches.window import WindowBatch
 
 RATE = 8000
 
@@ -56,32 +54,15 @@ class Rules(NamedTuple):
 
 
 class Run:
-    """A node over ``lengths`` in one lane, run to its end: batches, and the state and counts before each."""
+    """A node over ``lengths`` in one lane, run to its end."""
 
-    def __init__(self, rules: Rules, lengths: Sequence[int], cut: tuple[str, str] | None = None) -> None:
+    def __init__(self, rules: Rules, lengths: Sequence[int]) -> None:
         self.ledger = Ledger()
         lane = Lane(self.ledger)
         source = (Waveforms if rules.unit == "samples" else Given)(lengths, lane)
-        self.node: Node = rules.stage.build(source, lane, Site(rules.stage.name, 0))
-        if cut is not None:
-            self.ledger.load(json.loads(cut[1]))
-        self.ledger.quiet = True
-        self.node.reset(None if cut is None else json.loads(cut[0]))
-        self.ledger.quiet = False
-        self.cuts: list[tuple[str, str]] = []
-        self.batches: list[list[int]] = []
-        for batch in drained(self._noting()):
-            self.batches.append([int(sample["key"]) for sample in batch])
-
-    def _noting(self) -> Any:
-        node, cuts, ledger = self.node, self.cuts, self.ledger
-
-        class Noting:
-            def next(self) -> Any:
-                cuts.append((json.dumps(node.get_state()), json.dumps(ledger.save())))
-                return node.next()
-
-        return Noting()
+        node: Node = rules.stage.build(source, lane, Site(rules.stage.name, 0))
+        node.reset(None)
+        self.batches = [[int(sample["key"]) for sample in batch] for batch in drained(node)]
 
 
 @st.composite
@@ -96,7 +77,7 @@ def budgets(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def rules(
-    draw: st.DrawFn, kinds: Sequence[str] = ("batch", "dynamic", "bucket", "sizes"), most_least: int = 5
+    draw: st.DrawFn, kinds: Sequence[str] = ("batch", "dynamic", "window", "bucket", "sizes"), most_least: int = 5
 ) -> Rules:
     kind = draw(st.sampled_from(kinds))
     drop, least = draw(st.booleans()), draw(st.integers(1, most_least))
@@ -111,7 +92,12 @@ def rules(
         sizes = draw(st.lists(st.integers(least, 9), min_size=count, max_size=count))
         return Rules(BucketBatch(**placed, **ends, bucket_batch_sizes=sizes), least=least, drop_last=drop)
     budget = draw(budgets())
-    stage = DynamicBatch(**budget, **ends) if kind == "dynamic" else BucketBatch(**placed, **budget, **ends)
+    made: dict[str, Callable[[], Stage]] = {
+        "dynamic": lambda: DynamicBatch(**budget, **ends),
+        "window": lambda: WindowBatch(**budget, **ends, window=draw(st.integers(least, 60))),
+        "bucket": lambda: BucketBatch(**placed, **budget, **ends),
+    }
+    stage = made[kind]()
     unit = "frames" if "max_frames" in budget else "samples"
     return Rules(stage, unit, budget[f"max_{unit}"], budget["quadratic"], least, drop)
 
@@ -150,63 +136,20 @@ def test_budget_minimum_and_count_are_kept_and_what_is_left_out_is_counted(rule:
     assert sum(skipped.values()) == len(sizes) - len(given_out)
 
 
-FILLS_ITS_BUCKET_ALONE = Rules(BucketBatch([200], max_frames=100), most=100)
-
-
-@settings(max_examples=150, deadline=None)
-@given(rule=rules(), lengths=LENGTHS, every=st.integers(1, 9))
-@example(FILLS_ITS_BUCKET_ALONE, [10, 90, 20], 1)
-def test_going_on_after_any_batch_gives_the_same_rest_and_counts(rule: Rules, lengths: list[int], every: int) -> None:
-    sizes = in_unit(rule, lengths)
-    whole = Run(rule, sizes)
-    for at in range(0, len(whole.cuts), every):
-        rest = Run(rule, sizes, whole.cuts[at])
-        assert rest.batches == whole.batches[at:]
-        assert rest.ledger.save() == whole.ledger.save()
-
-
-def as_features(sample: Any) -> dict[str, Any]:
-    return {"key": sample["key"], "feat": torch.zeros(int(sample["txt"]), 1)}
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    rule=rules().filter(lambda rule: rule.unit == "frames"),
-    lengths=st.lists(st.integers(1, 120), min_size=1, max_size=60),
-    lanes=st.integers(1, 4),
-    every=st.sampled_from([1, 3]),
-)
-def test_several_lanes_lose_nothing_and_resume_everywhere(
-    rule: Rules, lengths: list[int], lanes: int, every: int
-) -> None:
-    items = [{"key": str(i), "wav": "none", "txt": str(n)} for i, n in enumerate(lengths)]
-    graph = uio.from_raw_list(items, shuffle=True).map(as_features).shuffle(7)._then(rule.stage).pad()
-    case = Case(graph, {"lanes": lanes, "snapshot_every": every})
-    try:
-        recorded = record(case)
-    except NothingRead:  # in epoch 0 or 1, each was above the budget, or left alone at the end
-        loader = case.loader()
-        with pytest.raises(NothingRead):
-            _ = list(loader), list(loader)
-        assert sum(loader.stats().skipped.values()) == len(lengths)
-        return
-    stats = recorded.stats
-    assert len(recorded.keys) == len(set(recorded.keys)) == len(lengths) - sum(stats.skipped.values())
-    assert stats.skipped.get("min_batch_size", 0) <= lanes * (rule.least - 1)
-    check_cuts(recorded, some_cuts(len(recorded.digests), 4))
-
-
 @settings(max_examples=150, deadline=None)
 @given(rule=rules(["dynamic"]), lengths=LENGTHS)
 def test_a_dynamic_batch_ends_only_where_the_next_would_not_fit(rule: Rules, lengths: list[int]) -> None:
     sizes = in_unit(rule, lengths)
     ran = Run(rule, sizes)
+    if rule.least == 1 and not rule.drop_last:
+        everything = [n for batch in ran.batches for n in batch]
+        assert everything == [n for n, size in enumerate(sizes) if size and rule.fits([size])], "in their order"
     for batch, after in zip(ran.batches, ran.batches[1:], strict=False):
         assert not rule.fits([sizes[n] for n in [*batch, after[0]]])
 
 
 @settings(max_examples=150, deadline=None)
-@given(rule=rules(["dynamic", "bucket", "sizes"], most_least=1), lengths=LENGTHS)
+@given(rule=rules(["dynamic", "window", "bucket", "sizes"], most_least=1), lengths=LENGTHS)
 def test_drop_last_leaves_out_only_what_another_one_would_have_fitted_into(rule: Rules, lengths: list[int]) -> None:
     sizes = in_unit(rule, lengths)
     kept, everything = (
@@ -308,20 +251,23 @@ def test_samples_of_features_or_of_seconds_are_refused_with_the_remedy(stage: An
     items = [{"key": "a", "wav": "none", "txt": "", "duration": 1.5}]
     graph = uio.from_raw_list(items).decode_audio()
     with pytest.raises(uio.PipelineError, match=r"features.*max_frames"):
-        list(uio.Loader(graph.fbank()._then(stage(max_samples=16_000))))
+        list(uio.Loader(graph.fbank().then(stage(max_samples=16_000))))
     with pytest.raises(uio.PipelineError, match=r"`duration`.*resample"):
-        list(uio.Loader(graph._then(stage(max_samples=16_000))))
+        list(uio.Loader(graph.then(stage(max_samples=16_000))))
 
 
 @pytest.mark.parametrize("stage", [DynamicBatch, partial(BucketBatch, [25])])
 @pytest.mark.parametrize("seed", range(2))
 def test_made_batches_are_within_the_budget(stage: Any, seed: int, tmp_path: Path) -> None:
     audio = uio.from_raw_list(raw_items(tmp_path, 30)).decode_audio().resample(16_000).speed_perturb([0.9, 1.0, 1.1])
-    batches, loader = run(audio._then(stage(max_samples=16_000, min_batch_size=2)).pad(), seed=seed)
+    batches, loader = run(audio.then(stage(max_samples=16_000, min_batch_size=2)).pad(), seed=seed)
     assert loader.stats().utterances + loader.stats().skipped.get("min_batch_size", 0) == 30
     assert all(batch["pcm"].numel() <= 16_000 and len(batch["keys"]) >= 2 for batch in batches)
-    batches, loader = run(audio.fbank(8)._then(stage(max_frames=150, quadratic=50)).pad(), seed=seed)
+    batches, _ = run(audio.then(stage(max_frames=60)).pad(), seed=seed)
+    assert all(-(-batch["pcm"].shape[1] // 160) * len(batch["keys"]) <= 60 for batch in batches), "10 ms each"
+    batches, loader = run(audio.fbank(8).then(stage(max_frames=150, quadratic=50)).pad(), seed=seed)
     assert loader.stats().utterances == 30
+    assert loader.stats().padded == sum(batch["feats"].shape[0] * batch["feats"].shape[1] for batch in batches)
     for batch in batches:
         count, longest, _ = batch["feats"].shape
         assert count * (longest + longest**2 / 50) <= 150

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from contract import Case, check_cuts, record
 from corpus import Corpus
 from helpers_bad import Given, audio, code_points, drained, keys, raw_items, run, shard, started
 from hypothesis import given, settings
@@ -146,17 +145,6 @@ def test_what_all_parts_agree_on_stays(tmp_path: Path) -> None:
     assert all("duration" not in b for b in batches)
 
 
-def test_fields_that_not_all_agree_on_are_not_listed(items: list[dict[str, Any]]) -> None:
-    def name(sample: uio.Sample) -> uio.Sample:
-        sample["number"] = int(sample.key[1:]) // 3
-        return sample
-
-    seen: list[dict[str, Any]] = []
-    graph = uio.from_raw_list(items).decode_audio().map(name).concat(max_seconds=0.6)
-    run(graph.map(lambda s: seen.append(dict(s)) or s), failures="raise")
-    assert [s.get("number") for s in seen] == [0, None, 1, 2, None]
-
-
 # What it costs
 
 
@@ -285,40 +273,9 @@ def test_too_short_duration_of_a_part_fails_that_part(items: list[dict[str, Any]
     assert loader.stats().skipped == {"length_mismatch": 1}
 
 
-def test_undecoded_audio_stops_the_run(items: list[dict[str, Any]]) -> None:
-    with pytest.raises(uio.PipelineError, match=r"put .decode_audio\(\) before concat"):
-        run(uio.from_raw_list(items).concat(max_seconds=5))
-
-
 def test_flat_map_behind_makes_several_of_a_joined_one(items: list[dict[str, Any]]) -> None:
     graph = uio.from_raw_list(items).decode_audio().concat(max_seconds=0.6).flat_map(lambda s: [s, s]).speed_perturb()
     batches, _ = run(graph, failures="raise")
     assert len(batches) == 10
     assert batches[0]["key"] == batches[1]["key"] == "R000+R001"
     assert len({b["wav"].shape for b in batches}) > 5  # draws of their own
-
-
-@pytest.mark.parametrize("options", [{}, {"lanes": 2, "snapshot_every": 3}], ids=str)
-def test_resumes_anywhere_among_augmentations_with_damaged_data(bad_corpus: Corpus, options: dict[str, Any]) -> None:
-    """Batches and counts are what they would have been, also where parts were left out before and behind the cut."""
-    lists = str(bad_corpus.list)
-    graph = (
-        uio.from_shard_list(bad_corpus.list, shuffle=True)
-        .decode_audio()
-        .volume_perturb()
-        .add_noise(lists, probability=0.5)
-        .speed_perturb()
-        .random_crop(max_seconds=0.9)
-        .shuffle(6)
-        .concat(max_seconds=2)
-        .tokenize(code_points)
-        .filter(token_max_length=9)
-        .fbank(8, dither=0.1)
-        .sort(4)
-        .dynamic_batch(500)
-        .pad()
-    )
-    recorded = record(Case(graph, options))
-    assert recorded.stats.skipped.keys() > {"bad_noise", "truncated"}
-    assert any("+" in key for key in recorded.keys)
-    check_cuts(recorded, range(len(recorded.digests) + 1))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from contract import digest
 from corpus import Corpus, shards
-from encoding import HOP, Codec, encoded, to_encode
+from encoding import Codec, encoded, to_encode
 
 import uio_pipes as uio
 from uio_pipes.io.shelf import _shelves
@@ -194,8 +194,8 @@ def test_what_can_be_encoded(corpus: Corpus, tmp_path: Path) -> None:
         (graph.batch(2), r"must end with .pad\(\)"),
         (graph.batch(2).pad(names={"pcm": "x"}), "neither pcm nor feats"),
         (other.batch(2).pad(), "one model at a time, not codec, other"),
-        (graph.repeat().batch(2).pad(), r"leave out repeat\(\)"),
-        (perturbed.batch(2).pad(), "draws random numbers"),
+        (graph.repeat().batch(2).pad(), r"remove repeat\(\)"),
+        (perturbed.batch(2).pad(), "is random"),
     ]:
         with pytest.raises(uio.PipelineError, match=told):
             uio.encode(uio.Loader(pipeline), Codec())
@@ -210,10 +210,3 @@ def test_the_loader_does_not_move(corpus: Corpus, tmp_path: Path) -> None:
     uio.encode(loader, Codec())
     assert loader.state_dict() == before
     assert [digest(batch) for batch in loader]
-
-
-def test_samples_have_codes_of_their_own_length(corpus: Corpus, tmp_path: Path) -> None:
-    run(corpus, tmp_path / "cache")
-    for sample in uio.Loader(uio.from_shard_list(corpus.list).decode_audio()):
-        assert len(codes(corpus, tmp_path / "cache")[sample["key"]]) == sample["wav"].shape[1] // HOP
-        break

@@ -1,15 +1,21 @@
-"""Filters: inclusive bounds, WeNet's defaults, by the plan alone."""
+"""Filters: inclusive bounds, WeNet's defaults, by the plan alone; no label longer than CTC can align."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers_bad import Given, audio, code_points, keys, raw_items, run, shard
+import torch
+from helpers_bad import Given, audio, code_points, keys, raw_items, run, shard, texts
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.audio.length import Plan
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.stages.text.tokenize import CtcFilter, needed
 from uio_pipes.stages.utterances.filter import Filter
 
 
@@ -33,54 +39,78 @@ def left(lengths: list[int], labels: list[int] | None = None, **bounds: Any) -> 
     return [len(sample["feat"]) for sample in node], ledger.skipped
 
 
-def test_bounds_are_inclusive() -> None:
-    assert left([9, 10, 20, 21], min_frames=10, max_frames=20) == ([10, 20], {"too_short": 1, "too_long": 1})
+@pytest.mark.parametrize(
+    ("lengths", "labels", "bounds", "kept", "why"),
+    [
+        ([9, 10, 20, 21], None, {"min_frames": 10, "max_frames": 20}, [10, 20], {"too_short": 1, "too_long": 1}),
+        ([9, 10, 10_240, 10_241], None, {}, [10, 10_240], {"too_short": 1, "too_long": 1}),
+        ([1000] * 4, [0, 1, 200, 201], {}, [1000] * 2, {"too_few_tokens": 1, "too_many_tokens": 1}),
+        ([2000, 2001, 10, 10], [1, 1, 10, 11], {}, [2000, 10], {"bad_output_input_ratio": 2}),
+        (
+            [100] * 4,
+            [9, 10, 50, 51],
+            {"min_output_input_ratio": 0.1, "max_output_input_ratio": 0.5},
+            [100] * 2,
+            {"bad_output_input_ratio": 2},
+        ),
+    ],
+)
+def test_bounds_are_inclusive_and_by_default_wenet_s(
+    lengths: list[int], labels: list[int] | None, bounds: dict[str, float], kept: list[int], why: dict[str, int]
+) -> None:
+    assert left(lengths, labels, **bounds) == (kept, why)
 
 
-def test_wenet_s_defaults_for_frames() -> None:
-    kept, skipped = left([9, 10, 10_240, 10_241])
-    assert kept == [10, 10_240]
-    assert skipped == {"too_short": 1, "too_long": 1}
+def test_frames_are_of_10_ms_or_of_the_features(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 2, samples=1600)  # 200 and 210 ms; a frame of features takes 25 ms
+    audio = uio.from_raw_list(items).decode_audio()
+    for graph, frames in ((audio, (20, 21)), (audio.resample(16_000), (20, 21)), (audio.fbank(20), (18, 19))):
+        for at in range(2):
+            found, _ = run(graph.filter(min_frames=frames[at], max_frames=frames[at]))
+            assert keys(found) == [items[at]["key"]]
 
 
-def test_wenet_s_defaults_for_labels() -> None:
-    kept, skipped = left([1000] * 4, labels=[0, 1, 200, 201])
-    assert len(kept) == 2
-    assert skipped == {"too_few_tokens": 1, "too_many_tokens": 1}
-
-
-def test_wenet_s_defaults_for_the_ratio() -> None:
-    assert left([2000, 2001, 10, 10], labels=[1, 1, 10, 11]) == ([2000, 10], {"bad_output_input_ratio": 2})
-
-
-def test_ratio_bounds_are_inclusive() -> None:
-    bounds = {"min_output_input_ratio": 0.1, "max_output_input_ratio": 0.5}
-    assert left([100] * 4, labels=[9, 10, 50, 51], **bounds)[0] == [100, 100]
-
-
-@pytest.mark.parametrize("samples", [799, 800, 1600, 1601])
-def test_frames_are_seconds_times_100_where_no_features_are(tmp_path: Path, samples: int) -> None:
-    path = shard(tmp_path / "x.tar", [("a.txt", b"t"), ("a.wav", audio(samples))])
-    batches, _ = run(uio.from_shard_list(path).decode_audio().filter(min_frames=10, max_frames=20))
-    assert len(batches) == (800 <= samples <= 1600)
-
-
-def test_resampling_before_does_not_change_the_frames(tmp_path: Path) -> None:
-    path = shard(tmp_path / "x.tar", [("a.txt", b"t"), ("a.wav", audio(1600))])
-    graph = uio.from_shard_list(path).decode_audio().resample(16_000)
-    assert len(run(graph.filter(min_frames=20, max_frames=20))[0]) == 1
-
-
-def test_feature_frames_count_where_features_are(tmp_path: Path) -> None:
-    path = shard(tmp_path / "x.tar", [("a.txt", b"t"), ("a.wav", audio(1600))])
-    graph = uio.from_shard_list(path).decode_audio().fbank(20)
-    assert len(run(graph.filter(min_frames=18, max_frames=18))[0]) == 1
+@pytest.mark.parametrize("truth", [True, 1, "yes", np.bool_(True), False, None, 0, "", np.bool_(False)])
+def test_any_true_value_keeps_and_any_false_one_leaves_out(tmp_path: Path, truth: Any) -> None:
+    found, loader = run(uio.from_raw_list(raw_items(tmp_path, 2)).filter(lambda s: truth))
+    assert (len(found), loader.stats().skipped) == ((2, {}) if truth else (0, {"filter": 2}))
 
 
 def test_labels_are_not_looked_at_where_there_are_none(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 3)).decode_audio()
     assert len(run(graph.filter(token_min_length=5))[0]) == 3
     assert len(run(graph.tokenize(lambda t: [1]).filter(token_min_length=5))[0]) == 0
+
+
+def test_each_utterance_is_kept_with_its_own_probability_in_each_epoch_anew(tmp_path: Path) -> None:
+    graph = texts("U", 400)
+    table = {f"U{i}": (0.0, 1.0, 0.25)[i % 3] for i in range(300)}  # the others are not in it
+    (tmp_path / "table").write_text("".join(f"{key} {p}\n" for key, p in table.items()))
+    by_dict, by_file = graph.keep(table, otherwise=0.5), graph.keep(tmp_path / "table", otherwise=0.5)
+    assert by_dict.fingerprint() == by_file.fingerprint() != graph.keep(table | {"U0": 0.5}, 0.5).fingerprint()
+    loader, kept = uio.Loader(by_file, seed=3), list[set[str]]()
+    for _ in range(20):
+        kept.append(set(keys(loader)))
+        assert loader.stats().skipped == {"keep": 400 - len(kept[-1])}
+        assert loader.stats().failures == 0
+    assert kept[0] == set(keys(uio.Loader(by_dict, seed=3, num_workers=2, lanes=3)))
+    assert len({frozenset(one) for one in kept}) == len(kept)
+    often = {f"U{i}": sum(f"U{i}" in one for one in kept) for i in range(400)}
+    assert {often[key] for key, p in table.items() if p in (0, 1)} == {0, 20}
+    for p, group in (
+        (0.25, [often[key] for key, one in table.items() if one == 0.25]),
+        (0.5, list(often.values())[300:]),
+    ):
+        assert abs(np.mean(group) / 20 - p) < 4 * (p * (1 - p) / (20 * len(group))) ** 0.5  # standard deviations
+
+
+@pytest.mark.parametrize(("text", "told"), [("a 0.5\nb 2\n", "line 2: 'b 2"), ("a\n", "line 1"), ("", "")])
+def test_a_table_of_probabilities_that_cannot_be_read_names_its_line(tmp_path: Path, text: str, told: str) -> None:
+    if text:
+        (tmp_path / "table").write_text(text)
+    expected = f"{told}.*is not KEY PROBABILITY" if text else "keep: cannot read .*No such file"
+    with pytest.raises(uio.ListError, match=expected):
+        list(uio.Loader(texts("U", 4).keep(tmp_path / "table")))
 
 
 # What is left out costs nothing
@@ -101,33 +131,6 @@ def test_filtering_on_labels_decodes_nothing(tmp_path: Path) -> None:
     assert loader.stats().failures == 0
     batches, loader = run(graph.batch(4).pad())
     assert loader.stats().failures == 3, "the damage was none"
-
-
-def test_a_function_that_looks_at_text_decodes_nothing(tmp_path: Path) -> None:
-    items = [{"key": k, "wav": "/nowhere.wav", "txt": k} for k in "abc"]
-    batches, loader = run(uio.from_raw_list(items).decode_audio().filter(lambda s: s["txt"] == "d"))
-    assert (batches, loader.stats().skipped) == ([], {"filter": 3})
-
-
-# Functions
-
-
-@pytest.mark.parametrize("truth", [True, 1, "yes", np.bool_(True)])
-def test_any_true_value_keeps(tmp_path: Path, truth: Any) -> None:
-    assert len(run(uio.from_raw_list(raw_items(tmp_path, 2)).filter(lambda s: truth))[0]) == 2
-
-
-@pytest.mark.parametrize("untruth", [False, None, 0, "", np.bool_(False)])
-def test_any_false_value_leaves_out_under_filter(tmp_path: Path, untruth: Any) -> None:
-    batches, loader = run(uio.from_raw_list(raw_items(tmp_path, 2)).filter(lambda s: untruth))
-    assert (batches, loader.stats().skipped, loader.stats().failures) == ([], {"filter": 2}, 0)
-
-
-def test_a_filter_on_length_without_length_says_what_is_missing() -> None:
-    items = [{"key": "a", "feat": "a.npy", "txt": "t"}]
-    graph = uio.from_raw_list(items).map(lambda s: {"key": s["key"], "txt": s["txt"]})
-    with pytest.raises(uio.PipelineError, match="no length"):
-        run(graph.filter(min_frames=1))
 
 
 def test_bounds_on_frames_need_no_labels_and_no_audio_behind_a_map_that_may_write_anything(tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ def chosen(graph: uio.Pipeline, **options: Any) -> list[str]:
 
 
 def test_a_share_is_chosen_by_the_keys_alone() -> None:
-    items = [{"key": f"utterance-{i}", "txt": "t"} for i in range(20_000)]
+    items = [{"key": f"utterance-{i}", "txt": "t"} for i in range(5_000)]
     everything = uio.from_iterable(items).sharding_filter()
     tenth = chosen(everything.filter(share=0.1))
     assert abs(len(tenth) / len(items) - 0.1) < 0.01
@@ -178,3 +181,78 @@ def test_a_share_stays_the_same_for_ever() -> None:
     loader = uio.Loader(uio.from_iterable(items).filter(share=0.2))
     list(loader)
     assert loader.stats().skipped["other_share"] + loader.stats().utterances == 30
+
+
+# ctc_filter: against torch's own loss and convolutions, by plan and as realized
+
+
+LAYERS = {4: ((3, 2), (3, 2)), 6: ((3, 2), (5, 3)), 8: ((3, 2), (3, 2), (3, 2))}  # of WeNet's conv2d front ends
+
+
+@settings(max_examples=200, deadline=None)
+@given(label=st.lists(st.integers(1, 3), max_size=12), steps=st.integers(1, 24))
+def test_what_is_needed_is_where_torch_s_loss_becomes_finite(label: list[int], steps: int) -> None:
+    scores = torch.full((steps, 1, 4), 0.25).log()
+    target, lengths = torch.tensor([label], dtype=torch.long), (torch.tensor([steps]), torch.tensor([len(label)]))
+    loss = torch.nn.functional.ctc_loss(scores, target, *lengths, reduction="sum")
+    assert math.isfinite(loss) == (needed(label) <= steps)
+
+
+@pytest.mark.parametrize("factor", LAYERS)
+def test_steps_are_the_convolutions_output(factor: int) -> None:
+    convolutions = torch.nn.Sequential(*[torch.nn.Conv1d(1, 1, kernel, stride) for kernel, stride in LAYERS[factor]])
+    stage = CtcFilter(factor)
+    for frames in range(20, 300):
+        assert stage.steps(Plan(0, 100, frames)) == convolutions(torch.zeros(1, 1, frames)).shape[-1]
+    assert [stage.steps(Plan(0, 100, frames)) for frames in range(3)] == [0, 0, 0]
+    assert CtcFilter(4).steps(Plan(0, 100, 101)) == ((101 - 1) // 2 - 1) // 2
+
+
+def labelled(items: list[dict[str, Any]], label: str) -> uio.Pipeline:
+    items = [{**item, "txt": label} for item in items]
+    return uio.from_raw_list(items).decode_audio().fbank(8).tokenize(code_points)
+
+
+@pytest.mark.parametrize(("label", "steps"), [("abcdefg", 7), ("aabcde", 7), ("aaaa", 7), ("ab" * 4, 8)])
+def test_utterances_with_too_few_frames_are_left_out_and_counted(tmp_path: Path, label: str, steps: int) -> None:
+    """Ten utterances of 18 to 27 frames (8 kHz, each 80 samples longer), of which a third each is a step."""
+    items = raw_items(tmp_path, 10)
+    batches, loader = run(labelled(items, label).ctc_filter(lambda frames: frames // 3).batch(4).pad())
+    frames = [1 + (1600 + 80 * i - 200) // 80 for i in range(10)]
+    assert sorted(keys(batches)) == [f"R{i:03d}" for i in range(10) if frames[i] // 3 >= steps]
+    assert loader.stats().skipped == {"ctc_too_short": sum(n // 3 < steps for n in frames)}
+    assert loader.stats().failures == 0
+
+
+def test_one_that_turns_out_shorter_than_planned_is_left_out_under_the_same_name(tmp_path: Path) -> None:
+    items = raw_items(tmp_path, 4, samples=1600)
+    items[1]["duration"] = 9.0  # it has 0.21 s
+    graph = labelled(items, "abcdefghij").ctc_filter(lambda frames: frames // 2 + 1).batch(4).pad()
+    _, loader = run(graph)
+    assert loader.stats().skipped == {}
+    graph = labelled(items, "abcdefghijklmnop").ctc_filter(lambda frames: frames // 2 + 1).batch(4).pad()
+    batches, loader = run(graph)
+    assert (batches, loader.stats().skipped, loader.stats().failures) == ([], {"ctc_too_short": 4}, 0)
+    run(graph, failures="raise")  # not wanted, but nothing is bad
+
+
+def test_frames_trimmed_behind_the_plan_are_no_failures(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 9) * 9).decode_audio().fbank(4).spec_trim().tokenize(code_points)
+    _, loader = run(graph.map(lambda s: {**s, "label": [1, 2] * 2}, length="same").ctc_filter(4), failures="raise")
+    assert loader.stats().failures == 0
+
+
+def test_waveforms_by_a_function_of_samples(tmp_path: Path) -> None:
+    """As models on waveforms have it: one step for 320 samples."""
+    items = raw_items(tmp_path, 10)
+    graph = uio.from_raw_list([{**item, "txt": "abcdef"} for item in items]).decode_audio().tokenize(code_points)
+    batches, _ = run(graph.ctc_filter(lambda samples: samples // 320).batch(3).pad())
+    assert sorted(keys(batches)) == [f"R{i:03d}" for i in range(10) if (1600 + 80 * i) // 320 >= 6]
+    with pytest.raises(uio.PipelineError, match=r"subsampling=4 counts feature frames.*after .fbank"):
+        run(graph.ctc_filter(4).batch(3).pad())
+
+
+def test_without_labels_it_says_what_is_missing(tmp_path: Path) -> None:
+    graph = uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio().fbank(8).ctc_filter().batch(3).pad()
+    with pytest.raises(uio.DataError, match=r"tokenize.* missing before ctc_filter"):
+        run(graph, failures="raise")

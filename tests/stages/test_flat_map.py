@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from contract import Case, check_cuts, record
-from helpers_bad import keys, raw_items, run, shard
+from helpers_bad import keys, raw_items, run
 
 import uio_pipes as uio
 from uio_pipes.core.lane import Lane
@@ -33,13 +32,6 @@ def test_any_iterable_of_mappings(tmp_path: Path, result: Any) -> None:
 def test_none_one_or_several(tmp_path: Path) -> None:
     graph = uio.from_raw_list(raw_items(tmp_path, 4)).flat_map(lambda s: [s] * int(s["key"][-1]))
     assert keys(run(graph)[0]) == ["R001", "R002", "R002", "R003", "R003", "R003"]
-
-
-def test_on_lazy_samples_nothing_is_decoded() -> None:
-    items = [{"key": str(i), "wav": "/nowhere.wav", "txt": "t"} for i in range(3)]
-    graph = uio.from_raw_list(items).decode_audio().flat_map(lambda s: [s, s]).filter(lambda s: False)
-    batches, loader = run(graph)
-    assert (batches, loader.stats().skipped) == ([], {"filter": 6})
 
 
 def test_copies_do_not_share_changes(tmp_path: Path) -> None:
@@ -111,13 +103,6 @@ def test_what_came_before_a_failure_is_delivered(tmp_path: Path) -> None:
         assert second.stats().failures == 1
 
 
-def test_rng_on_files_is_refused(tmp_path: Path) -> None:
-    path = shard(tmp_path / "a.tar", [("a.txt", b"t")])
-    graph = uio.list_files(path).open_files().flat_map(lambda file, rng: [])
-    with pytest.raises(uio.PipelineError, match="rng"):
-        run(graph)
-
-
 def test_features_can_be_yielded(tmp_path: Path) -> None:
     def made(sample: uio.Sample) -> list[dict[str, Any]]:
         return [{"key": f"{sample['key']}{n}", "feat": torch.ones(n, 3)} for n in (2, 5)]
@@ -163,24 +148,6 @@ def test_a_resume_passes_over_what_came_since_the_last_snapshot(cut: int) -> Non
     resumed = uio.Loader(graph)
     resumed.load_state_dict(state)
     assert [sample["key"] for sample in resumed] == whole[cut:]
-
-
-def none_to_two(sample: uio.Sample, rng: Any) -> list[uio.Sample]:
-    return [sample] * int(rng.integers(3))
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        numbered(2).repeat().flat_map(none_to_two),
-        uio.mix([numbered(2).shuffle(2), numbered(5)], stop="endless").flat_map(none_to_two).shuffle(3),
-    ],
-    ids=["repeat", "mix"],
-)
-def test_an_endless_source_knows_after_a_resume_what_came_of_it_before(graph: uio.Pipeline) -> None:
-    """It ends after a round of which nothing comes, and counts that anew for what is passed over."""
-    recorded = record(Case(graph.batch(2), {"steps_per_epoch": 60}))
-    check_cuts(recorded, range(len(recorded.digests) + 1))
 
 
 def test_failures_behind_the_last_item_are_counted_once() -> None:

@@ -11,17 +11,12 @@ import numpy as np
 import pytest
 import torch
 import touchdataset
-from contract import Case, check_cuts, in_fresh_process, record
 from corpus import Corpus, raw_list, wav_bytes
+from helpers_bad import counted
 
 import uio_pipes as uio
-from uio_pipes.formats.lists import overlay_table
 from uio_pipes.formats.lists.overlay_table import OverlayTable
-
-
-def run(pipeline: uio.Pipeline, **options: Any) -> tuple[list[Any], uio.Stats]:
-    loader = uio.Loader(pipeline, **options)
-    return list(loader), loader.stats()
+from uio_pipes.formats.tables import rows
 
 
 def write(path: Path, entries: list[dict[str, Any]]) -> Path:
@@ -46,7 +41,7 @@ def test_texts_are_replaced_in_shards_already_packed(form: str, plain_corpus: Co
         for suffix in (".bin", ".idx") if form == "far_metainfo" else ("",):
             memory.pipe(f"/overlays/{name}{suffix}", Path(f"{path}{suffix}").read_bytes())
         path = f"memory://overlays/{name}"
-    made, stats = run(uio.from_shard_list(plain_corpus.list).overlay(path).decode_audio())
+    made, stats = counted(uio.from_shard_list(plain_corpus.list).overlay(path).decode_audio())
     assert stats.failures == 0
     assert [(s["key"], s["txt"], s["lang"]) for s in made] == [(k, f"new {k}", "zh") for k in plain_corpus.keys]
 
@@ -58,21 +53,21 @@ def test_entries_may_have_any_order_spacing_and_escapes(plain_corpus: Corpus, tm
         b'{"txt": "c", "key": "%s"}\r\n\n  {"key" : "%s" , "txt":"b"}\n{"key": "\\u004b%s", "txt": "a"}'
         % (third.encode(), second.encode(), first[1:].encode())
     )
-    made, _ = run(uio.from_shard_list(plain_corpus.list).overlay(path, missing="drop"))
+    made, _ = counted(uio.from_shard_list(plain_corpus.list).overlay(path, missing="drop"))
     assert [(s["key"], s["txt"]) for s in made] == [(first, "a"), (second, "b"), (third, "c")]
 
 
 def test_what_is_missing_is_kept_dropped_or_stops_the_run(plain_corpus: Corpus, tmp_path: Path) -> None:
     path = write(tmp_path / "o.jsonl", [{"key": k, "txt": "new"} for k in plain_corpus.keys[5:9]])
     source = uio.from_shard_list(plain_corpus.list)
-    kept, stats = run(source.overlay(path))
+    kept, stats = counted(source.overlay(path))
     assert [s["txt"] == "new" for s in kept] == [5 <= i < 9 for i in range(len(plain_corpus.keys))]
-    dropped, stats = run(source.overlay(path, missing="drop"))
+    dropped, stats = counted(source.overlay(path, missing="drop"))
     assert [s["key"] for s in dropped] == list(plain_corpus.keys[5:9])
     assert stats.skipped == {"not_in_overlay": len(plain_corpus.keys) - 4}
     assert stats.failures == 0
     with pytest.raises(uio.ListError, match=rf"{plain_corpus.keys[0]}.*is not in the overlay .*o\.jsonl"):
-        run(source.overlay(path, missing="error"))
+        counted(source.overlay(path, missing="error"))
 
 
 def test_another_audio_is_measured_anew(tmp_path: Path) -> None:
@@ -81,8 +76,8 @@ def test_another_audio_is_measured_anew(tmp_path: Path) -> None:
     path = write(
         tmp_path / "o.jsonl", [{"key": "R0000", "wav": f"{tmp_path}/x.wav"}, {"key": "R0001", "start": 0.1, "end": 0.2}]
     )
-    plain, _ = run(uio.from_raw_list(raw.list).decode_audio())
-    made, stats = run(uio.from_raw_list(raw.list).overlay(path).decode_audio().batch(3))
+    plain, _ = counted(uio.from_raw_list(raw.list).decode_audio())
+    made, stats = counted(uio.from_raw_list(raw.list).overlay(path).decode_audio().batch(3))
     assert stats.failures == 0
     whole = torch.frombuffer(bytearray(wav_bytes(99)[44:]), dtype=torch.int16).float() / 32768
     assert torch.equal(made[0][0]["wav"][0], whole), "R0000 was a segment of another recording"
@@ -93,7 +88,7 @@ def test_another_audio_is_measured_anew(tmp_path: Path) -> None:
 def test_a_wrong_segment_or_duration_is_counted(tmp_path: Path) -> None:
     raw = raw_list(tmp_path / "raw", 3)
     path = write(tmp_path / "o.jsonl", [{"key": "R0001", "duration": 0.01}, {"key": "R0002", "start": 2, "end": 1}])
-    _, stats = run(uio.from_raw_list(raw.list).overlay(path).decode_audio().batch(3))
+    _, stats = counted(uio.from_raw_list(raw.list).overlay(path).decode_audio().batch(3))
     assert stats.skipped == {"length_mismatch": 1, "bad_segment": 1}
 
 
@@ -101,21 +96,9 @@ def test_features_may_be_named(feature_corpus: Corpus, plain_corpus: Corpus, tmp
     np.save(tmp_path / "f.npy", np.full((7, 6), 3, np.float32))
     for corpus in (feature_corpus, plain_corpus):
         path = write(tmp_path / "o.jsonl", [{"key": corpus.keys[1], "feat": f"{tmp_path}/f.npy"}])
-        (batch,), stats = run(uio.from_shard_list(corpus.list).overlay(path, missing="drop").batch(1).pad())
+        (batch,), stats = counted(uio.from_shard_list(corpus.list).overlay(path, missing="drop").batch(1).pad())
         assert stats.failures == 0
         assert batch["feats"].shape == (1, 7, 6)
-
-
-def test_epochs_resume_exactly(plain_corpus: Corpus, tmp_path: Path) -> None:
-    path = write(tmp_path / "o.jsonl.gz", [{"key": k, "txt": "新" + k} for k in plain_corpus.keys[::2]])
-    graph = uio.from_shard_list(plain_corpus.list, shuffle=True).overlay(path, missing="drop").decode_audio()
-    graph = graph.shuffle(5).sort(4).batch(2)
-    for options in ({}, {"lanes": 3}):
-        recorded = record(Case(graph, options))
-        check_cuts(recorded, range(len(recorded.digests) + 1))
-    assert in_fresh_process([(recorded.case, recorded.states[2])], tmp_path) == [recorded.digests[2:]]
-    alone = sorted(s["key"] for b in run(graph, lanes=2)[0] for s in b)
-    assert sorted(s["key"] for b in run(graph, lanes=2, num_workers=2)[0] for s in b) == alone
 
 
 def test_a_state_remembers_what_the_overlay_held(plain_corpus: Corpus, tmp_path: Path) -> None:
@@ -147,7 +130,7 @@ def test_an_overlay_that_cannot_be_used_is_an_error(name: str, plain_corpus: Cor
     data, message = BAD[name]
     (tmp_path / "o.jsonl").write_bytes(data)
     with pytest.raises(uio.ListError, match=message):
-        run(uio.from_shard_list(plain_corpus.list).overlay(tmp_path / "o.jsonl"))
+        counted(uio.from_shard_list(plain_corpus.list).overlay(tmp_path / "o.jsonl"))
 
 
 def test_a_cut_or_missing_file_is_an_error(plain_corpus: Corpus, tmp_path: Path) -> None:
@@ -155,16 +138,16 @@ def test_a_cut_or_missing_file_is_an_error(plain_corpus: Corpus, tmp_path: Path)
     path.write_bytes(path.read_bytes()[:100])
     source = uio.from_shard_list(plain_corpus.list)
     with pytest.raises(uio.ListError, match="gzip stream is cut off"):
-        run(source.overlay(path))
+        counted(source.overlay(path))
     with pytest.raises(uio.ListError, match=r"cannot read the overlay .*nowhere.*no such file"):
-        run(source.overlay(tmp_path / "nowhere"))
+        counted(source.overlay(tmp_path / "nowhere"))
 
 
 def test_an_entry_that_is_bad_is_counted(plain_corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "o.jsonl").write_text(
         '{"key": "K0001", "txt": {}}\n{"key": "K0002", "txt": }\n{"key": "K0003", "txt": 7}\n'
     )
-    made, stats = run(uio.from_shard_list(plain_corpus.list).overlay(tmp_path / "o.jsonl", missing="drop"))
+    made, stats = counted(uio.from_shard_list(plain_corpus.list).overlay(tmp_path / "o.jsonl", missing="drop"))
     assert [s["txt"] for s in made] == ["7"]
     assert stats.skipped["bad_overlay"] == 2
 
@@ -173,11 +156,11 @@ def test_an_empty_overlay_is_told(plain_corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "o.jsonl").touch()
     graph = uio.from_shard_list(plain_corpus.list).overlay(tmp_path / "o.jsonl")
     assert any("is empty" in text for text in graph._warnings(1))
-    assert len(run(graph)[0]) == len(plain_corpus.keys)
+    assert len(counted(graph)[0]) == len(plain_corpus.keys)
 
 
 def test_keys_of_equal_hashes_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlay_table, "_hash", lambda key: 7)
+    monkeypatch.setattr(rows, "hash", lambda key: 7, raising=False)
     path = write(tmp_path / "o.jsonl", [{"key": f"k{i}", "txt": str(i)} for i in range(20)])
     table = OverlayTable(str(path))
     assert [table.get(f"k{i}") for i in range(20)] == [{"key": f"k{i}", "txt": str(i)} for i in range(20)]
@@ -187,25 +170,24 @@ def test_keys_of_equal_hashes_are_told_apart(tmp_path: Path, monkeypatch: pytest
         OverlayTable(str(path))
 
 
-def test_long_lines_and_many_keys(tmp_path: Path) -> None:
-    entries = [{"key": f"k{i}", "txt": "长" * (i * 37 % 3000)} for i in range(2000)]
-    table = OverlayTable(str(write(tmp_path / "o.jsonl", entries)))
-    assert all(table.get(e["key"]) == e for e in entries)
-    assert table._hashes.nbytes + table._positions.nbytes == 16 * 2000
-
-
 def test_stages_of_other_streams_may_come_first(plain_corpus: Corpus, tmp_path: Path) -> None:
     path = write(tmp_path / "o.jsonl", [{"key": key, "txt": f"new {key}"} for key in plain_corpus.keys])
     graph = uio.from_shard_list(plain_corpus.list).map(_with_prompt).decode_audio(of="prompt").fbank(8, of="prompt")
-    made, _ = run(graph.filter(length="prompt.frames", min_length=1).overlay(path).decode_audio())
-    alone, _ = run(graph)
+    made, _ = counted(graph.filter(length="prompt.frames", min_length=1).overlay(path).decode_audio())
+    alone, _ = counted(graph)
     assert [sample["txt"] for sample in made] == [f"new {key}" for key in plain_corpus.keys]
     assert all(torch.equal(one["prompt_feat"], other["prompt_feat"]) for one, other in zip(made, alone, strict=True))
     write(path, [{"key": plain_corpus.keys[0], "prompt": "other.wav"}])
     with pytest.raises(uio.PipelineError, match="the stream 'prompt', which decode_audio may have worked on: put ove"):
-        run(graph.overlay(path))
+        counted(graph.overlay(path))
 
 
 def _with_prompt(sample: uio.Sample) -> uio.Sample:
     sample["prompt"] = sample["wav"]
     return sample
+
+
+def test_long_lines_and_many_keys(tmp_path: Path) -> None:
+    entries = [{"key": f"k{i}", "txt": "长" * (i * 37 % 3000)} for i in range(2000)]
+    table = OverlayTable(str(write(tmp_path / "o.jsonl", entries)))
+    assert all(table.get(e["key"]) == e for e in entries)

@@ -10,10 +10,10 @@ import torch
 from corpus import Corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tones import Tones
 
 import uio_pipes as uio
 from uio_pipes.run.planning import plan_lanes
-from uio_pipes.tools.data.example_speech import Tones
 
 
 def tokens_of(number: int, count: int) -> list[int]:
@@ -75,26 +75,13 @@ def test_each_utterance_is_once_and_whole_in_a_row(counts: list[int], most: int,
     st.integers(20, 60),
     st.integers(1, 12),
     st.sampled_from([None, "drop", "split", "alone"]),
-    st.randoms(use_true_random=False),
 )
-def test_goes_on_anywhere_and_what_is_too_long_is_counted(
-    counts: list[int], most: int, window: int, overflow: str | None, draw: random.Random
-) -> None:
+def test_what_is_too_long_is_counted(counts: list[int], most: int, window: int, overflow: str | None) -> None:
     if overflow in (None, "drop") and min(counts) > most:
         counts = [*counts, 1]
     graph = texts(counts).shuffle(5).pack(most, rows=2, window=window, overflow=overflow)
-    options: dict[str, Any] = {"failures": uio.Failures(max_failures=1000, max_consecutive_failures=1000)}
-    loader = uio.Loader(graph, **options)
-    batches, states = [], [loader.state_dict()]
-    for batch in loader:
-        batches.append(batch)
-        states.append(loader.state_dict())
-    at = draw.randrange(len(states))
-    again = uio.Loader(graph, **options)
-    again.load_state_dict(states[at])
-    for one, other in zip(again, batches[at:], strict=True):
-        assert one["keys"] == other["keys"]
-        assert torch.equal(one["tokens"], other["tokens"])
+    loader = uio.Loader(graph, failures=uio.Failures(max_failures=1000, max_consecutive_failures=1000))
+    batches = list(loader)
     parts = [part for batch in batches for part in parts_of(batch)]
     long = [count for count in counts if count > most]
     if overflow == "split":
@@ -249,9 +236,9 @@ def test_audio_of_another_rate_and_features_of_another_width() -> None:
     stereo = {"key": "a", "wav": np.zeros((2, 800), np.float32), "sample_rate": 8000, "label": [1]}
     with pytest.raises(uio.PipelineError, match=r"a has 2 channels; put \.mono\(\) before, or choose one"):
         list(uio.Loader(uio.from_iterable([stereo]).pack(9)))
-    with pytest.raises(uio.PipelineError, match="a has audio without features; others in its batch have some"):
+    with pytest.raises(uio.PipelineError, match="a has audio without features, but others in its batch have features"):
         list(uio.Loader(uio.from_iterable([stereo, widths[0]]).pack(9)))
-    with pytest.raises(uio.PipelineError, match="keep must name other fields"):
+    with pytest.raises(uio.PipelineError, match="keep must not name fields"):
         texts([1]).pack(9, keep=["tokens"])
 
 

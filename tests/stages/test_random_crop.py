@@ -37,11 +37,6 @@ def test_what_is_shorter_stays_as_it_is(tmp_path: Path) -> None:
     assert all(torch.equal(a["wav"], b["wav"]) for a, b in zip(plain, same, strict=True))
 
 
-def test_text_stays(tmp_path: Path) -> None:
-    graph = uio.from_raw_list(raw_items(tmp_path, 2)).decode_audio().random_crop(max_seconds=0.1)
-    assert [b["txt"] for b in run(graph)[0]] == ["字0", "字1"]
-
-
 def test_piece_is_memory_of_its_own(tmp_path: Path) -> None:
     (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1)).decode_audio().random_crop(max_seconds=0.01))
     assert batch["wav"].untyped_storage().nbytes() == 80 * 4

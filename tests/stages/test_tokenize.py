@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
-from helpers_bad import keys, raw_items, run
+from helpers_bad import raw_items, run
 
 import uio_pipes as uio
 from uio_pipes.tools.data.dictionary import write_pieces
@@ -81,15 +81,6 @@ def test_what_is_no_non_linguistic_symbol_is_refused(symbol: str) -> None:
     """The last three are in WeNet's list of invalid ones."""
     with pytest.raises(uio.UioError, match="non-linguistic"):
         uio.CharTokenizer(SYMBOLS, [symbol])
-
-
-def test_words() -> None:
-    assert uio.CharTokenizer(SYMBOLS, split_with_space=True).tokenize("a  你好 b") == (["a", "你好", "b"], [5, 1, 1])
-
-
-def test_empty_text() -> None:
-    assert uio.CharTokenizer(SYMBOLS).tokenize("  ") == ([], [])
-    assert uio.CharTokenizer(SYMBOLS, ["<SPK>"]).tokenize("") == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -219,29 +210,6 @@ def test_missing_or_wrong_model_is_named(tmp_path: Path) -> None:
 # In a graph
 
 
-def test_tokenizers_travel_to_workers(model: Path, tmp_path: Path) -> None:
-    for tokenizer in (uio.CharTokenizer(SYMBOLS, ["{NOISE}"]), uio.SentencePieceTokenizer(model)):
-        again = pickle.loads(pickle.dumps(tokenizer))
-        assert again.tokenize("你 {NOISE} HELLO") == tokenizer.tokenize("你 {NOISE} HELLO")
-        assert (repr(again), again.vocab_size) == (repr(tokenizer), tokenizer.vocab_size)
-        graph = uio.from_raw_list(raw_items(tmp_path, 3)).tokenize(tokenizer)
-        here, there = run(graph)[0], run(graph, num_workers=1)[0]
-        assert [b["label"] for b in here] == [b["label"] for b in there]
-
-
-def test_labels_and_tokens_come_into_the_sample(tmp_path: Path) -> None:
-    (batch,), _ = run(uio.from_raw_list(raw_items(tmp_path, 1, txt="你a")).tokenize(uio.CharTokenizer(SYMBOLS)))
-    assert (batch["tokens"], batch["label"], batch["txt"]) == (["你", "a"], [3, 5], "你a")
-
-
-def test_another_dictionary_is_another_graph(tmp_path: Path) -> None:
-    def prints(symbols: dict[str, int]) -> list[str]:
-        return uio.from_raw_list("x").tokenize(uio.CharTokenizer(symbols)).fingerprint()
-
-    assert prints(SYMBOLS) == prints(dict(SYMBOLS))
-    assert prints(SYMBOLS) != prints({**SYMBOLS, "b": 9})
-
-
 CALLABLES: list[Any] = [
     lambda text: [ord(c) for c in text],
     lambda text: (list(text), [ord(c) for c in text]),
@@ -270,14 +238,3 @@ def test_a_callable_that_gives_no_labels_is_a_failure(tmp_path: Path, function: 
     assert (batches, loader.stats().skipped) == ([], {"tokenize_failed": 2})
     with pytest.raises(uio.DataError, match=r"a tokenizer must return the labels of a text, .*, not "):
         run(graph, failures="raise")
-
-
-def test_a_class_is_refused_when_described() -> None:
-    with pytest.raises(uio.PipelineError, match=r"CharTokenizer'> is a class.*made: uio\.CharTokenizer\("):
-        uio.from_raw_list("x").tokenize(uio.CharTokenizer)
-
-
-def test_tokenizing_does_not_touch_the_audio(tmp_path: Path) -> None:
-    items = [{"key": str(i), "wav": "/nowhere.wav", "txt": "你" * i, "duration": 1} for i in range(4)]
-    graph = uio.from_raw_list(items).tokenize(uio.CharTokenizer(SYMBOLS)).filter(lambda s: len(s["label"]) > 1)
-    assert keys(run(graph)[0]) == ["2", "3"]

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import uio_pipes as uio
+
 Result = Literal["reported", "unchanged", "silent"]
 
 
@@ -46,6 +48,22 @@ def in_turns(
                 yield made.trial(damage, f"{seed}/{number}")
     finally:
         logger.setLevel(level)
+
+
+def delivered(
+    loading: Callable[[], uio.Loader], of: Callable[[uio.Sample], Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What ``of`` says of each utterance, by key, and the reasons that were counted; "twice": a key came again."""
+    given: list[tuple[str, Any]] = []
+    try:
+        loader = loading()
+        given.extend((sample["key"], of(sample)) for sample in loader)
+    except uio.ListError:
+        return {}, ("refused",)
+    except uio.TooManyFailures:  # nothing at all could be read
+        assert given == []
+    found = dict(given)
+    return found, (*sorted(loader.stats().skipped), *(["twice"] if len(found) < len(given) else []))
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,3 @@ def test_cuts_are_called_cuts_where_the_format_tells(table: Table) -> None:
     for thing in ("Ogg Vorbis", "Ogg Opus", "wav", "AIFF"):
         found = table[thing, CUT].reasons
         assert found["truncated_audio"] >= 0.9 * found.total(), (thing, found)
-
-
-def test_a_sweep_is_deterministic() -> None:
-    assert list(sweep(1, 5)) == list(sweep(1, 5))

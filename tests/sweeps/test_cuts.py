@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cuts_corpus import cut_of, write_cuts
 from shar_corpus import shar
 from sweeps.damages import DAMAGES, damaged
-from sweeps.sweep import Outcome, in_turns, rows, trials
+from sweeps.sweep import Outcome, delivered, in_turns, rows, trials
 from sweeps.table import assert_documented
 
 import uio_pipes as uio
@@ -62,27 +62,23 @@ class Bench:
 
     def read(self) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return the utterances delivered, and the reasons counted."""
-        start = uio.from_lhotse_shar(self.path.parent) if self.thing.of_shar else uio.from_lhotse_cuts(self.path)
-        given: list[tuple[str, Any]] = []
-        try:
-            loader = uio.Loader(start.decode_audio())
-            given.extend((s["key"], (s.get("txt"), s.get("speaker"), s["wav"].numpy().tobytes())) for s in loader)
-        except uio.ListError:
-            return {}, ("refused",)
-        except uio.TooManyFailures:  # nothing at all could be read
-            assert given == []
-        delivered = dict(given)
-        return delivered, (*sorted(loader.stats().skipped), *(["twice"] if len(delivered) < len(given) else []))
+        shar, path = self.thing.of_shar, self.path
+        return delivered(
+            lambda: uio.Loader(
+                (uio.from_lhotse_shar(path.parent) if shar else uio.from_lhotse_cuts(path)).decode_audio()
+            ),
+            lambda s: (s.get("txt"), s.get("speaker"), s["wav"].numpy().tobytes()),
+        )
 
     def trial(self, damage: str, seed: str) -> Outcome:
         """Damage it, read it."""
         self.path.write_bytes(damaged(self.whole, damage, self.targets, random.Random(seed)))
         self.time += 1_000_000_000  # otherwise a manifest of the same size would be known already
         os.utime(self.path, ns=(self.time, self.time))
-        delivered, reasons = self.read()
+        found, reasons = self.read()
         reported = tuple(reason for reason in reasons if reason != "twice")
         result: Literal["reported", "unchanged", "silent"] = "reported" if reported else "silent"
-        if delivered == self.sound and not reasons:
+        if found == self.sound and not reasons:
             result = "unchanged"
         return Outcome(self.thing.name, HOW[damage], result, reported, seed)
 

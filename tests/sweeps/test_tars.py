@@ -16,7 +16,7 @@ from typing import Any, Literal
 import zstandard
 from helpers_bad import audio
 from sweeps.damages import DAMAGES, damaged
-from sweeps.sweep import Outcome, Row, in_turns, rows, trials
+from sweeps.sweep import Outcome, Row, delivered, in_turns, rows, trials
 from sweeps.table import assert_documented
 
 import uio_pipes as uio
@@ -132,20 +132,14 @@ class Bench:
         found = self.path.with_name("found.jsonl")
         found.unlink(missing_ok=True)
         read = uio.from_tar_index if self.thing.indexed else uio.from_shard_list
-        given: list[tuple[str, Any]] = []
-        try:
-            loader = uio.Loader(
-                read(self.given, verify=self.thing.verify), failures=uio.Failures(quarantine=str(found))
-            )
-            given.extend((s["key"], (s["txt"], s["wav"], s.get("speaker"))) for s in loader)
-        except uio.ListError:
-            return {}, ("refused",), set()
-        except uio.TooManyFailures:  # nothing at all could be read
-            assert given == []
-        delivered = dict(given)
-        reasons = {*loader.stats().skipped, *(["twice"] if len(delivered) < len(given) else [])}
-        suspects = {entry["key"] for entry in read_quarantine(found) if entry["reason"] == "suspect"}
-        return delivered, tuple(sorted(reasons - {"unchecked_stream"})), suspects
+        failures = uio.Failures(quarantine=str(found))
+        utterances, reasons = delivered(
+            lambda: uio.Loader(read(self.given, verify=self.thing.verify), failures=failures),
+            lambda s: (s["txt"], s["wav"], s.get("speaker")),
+        )
+        named = read_quarantine(found) if found.exists() else []
+        suspects = {entry["key"] for entry in named if entry["reason"] == "suspect"}
+        return utterances, tuple(sorted({*reasons} - {"unchecked_stream"})), suspects
 
     def with_hole(self, draw: random.Random) -> bytes:
         begin, end = sorted(draw.sample(self.starts, 2))
@@ -157,10 +151,10 @@ class Bench:
         changed = self.with_hole(draw) if damage == HOLE else damaged(self.whole, damage, self.targets, draw)
         self.path.write_bytes(changed)
         os.utime(self.path, ns=(self.status.st_atime_ns, self.status.st_mtime_ns))
-        delivered, reasons, suspects = self.read()
+        found, reasons, suspects = self.read()
         reported = tuple(reason for reason in reasons if reason != "twice")
-        same = delivered == self.sound and "twice" not in reasons
-        wrong = {key for key, value in delivered.items() if self.sound.get(key) != value}
+        same = found == self.sound and "twice" not in reasons
+        wrong = {key for key, value in found.items() if self.sound.get(key) != value}
         unnamed = wrong - suspects if self.thing.suffix or self.thing.verify else set()
         result: Literal["reported", "unchanged", "silent"] = "reported" if reported and not unnamed else "silent"
         if same and not reported:
@@ -197,8 +191,8 @@ def test_only_a_hole_at_the_end_can_be_taken_for_the_end(tmp_path: Path) -> None
     bench = Bench(tmp_path / "tar", THINGS[0])
     for begin, end in itertools.combinations(bench.starts, 2):
         bench.path.write_bytes(bench.whole[:begin] + bytes(end - begin) + bench.whole[end:])
-        delivered, reasons, _ = bench.read()
+        found, reasons, _ = bench.read()
         assert reasons or (end == bench.starts[-1] and end - begin < 10_240), (begin, end)
-        assert delivered.items() <= bench.sound.items()
+        assert found.items() <= bench.sound.items()
         lost = sum(begin <= start < end for start in bench.starts[:-1])
-        assert len(delivered) == UTTERANCES - lost
+        assert len(found) == UTTERANCES - lost

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from command import programs
-from contract import Case, check_cuts, record, some_cuts
-from corpus import Corpus
 from helpers_bad import raw_items, run
 
 import uio_pipes as uio
@@ -160,16 +158,6 @@ def test_a_tokenizer_that_fails_in_another_case_loses_nothing(tmp_path: Path, ca
     assert "Check that the dictionary fits" in told(caplog)[0]
 
 
-def test_wenets_tokenizers_are_watched_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run(corpus(tmp_path).tokenize(Wenets(WITHOUT)))
-    assert "labels are unknown tokens" in caplog.text
-
-
-def test_one_warning_for_all_lanes_of_a_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run(corpus(tmp_path).tokenize(uio.CharTokenizer(WITHOUT)), lanes=4)
-    assert len(caplog.records) == 1
-
-
 @pytest.mark.parametrize("way", ["loader", "dataset"])
 def test_the_warning_comes_from_workers_to_the_terminal(tmp_path: Path, way: str) -> None:
     raw = raw_items(tmp_path, 8, samples=400, txt="你好" * 9 + "囧a怪")
@@ -191,29 +179,6 @@ if __name__ == "__main__":
     for batch in batches:
         pass
 """
-
-
-def test_counting_is_no_part_of_the_state(plain_corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
-    def graph(share: float) -> uio.Pipeline:
-        tokenizer = uio.CharTokenizer({"<unk>": 0, "文": 1})
-        text = uio.from_shard_list(plain_corpus.list, shuffle=True).decode_audio().normalize_text(_long)
-        return text.tokenize(tokenizer, max_unk_share=share).filter(token_max_length=999).shuffle(6).batch(3).pad()
-
-    recorded = record(Case(graph(0.01)))
-    assert "labels are unknown tokens" in caplog.text
-    check_cuts(recorded, some_cuts(len(recorded.digests)))
-    assert record(Case(graph(1))).digests == recorded.digests
-
-
-def _long(text: str) -> str:
-    return text * 40
-
-
-@pytest.mark.parametrize("options", [{"max_unk_share": 1.5}, {"max_unk_share": "1%"}, {"remove_blanks": "yes"}])
-def test_wrong_options(options: dict[str, Any]) -> None:
-    (name,) = options
-    with pytest.raises(uio.PipelineError, match=rf"tokenize: {name} must be"):
-        uio.from_raw_list("x").tokenize(uio.CharTokenizer(WITHOUT), **options)
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,8 @@
-"""Tokenizers of Hugging Face's package ``tokenizers``."""
+"""Tokenizers of the packages ``tokenizers`` and ``tiktoken``: tiny ones are made here, nothing is fetched."""
 
 import json
 import pickle
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import pytest
 from helpers_bad import raw_items, run
 
 import uio_pipes as uio
+from uio_pipes.tools.data.dictionary import write_pieces
 
-tokenizers = pytest.importorskip("tokenizers")
+tokenizers, tiktoken = (pytest.importorskip(package) for package in ("tokenizers", "tiktoken"))
 TEXTS = ["hello world 你好", "hello again 世界", "a world of hopes and dreams", "你好 世界"] * 8
 
 
@@ -91,17 +92,6 @@ def test_blanks_that_become_unknown_are_told_from_blanks_that_part_words() -> No
     assert uio.HuggingFaceTokenizer(words).has_blank
 
 
-def test_it_travels_to_workers_and_its_print_is_of_its_content(bpe: Any, tmp_path: Path) -> None:
-    tokenizer = uio.HuggingFaceTokenizer(bpe)
-    again = pickle.loads(pickle.dumps(tokenizer))
-    assert repr(again) == repr(tokenizer) == repr(uio.HuggingFaceTokenizer(bpe))
-    assert again.tokenize("hello 你好") == tokenizer.tokenize("hello 你好")
-    assert repr(uio.HuggingFaceTokenizer(characters("你"))) != repr(uio.HuggingFaceTokenizer(characters("好")))
-    graph = uio.from_raw_list(raw_items(tmp_path, 3, txt="hello 你好")).tokenize(tokenizer)
-    here, there = run(graph)[0], run(graph, num_workers=1)[0]
-    assert [s["label"] for s in here] == [s["label"] for s in there] == [tokenizer.tokenize("hello 你好")[1]] * 3
-
-
 def test_wrong_argument_missing_file_and_broken_file(tmp_path: Path) -> None:
     with pytest.raises(uio.PipelineError, match=r"not 3.*any function"):
         uio.HuggingFaceTokenizer(3)
@@ -112,7 +102,64 @@ def test_wrong_argument_missing_file_and_broken_file(tmp_path: Path) -> None:
         uio.HuggingFaceTokenizer(tmp_path / "bad.json")
 
 
-def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(uio.PipelineError, match=r"pip install 'uio_pipes\[tokenizers\]'"):
-        uio.HuggingFaceTokenizer("tokenizer.json")
+# tiktoken
+
+
+def encoding(extra: tuple[bytes, ...] = (b"he", b"ll", b"hell", b"hello", "你".encode()[:2], "你".encode())) -> Any:
+    """All bytes and a few merges."""
+    ranks = {bytes([i]): i for i in range(256)} | {merged: 256 + i for i, merged in enumerate(extra)}
+    return tiktoken.Encoding(
+        "tiny", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<|noise|>": 256 + len(extra)}
+    )
+
+
+def test_its_own_ids_and_readable_tokens() -> None:
+    made = encoding()
+    tokenizer = uio.TiktokenTokenizer(made)
+    tokens, labels = tokenizer.tokenize("hello 你好")
+    assert labels == made.encode("hello 你好")
+    assert tokens == ["hello", " ", "你", "\\xe5", "\\xa5", "\\xbd"]
+    assert tokenizer.vocab_size == 263
+    assert isinstance(tokenizer, uio.Tokenizer)
+    assert (tokenizer.has_blank, tokenizer.unk_id) == (True, None)
+
+
+def test_special_tokens_stay_whole_and_labels_lead_back_to_the_text() -> None:
+    tokenizer = uio.TiktokenTokenizer(encoding())
+    tokens, labels = tokenizer.tokenize("你<|noise|>hello")
+    assert tokens == ["你", "<|noise|>", "hello"]
+    assert tokenizer.detokenize(labels) == "你<|noise|>hello"
+
+
+def test_wrong_argument_and_unknown_name() -> None:
+    with pytest.raises(uio.PipelineError, match=r"name or a tiktoken\.Encoding, not 3"):
+        uio.TiktokenTokenizer(3)
+    with pytest.raises(uio.ListError, match=r"no encoding 'o300k'.*cl100k_base"):
+        uio.TiktokenTokenizer("o300k")
+
+
+def test_what_cannot_be_fetched_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(name: str) -> Any:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(tiktoken, "get_encoding", offline)
+    with pytest.raises(uio.ListError, match=r"cl100k_base.*no network.*TIKTOKEN_CACHE_DIR"):
+        uio.TiktokenTokenizer("cl100k_base")
+
+
+def test_each_travels_to_workers_and_its_print_is_of_its_content(bpe: Any, tmp_path: Path) -> None:
+    write_pieces(tmp_path, TEXTS, 40)
+    symbols, others, model = {"<unk>": 0, "你": 1, "好": 2}, {"<unk>": 0, "你": 2, "好": 1}, tmp_path / "spm.model"
+    for make, content, other in (
+        (partial(uio.CharTokenizer, non_lang_syms=["{NOISE}"]), symbols, others),
+        (partial(uio.SentencePieceTokenizer, model), symbols, others),
+        (uio.HuggingFaceTokenizer, bpe, characters("你")),
+        (uio.TiktokenTokenizer, encoding(), encoding((b"he", b"hel"))),
+    ):
+        tokenizer = make(content)
+        again = pickle.loads(pickle.dumps(tokenizer))
+        assert repr(again) == repr(tokenizer) == repr(make(content)) != repr(make(other))
+        assert again.vocab_size == tokenizer.vocab_size
+        graph = uio.from_raw_list(raw_items(tmp_path, 3, txt="hello{NOISE}你")).tokenize(tokenizer)
+        here, there = run(graph)[0], run(graph, num_workers=1)[0]
+        assert [s["label"] for s in here] == [s["label"] for s in there] == [again.tokenize("hello{NOISE}你")[1]] * 3

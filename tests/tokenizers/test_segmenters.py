@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -111,12 +110,6 @@ def test_a_user_dictionary_that_jieba_would_misread_is_refused(content: bytes, s
         uio.JiebaSegmenter(tmp_path / "none")
 
 
-def test_without_jieba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jieba", None)
-    with pytest.raises(PipelineError, match=r"needs the package jieba: pip install 'uio_pipes\[words\]'"):
-        uio.JiebaSegmenter()
-
-
 @pytest.mark.parametrize("segmenter", [uio.JiebaSegmenter(), in_pairs], ids=["jieba", "function"])
 def test_tokens_are_words_and_symbols_stay_whole(segmenter: Callable[[str], list[str]]) -> None:
     words = characters(["他来到了", "他来"], ["{NOISE}"], segmenter)
@@ -145,6 +138,7 @@ def test_a_segmenter_excludes_splitting_at_blanks() -> None:
         uio.CharTokenizer({"<unk>": 0}, segmenter="jieba")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_commands_dictionary_knows_all_words_of_training(user_dictionary: Path, tmp_path: Path) -> None:
     """Of transcripts with a blank after every character too, in workers and in the main process."""
     (tmp_path / "a.wav").write_bytes(make_wav(0.3, 0))

@@ -31,9 +31,9 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return corpus.shards(tmp_path_factory.mktemp("wenet"), [5, 6, 4, 7] * 3, rate=16_000, seconds=(0.2, 0.6))
 
 
-def batches(dataset: uio.PipelineDataset, workers: int = 0) -> list[dict[str, Any]]:
+def batches(dataset: uio.PipelineDataset) -> list[dict[str, Any]]:
     """As WeNet's trainer gets them."""
-    return list(DataLoader(dataset, batch_size=None, num_workers=workers))
+    return list(DataLoader(dataset, batch_size=None))
 
 
 def check(batch: dict[str, Any], bins: int = 80) -> None:
@@ -90,17 +90,6 @@ def contract_keys(made: list[dict[str, Any]]) -> Iterator[str]:
         yield from batch["keys"]
 
 
-@pytest.mark.parametrize("name", YAMLS)
-def test_published_yaml_goes_on_from_the_middle_with_the_loader(name: str, shards: Corpus) -> None:
-    conf = copy.deepcopy(dataset_conf(name))
-    small = {"static": {"batch_size": 5}, "dynamic": {"max_frames_in_batch": 300}}[conf["batch_conf"]["batch_type"]]
-    conf["batch_conf"].update(small)
-    dataset = uio.wenet_dataset("shard", str(shards.list), TOKENIZER, conf)
-    recorded = contract.record(contract.Case(dataset.pipeline, {"num_workers": 2}))
-    assert len(recorded.digests) >= 8
-    contract.check_cuts(recorded, [0, len(recorded.digests) // 2, len(recorded.digests)])
-
-
 def test_validation_set_comes_in_the_lists_order_and_as_it_is(shards: Corpus) -> None:
     conf = copy.deepcopy(dataset_conf("aishell"))
     conf.update(cycle=1, speed_perturb=False, spec_aug=False, shuffle=False, list_shuffle=False, sort=False)
@@ -134,8 +123,8 @@ def frames(samples: int) -> int:
     return (2 * samples - 400) // 160 + 1
 
 
-def keys(listed: str, conf: dict[str, Any], workers: int = 0) -> list[list[str]]:
-    return [b["keys"] for b in batches(uio.wenet_dataset("raw", listed, TOKENIZER, {**QUIET, **conf}), workers)]
+def keys(listed: str, conf: dict[str, Any]) -> list[list[str]]:
+    return [b["keys"] for b in batches(uio.wenet_dataset("raw", listed, TOKENIZER, {**QUIET, **conf}))]
 
 
 def longest_first(group: list[str], samples: dict[str, int]) -> list[str]:
@@ -151,53 +140,11 @@ def test_sorted_by_buffers_shortest_first_and_batched_longest_first(raw: tuple[s
     assert keys(listed, {"sort_conf": {"sort_size": 10}, "batch_conf": {"batch_size": 4}}) == expected
 
 
-def test_dynamic_batches_fill_up_to_longest_times_count(raw: tuple[str, dict[str, int]]) -> None:
-    listed, samples = raw
-    expected: list[list[str]] = [[]]
-    for key in sorted(samples, key=lambda key: frames(samples[key])):
-        longest = max(frames(samples[k]) for k in [*expected[-1], key])
-        if longest * (len(expected[-1]) + 1) > 200:
-            expected.append([])
-        expected[-1].append(key)
-    made = keys(listed, {"batch_conf": {"batch_type": "dynamic", "max_frames_in_batch": 200}})
-    assert made == [longest_first(group, samples) for group in expected]
-
-
-def test_buckets_are_full_batches_in_the_order_in_which_they_fill(raw: tuple[str, dict[str, int]]) -> None:
-    listed, samples = raw
-    bounds, sizes = [30, 45], [5, 4, 3]
-    buckets: list[list[str]] = [[] for _ in sizes]
-    expected = []
-    for key, count in samples.items():
-        at = sum(frames(count) >= bound for bound in bounds)
-        buckets[at].append(key)
-        if len(buckets[at]) == sizes[at]:
-            expected.append(longest_first(buckets[at], samples))
-            buckets[at] = []
-    conf = {"batch_type": "bucket", "bucket_boundaries": bounds, "bucket_batch_sizes": sizes}
-    made = keys(listed, {"sort": False, "batch_conf": conf})
-    assert made[: len(expected)] == expected
-    assert sorted(map(tuple, made[len(expected) :])) == sorted(tuple(longest_first(b, samples)) for b in buckets if b)
-
-
 def test_length_filter_counts_seconds_before_resampling_and_keeps_its_bounds(raw: tuple[str, dict[str, int]]) -> None:
     listed, samples = raw
     low, high = 1600 + 80 * 10, 1600 + 80 * 30  # at 8 kHz: 30 and 50 frames of 10 ms
     made = keys(listed, {"sort": False, "filter_conf": {"min_length": 30, "max_length": 50}})
     assert sorted(k for group in made for k in group) == [k for k, n in samples.items() if low <= n <= high]
-
-
-def test_token_and_ratio_filters(raw: tuple[str, dict[str, int]]) -> None:
-    listed, samples = raw
-    labels = {key: 1 + i % 5 for i, key in enumerate(samples)}
-
-    def left(**bounds: float) -> list[str]:
-        return sorted(k for group in keys(listed, {"filter_conf": bounds}) for k in group)
-
-    assert left(token_min_length=2, token_max_length=3) == [k for k in samples if 2 <= labels[k] <= 3]
-    ratio = {key: labels[key] / (samples[key] / 80) for key in samples}
-    assert left(max_output_input_ratio=0.08) == [k for k in samples if ratio[k] <= 0.08]
-    assert left(min_output_input_ratio=0.08) == [k for k in samples if ratio[k] >= 0.08]
 
 
 def test_list_goes_round_as_often_as_cycle_says(raw: tuple[str, dict[str, int]]) -> None:
@@ -213,12 +160,6 @@ def test_an_endless_cycle_goes_on(raw: tuple[str, dict[str, int]]) -> None:
     endless = uio.wenet_dataset("raw", listed, None, {**QUIET, "sort": False, "cycle": -1})
     made = islice(DataLoader(endless, batch_size=None), 9)
     assert sum(len(batch["keys"]) for batch in made) == 9 * 16 > 3 * len(samples)
-
-
-def test_workers_get_every_n_th_line_as_in_wenet(raw: tuple[str, dict[str, int]]) -> None:
-    listed, samples = raw
-    made = keys(listed, {"sort": False, "batch_conf": {"batch_size": 100}}, workers=2)
-    assert [sorted(group) for group in made] == [list(samples)[0::2], list(samples)[1::2]]
 
 
 def test_a_tokenizer_of_wenets_or_none(raw: tuple[str, dict[str, int]]) -> None:

@@ -1,1 +1,1 @@
-"""Audio files: their headers, codecs and lengths, and whether they are whole."""
+"""Audio files: headers, codecs, lengths, and checks that files are complete."""

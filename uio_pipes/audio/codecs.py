@@ -1,4 +1,4 @@
-"""m4a, aac and wma by FFmpeg, through PyAV: the optional extra ``codecs``.
+"""Decoding of m4a, aac and wma with FFmpeg through PyAV (the optional extra ``codecs``).
 
 Their headers do not hold the number of samples, so only decoding shows the length. A file that was cut off is noticed
 by this: m4a, a box that reaches beyond the end of the file, or packets that the index names and that are missing;
@@ -56,14 +56,14 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
             av.open(file, metadata_errors="replace") as container,  # titles may be in any encoding
         ):
             if not container.streams.audio:
-                raise DataError("bad_audio", f"the {form} file holds no audio")
+                raise DataError("bad_audio", f"the {form} file contains no audio")
             return _decode(av, container, container.streams.audio[0], start, end, bounded=whole)
     except av.error.FFmpegError as error:
         raise DataError("bad_audio", f"FFmpeg cannot decode this {form}: {error.strerror}") from error
 
 
 def check_coded(data: bytes | str, form: str) -> None:
-    """Raise DataError ``truncated_audio`` or ``bad_audio`` if that shows without decoding."""
+    """Raise DataError ``truncated_audio`` or ``bad_audio`` if that is visible without decoding."""
     if form == "m4a":
         with open_data(data) as file:
             _check_boxes(file)
@@ -113,10 +113,10 @@ def _decode(
     if whole and "m4a" in container.format.name:  # its last packet is padded, but holds its true duration
         total = min(total, round(until * rate))
     if whole and container.format.name == "asf" and len(container.streams) == 1 and stream.duration:
-        told = float(stream.duration * stream.time_base)
-        if total < told * rate - 1.5 * (512 if rate <= 16_000 else 1_024 if rate <= 22_050 else 2_048):
+        declared = float(stream.duration * stream.time_base)
+        if total < declared * rate - 1.5 * (512 if rate <= 16_000 else 1_024 if rate <= 22_050 else 2_048):
             # decoders may keep the last frame, of so many samples, to themselves
-            raise _cut(f"its header says {told:.3f} s, {total / rate:.3f} s could be decoded")
+            raise _cut(f"its header says {declared:.3f} s, {total / rate:.3f} s could be decoded")
     samples = frames.joined()[:, : total - first]
     check_finite(samples)  # a damaged packet may decode to anything
     return Decoded(samples, first, total, rate)
@@ -169,7 +169,7 @@ def _check_adts(data: bytes) -> None:
     if at > len(data) or (at < len(data) and data[at] == 0xFF and len(data) - at < 7):
         raise _cut("its last frame is incomplete")
     if at < len(data) and data[at : at + 3] != b"TAG":
-        raise DataError("bad_audio", f"no aac frame begins at byte {at}, where one should; encode the file again")
+        raise DataError("bad_audio", f"there is no AAC frame at byte {at}; encode the file again")
 
 
 def _check_asf(data: bytes) -> None:

@@ -1,5 +1,5 @@
-"""The format of an audio file by its first bytes, the length of wav, AIFF, AU and NIST SPHERE files by their headers,
-and bounds for what headers claim, and for samples.
+"""Audio containers: formats by the first bytes, lengths from the headers of wav, AIFF, AU and NIST SPHERE files, and
+limits for what headers claim.
 
 Beyond the bounds a header is damaged, and buffers made for it would fill the memory; so would the samples of a
 recording of many hours, of which half a megabyte of FLAC can hold three.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from contextvars import ContextVar
 from math import inf
 from struct import Struct
@@ -52,13 +53,13 @@ def sniff(data: bytes | str | os.PathLike[str]) -> str | None:
 
 
 def sniff_codec(data: bytes) -> str | None:
-    """Return the format as :func:`sniff` does, but "opus" for Ogg files that hold Opus."""
+    """Return the format as :func:`sniff` does, but "opus" for Ogg files that contain Opus."""
     form = sniff(data)
     return "opus" if form == "ogg" and b"OpusHead" in data[:64] else form
 
 
 def belies(suffix: str, head: bytes) -> str | None:
-    """Return the format that the first bytes show if it is known and not the one that ``suffix`` names, else None."""
+    """Return the format that the first bytes show if it contradicts ``suffix``, else None."""
     form = sniff(head)
     named = _NAMES.get(suffix, suffix)
     same = form == named or {form, named} == {"mp3", "aac"}  # a tag longer than ``head`` may stand before both
@@ -141,20 +142,20 @@ def check_length(head: bytes, size: int) -> None:
     """Raise DataError ``truncated_audio`` if a file of ``size`` bytes is shorter than its header says, or ``bad_audio``
     for one that no decoder here knows."""
     wav_header(head, size)
-    told = _told(head)
-    if told > size:
-        raise _cut(told, size, "bytes")
+    declared = declared_size(head)
+    if declared > size:
+        raise _cut(declared, size, "bytes")
 
 
 def with_size(data: bytes) -> bytes:
-    """Return a wav whose header says that it holds 0 bytes, as of a program that could not seek back, with its true
-    length, since libsndfile takes that at its word. Others are returned as they are."""
+    """Return a wav whose header claims 0 bytes, with its true length. Programs that cannot seek back write such
+    headers, and libsndfile believes them. Others are returned unchanged."""
     at = data.find(b"data\0\0\0\0", 12, HEAD) if data[:4] == b"RIFF" else -1
     rest = min(len(data) - at - 8, 0xFFFFFFFF)
     return b"".join((data[: at + 4], rest.to_bytes(4, "little"), data[at + 8 :])) if at >= 0 and rest else data
 
 
-def _told(head: bytes) -> int:
+def declared_size(head: bytes) -> int:
     """Return the size of the file by its header; 0 if the header does not hold it."""
     magic = head[:4]
     if magic == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
@@ -189,49 +190,92 @@ def _data(fmt: tuple[int, ...], offset: int, length: int, size: int) -> Wav | No
     return tuple.__new__(Wav, (tag, channels, sample_rate, align, offset, length))  # quicker than ``Wav(…)``
 
 
-def _cut(told: int, there: int, what: str) -> DataError:
-    return DataError("truncated_audio", f"the header says {told} {what}, the file holds {there}; copy it again")
+def _cut(declared: int, there: int, what: str) -> DataError:
+    return DataError(
+        "truncated_audio", f"the header declares {declared} {what}, but the file contains {there}; copy it again"
+    )
 
 
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000  # Hz
 MOST_CHANNELS = 1_024  # libsndfile's own bound
 LONGEST = 3600.0  # seconds that are decoded for one utterance, unless its stage says otherwise
-_bounds = ContextVar("bounds", default=(LONGEST, False))  # see decoding
+DECLARED, TRIMMED = "declared", "trimmed"  # the field with a Declared, and that with the seconds that were cut off
+
+
+class Declared(NamedTuple):
+    """How far the audio of an utterance may differ from what its list declares.
+
+    ``tolerance``: seconds by which it may be longer, or end before a segment does; None: as many as are usual there.
+    ``trim``: what lies beyond is cut off, which :data:`TRIMMED` says, and is no failure.
+    """
+
+    tolerance: float | None = None
+    trim: bool = False
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Declared:
+        """Return what the fields of an utterance say; a column of that name is something else."""
+        found = fields.get(DECLARED)
+        return found if type(found) is cls else _USUAL
+
+    def seconds(self, usual: float) -> float:
+        return usual if self.tolerance is None else self.tolerance
+
+
+_USUAL = Declared()
 
 
 class Pcm16(np.ndarray[Any, np.dtype[np.int16]]):
-    """Samples of 16 bits as they are stored, (1, S), of which 1 / 32768 is meant."""
+    """16-bit samples as stored, (1, S), to be divided by 32768."""
 
 
 class decoding:
     """Within it, at most ``longest`` seconds are decoded for one utterance (None: any number); ``as_stored``: one
-    channel of 16-bit PCM stays a :class:`Pcm16`. (A generator would take three times as long.)"""
+    channel of 16-bit PCM stays a :class:`Pcm16`; ``declared``: how long the audio may be. ``trimmed``: the seconds that
+    were cut off. (A generator would take three times as long.)"""
 
-    __slots__ = ("_before", "_within")
+    __slots__ = ("_before", "as_stored", "declared", "longest", "trimmed")
 
-    def __init__(self, longest: float | None, as_stored: bool = False) -> None:
-        self._within = (inf if longest is None else longest), as_stored
+    def __init__(self, longest: float | None, as_stored: bool = False, declared: Declared = _USUAL) -> None:
+        self.longest, self.as_stored, self.declared = inf if longest is None else longest, as_stored, declared
+        self.trimmed = 0.0
 
-    def __enter__(self) -> None:
-        self._before = _bounds.set(self._within)
+    def __enter__(self) -> decoding:
+        self._before = _bounds.set(self)
+        return self
 
     def __exit__(self, *_: object) -> None:
         _bounds.reset(self._before)
 
 
+_bounds = ContextVar("bounds", default=decoding(LONGEST))  # noqa: B039  without trimming it stays as it is
+
+
 def stays_as_stored() -> bool:
-    """Return whether 16-bit PCM is wanted as it is stored."""
-    return _bounds.get()[1]
+    """Return whether 16-bit PCM is to stay as stored."""
+    return _bounds.get().as_stored
+
+
+def tolerated(usual: float) -> float:
+    """Return the seconds by which audio may differ from what is declared; ``usual``: unless something else is said."""
+    return _bounds.get().declared.seconds(usual)
+
+
+def is_trimmed(seconds: float) -> bool:
+    """Return whether audio that differs more, by so many seconds, is no failure; it is noted then."""
+    within = _bounds.get()
+    within.trimmed = seconds if within.declared.trim else 0.0
+    return within.declared.trim
 
 
 def check_longest(samples: int, sample_rate: int) -> None:
-    """Raise DataError ``too_long_to_decode`` if so many samples are not to be decoded for one utterance."""
-    longest, _ = _bounds.get()
+    """Raise DataError ``too_long_to_decode`` if an utterance has more samples than may be decoded."""
+    longest = _bounds.get().longest
     if samples > longest * sample_rate:
         raise DataError(
             "too_long_to_decode",
-            f"{samples / sample_rate:,.0f} s would be decoded for one utterance, and the bound is {longest:,.0f} s: "
-            "cut it into segments, leave it out by its length (.filter(max_frames=…)), or raise the bound with "
+            f"one utterance has {samples / sample_rate:,.0f} s of audio to decode, above the limit of {longest:,.0f} "
+            "s: cut it into segments, drop it with .filter(max_frames=…), or raise the limit with "
             ".decode_audio(longest=…)",
         )
 
@@ -242,20 +286,20 @@ def check_claims(sample_rate: int, channels: int = 1) -> None:
         raise DataError(
             "bad_audio",
             f"it claims a sample rate of {sample_rate:,} Hz, which must be {LOWEST_RATE:,} to {HIGHEST_RATE:,}: "
-            "its header or entry is damaged; make it again",
+            "its header or entry is damaged; create it again",
         )
     if not 1 <= channels <= MOST_CHANNELS:
         raise DataError(
             "bad_audio",
             f"it claims {channels:,} channels, which must be 1 to {MOST_CHANNELS:,}: its header is damaged; "
-            "make it again",
+            "create it again",
         )
 
 
 def check_finite(samples: npt.NDArray[Any]) -> None:
     """Raise DataError ``nan_audio`` if some samples are NaN or infinite, as only floats can be."""
     if not np.isfinite(samples).all():
-        raise DataError("nan_audio", "some samples are not numbers (NaN or infinite): make the audio again")
+        raise DataError("nan_audio", "some samples are NaN or infinite: create the audio again")
 
 
 def check_channel(channel: int | None, channels: int) -> None:
@@ -264,6 +308,6 @@ def check_channel(channel: int | None, channels: int) -> None:
         there = "number 0" if channels == 1 else f"numbers 0 to {channels - 1}"
         raise DataError(
             "no_such_channel",
-            f"channel {channel} is wanted, the audio has {channels}, {there}: correct the channel in the stage or the "
-            "segment that names it, or leave it out there",
+            f"there is no channel {channel}: the audio has {channels}, {there}. Correct the channel in the stage or "
+            "segment that sets it, or omit it there",
         )

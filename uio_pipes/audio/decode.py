@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,14 +28,17 @@ from uio_pipes.audio.containers import (
     check_finite,
     check_length,
     check_longest,
+    is_trimmed,
     sniff,
     stays_as_stored,
+    tolerated,
     wav_header,
     with_size,
 )
-from uio_pipes.audio.flac import check_flac, check_single, decode_flac, flac_info, stream_info
+from uio_pipes.audio.flac import check_flac, check_single, decode_flac, stream_info
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import Lru, kept
 from uio_pipes.io.local import AudioInfo, open_data, regular
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ if TYPE_CHECKING:
 
 
 MOST_HELD = 1 << 27  # bytes of recordings held by a process: four hours of Opus, or one of MP3
-_held: OrderedDict[Hashable, bytes] = OrderedDict()
-_lock = threading.Lock()
-
-
+# Of most formats a segment needs all bytes of a recording in an archive or far away: neighbours take them from here.
+HELD = Lru("recordings", MOST_HELD)
 _LONG_HEAD = 1 << 20  # bytes read if the header is long: pictures, cues
 _UNKNOWN = 2**63 - 1  # libsndfile's number of frames for a file whose length is unknown
 _MOST_SAMPLES = 1 << 30  # decoded at once, in all channels: 4 GiB, six hours at 48 kHz
@@ -60,11 +58,15 @@ TOLERANCE = 0.05  # seconds by which a segment may end after the audio, and a de
 def probe(head: bytes, size: int) -> AudioInfo | None:
     """Return the length of a PCM or float wav or of a flac file by its first bytes; ``size``: bytes of the whole file.
 
-    None if these bytes do not hold it. Raises: DataError ``truncated_audio`` if a wav is shorter than its header says.
+    None if these bytes do not hold it. Raises: DataError ``truncated_audio`` if a wav is shorter than its header says,
+    ``bad_audio``.
     """
     if (wav := wav_header(head, size)) is not None:
         return tuple.__new__(AudioInfo, (wav.size // wav.align, wav.sample_rate, wav.channels))
-    return flac_info(head) if sniff(head) == "flac" else None
+    if sniff(head) != "flac" or (info := stream_info(head)) is None or not info.samples:
+        return None
+    check_claims(info.sample_rate)
+    return AudioInfo(info.samples, info.sample_rate, info.channels)
 
 
 def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
@@ -101,7 +103,7 @@ def decode(
     ``no_such_channel``, ``bad_segment`` or ``missing_codec``.
     """
     if not data:
-        raise DataError("empty_audio", "the file has 0 bytes; make it again")
+        raise DataError("empty_audio", "the file is empty (0 bytes); create it again")
     wav = wav_header(data, len(data))
     if wav is not None and wav.is_pcm16:
         offset, count = _wanted(wav, channel, start, end)
@@ -121,7 +123,7 @@ def decode(
     return _by_library(io.BytesIO(data), channel, start, end, _Ogg.of(data, form))
 
 
-_of_segments = lru_cache(maxsize=2)(with_length)  # of a recording whose bytes are held: all its frames are passed once
+_of_segments = kept("recordings with lengths", 2, len)(with_length)  # all frames of a recording are passed once
 
 
 def decode_at(
@@ -136,7 +138,7 @@ def decode_at(
     is read, of others all, once for neighbouring segments of the recording ``key``."""
     wav = wav_header(read(0, HEAD), size)
     if wav is None or not wav.is_pcm16:
-        return decode(whole(key, size, lambda: read(0, size)), channel, start, end)
+        return decode(HELD.get(key, lambda: read(0, size), len), channel, start, end)
     return _read_pcm16(wav, channel, start, end, read)
 
 
@@ -151,7 +153,7 @@ def decode_file(
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD)
         if not head:
-            raise DataError("empty_audio", "the file has 0 bytes; make it again")
+            raise DataError("empty_audio", "the file is empty (0 bytes); create it again")
 
         def read(offset: int, count: int) -> bytes:
             return os.pread(file.fileno(), count, offset)
@@ -175,7 +177,7 @@ def decode_file(
         if form == "mp3" and start is None and end is None:
             return _by_library(io.BytesIO(with_length(read(0, size))), channel, start, end)
         if form == "mp3":
-            data = whole((path, size, os.fstat(file.fileno()).st_mtime_ns), size, lambda: read(0, size))
+            data = HELD.get((path, size, os.fstat(file.fileno()).st_mtime_ns), lambda: read(0, size), len)
             return _by_library(io.BytesIO(_of_segments(data)), channel, start, end)
         file.seek(0)
         return _by_library(file.fileno(), channel, start, end, ogg)
@@ -247,7 +249,7 @@ def _by_library(
             if ogg is not None and not whole:
                 ogg.check_segment(audio, start, end)
             if audio.frames >= _UNKNOWN:
-                raise DataError("bad_audio", "the header does not hold the number of samples; encode the file again")
+                raise DataError("bad_audio", "the header does not contain the number of samples; encode the file again")
             first, last = sample_range(audio.frames, audio.samplerate, start, end)
             check_channel(channel, audio.channels)
             if (last - first) * audio.channels > _MOST_SAMPLES:
@@ -323,16 +325,15 @@ def _by_ffmpeg(
 def sample_range(total: int, sample_rate: int, start: float | None, end: float | None) -> tuple[int, int]:
     """Return the first and the last + 1 sample of a segment in seconds."""
     if total <= 0:
-        raise DataError("empty_audio", "the audio has 0 samples; leave it out of the list")
+        raise DataError("empty_audio", "the audio has 0 samples; remove it from the list")
     if start is None and end is None:
         return 0, total
     low = 0.0 if start is None else start * sample_rate
     high = float(total) if end is None else end * sample_rate
-    if not 0 <= low < high <= total + TOLERANCE * sample_rate or round(low) >= min(round(high), total):
-        raise DataError(
-            "bad_segment",
-            f"the segment {start} to {end} s does not lie inside the {total / sample_rate:.3f} s of audio; correct it",
-        )
+    inside = high <= total + tolerated(TOLERANCE) * sample_rate or is_trimmed((high - total) / sample_rate)
+    if not 0 <= low < high or not inside or round(low) >= min(round(high), total):
+        message = f"the segment {start} to {end} s does not lie inside the {total / sample_rate:.3f} s of audio"
+        raise DataError("bad_segment", f'{message}; correct it, or give its source tolerance=… or longer="trim"')
     return round(low), total if end is None else min(round(high), total)
 
 
@@ -347,19 +348,3 @@ def _tensor(samples: npt.NDArray[np.float32]) -> torch.Tensor:
     import torch
 
     return torch.from_numpy(samples)
-
-
-def whole(key: Hashable, size: int, read: Callable[[], bytes]) -> bytes:
-    """Return the ``size`` bytes of the recording ``key``, which are held until others need the room: of most formats a
-    segment needs all bytes of a recording in an archive or far away, and its neighbours then take them from here."""
-    with _lock:
-        if (data := _held.get(key)) is not None:
-            _held.move_to_end(key)
-            return data
-    data = read()
-    if size <= MOST_HELD:
-        with _lock:
-            _held[key] = data
-            while sum(map(len, _held.values())) > MOST_HELD:
-                _held.popitem(last=False)
-    return data

@@ -1,4 +1,4 @@
-"""FLAC: its header, what its frames say of that header, and whole files by dr_flac, where it is installed.
+"""FLAC: reading the header, checking it against the frames, and decoding whole files with dr_flac if it is installed.
 
 Nothing protects the header (STREAMINFO) but that it is repeated: every frame begins with its sample rate, channels and
 number, under a CRC-8, and an MD5 in the header is that of all samples. Decoders believe the header. So the first and
@@ -9,21 +9,17 @@ Format: RFC 9639.
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from struct import Struct
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import soundfile
 
-from uio_pipes.audio.containers import check_claims
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.local import AudioInfo
+from uio_pipes.base.memory import kept
 
 _MOST = 1 << 26  # samples in all channels; longer files are left to libsndfile, which can seek
 _U64_BIG = Struct(">Q").unpack_from
@@ -34,7 +30,7 @@ _TAILS = (1 << 15, 1 << 19, 1 << 24)  # bytes before the end in which the last t
 
 
 class StreamInfo(NamedTuple):
-    """What the header says. ``samples``: of a channel, 0 if it does not say."""
+    """The contents of the header. ``samples``: of a channel, 0 if it does not say."""
 
     sample_rate: int
     channels: int
@@ -48,14 +44,6 @@ def stream_info(head: bytes) -> StreamInfo | None:
         return None
     (word,) = _U64_BIG(head, 18)
     return StreamInfo(word >> 44, (word >> 41 & 7) + 1, (word >> 36 & 31) + 1, word & 0xFFFFFFFFF)
-
-
-def flac_info(head: bytes) -> AudioInfo | None:
-    """Return the length by the header, None if it does not hold it. Raises: DataError ``bad_audio``."""
-    if (info := stream_info(head)) is None or not info.samples:
-        return None
-    check_claims(info.sample_rate)
-    return AudioInfo(info.samples, info.sample_rate, info.channels)
 
 
 def check_flac(read: Callable[[int, int], bytes], size: int) -> None:
@@ -75,11 +63,13 @@ def check_flac(read: Callable[[int, int], bytes], size: int) -> None:
         return
     seen = first.sample_rate or info.sample_rate, first.channels, first.bits or info.bits
     if seen != info[:3]:
-        told, there = ("{:,} Hz, {} channels, {} bits".format(*each) for each in (info, seen))
-        raise DataError("bad_audio", f"its header says {told}, its frames say {there}: it is damaged; copy it again")
+        declared, there = ("{:,} Hz, {} channels, {} bits".format(*each) for each in (info, seen))
+        raise DataError(
+            "bad_audio", f"its header declares {declared}, but its frames have {there}: it is damaged; copy it again"
+        )
     samples = _samples(read, size, at, head[:2], first, info.samples) if info.samples else None
     if samples is not None and samples < info.samples:
-        message = f"the header says {info.samples:,} samples, the frames hold {samples:,}; copy it again"
+        message = f"the header declares {info.samples:,} samples, but the frames contain {samples:,}; copy it again"
         raise DataError("truncated_audio", message)
     if samples is not None and samples > info.samples:
         raise _longer(f"the frames hold {samples:,} samples, the header says {info.samples:,}")
@@ -136,19 +126,19 @@ def _frame(data: bytes, at: int = 0) -> _Frame | None:
 
 
 def _samples(
-    read: Callable[[int, int], bytes], size: int, begin: int, sync: bytes, first: _Frame, told: int
+    read: Callable[[int, int], bytes], size: int, begin: int, sync: bytes, first: _Frame, declared: int
 ) -> int | None:
     """Return the number of samples by the last frame; None if it is not found. ``begin``: where the first frame is.
 
-    What looks like a frame is one if it ends the ``told`` samples, or begins where another one ends.
+    What looks like a frame is one if it ends the ``declared`` samples, or begins where another one ends.
     """
     unit = 1 if sync[1] & 1 else first.samples  # of a frame's number: samples where lengths vary, else frames
     for reach in _TAILS:
         base = max(begin, size - reach)
         tail, end, ends = read(base, size - base), None, set[int]()
         last = _frame(tail, max(0, tail.rfind(sync)))
-        if last is not None and (last.number - first.number) * unit + last.samples == told:
-            return told
+        if last is not None and (last.number - first.number) * unit + last.samples == declared:
+            return declared
         at = -1
         while (at := tail.find(sync, at + 1)) >= 0:
             if (frame := _frame(tail, at)) is None:
@@ -174,23 +164,8 @@ def _crc8() -> bytes:
 _CRC8 = _crc8()
 
 
-@lru_cache(maxsize=2)  # of a recording whose segments are looked at: all of it is decoded once
-def has_other_samples(data: bytes) -> bool:
-    """Return whether the MD5 in the header is not that of the samples; False if it holds none.
-
-    Raises: soundfile.SoundFileError.
-    """
-    info = stream_info(data)
-    if info is None or not any(told := data[26:42]):
-        return False
-    found = hashlib.md5(usedforsecurity=False)
-    with soundfile.SoundFile(io.BytesIO(data)) as audio:
-        for block in audio.blocks(1 << 16, dtype="int32", always_2d=True):
-            whole = (block >> 32 - info.bits).astype("<i4").view(np.uint8)
-            found.update(whole.reshape(-1, 4)[:, : (info.bits + 7) // 8].tobytes())
-    return found.digest() != told
-
-
+# Of a recording whose segments are looked at, all is decoded once.
+@kept("decoded recordings", 2, lambda decoded: 0 if decoded is None else decoded.nbytes)
 def decode_flac(data: bytes, samples: int, channels: int, stored: bool = False) -> npt.NDArray[Any] | None:
     """Decode ``data`` to (samples, channels), the numbers in its header: float32, or ``stored`` 16-bit samples.
 

@@ -1,5 +1,5 @@
-"""What a row of a table says of its audio beyond where it is: that it has no header, which channel is meant, or which
-intervals of a recording are one utterance."""
+"""Audio details in a row of a table: audio without a header, the channel, or the intervals of a recording that are one
+utterance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import soundfile
 
 from uio_pipes.audio.containers import check_channel, check_claims, check_finite, check_longest
 from uio_pipes.audio.decode import sample_range
-from uio_pipes.audio.length import SLACK, TICKS
+from uio_pipes.audio.length import ROUNDING, TICKS
 from uio_pipes.audio.recording import Channels, InFile, decoded
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("uio_pipes")
-TOLD = (
-    "%s has %d bytes, which end within a sample: it was cut off, or its encoding or its number of channels is another "
-    "one; the first %d bytes are used, as of other files where it is so (which is said once)"
+PARTIAL_SAMPLE = (
+    "%s has %d bytes, which is not a whole number of samples: it was cut off, or its encoding or number of channels is "
+    "wrong. Only the first %d bytes are used. Further files of this kind are not reported"
 )
 
 
@@ -78,8 +78,8 @@ def with_form(fields: dict[str, Any], name: str = "") -> dict[str, Any]:
 
 
 def whole_number(given: Any) -> int | None:
-    """Return a number that may be written as text, or with decimals as in a column with gaps; None if it is no whole
-    number."""
+    """Return a whole number, which may also be a text, or have decimals as in a column with gaps; None if it is no
+    whole number."""
     try:
         number = float("nan" if isinstance(given, bool) else given)
     except (TypeError, ValueError):
@@ -90,7 +90,7 @@ def whole_number(given: Any) -> int | None:
 def _whole(fields: dict[str, Any], name: str, otherwise: int | None = None) -> int:
     value = whole_number(given := fields.get(name, otherwise))
     if value is None or value < 1:
-        message = f"samples without a header need their {name}, a whole number, not {given!r:.40}: say it in fields="
+        message = f"samples without a header need their {name}, a whole number, not {given!r:.40}: give it in fields="
         raise DataError("missing_sample_rate" if name == "sample_rate" else "bad_value", message)
     if name in fields:
         fields[name] = value
@@ -103,7 +103,7 @@ def channel_numbers(given: Any) -> list[int]:
     found = sorted({number for number in numbers if number is not None})
     if not found or None in numbers or found[0] < 0:
         message = f"channel must be the number of a channel, from 0, or a list of them, not {given!r:.40}"
-        raise DataError("bad_value", f"{message}: correct it, or name the fields that are wanted by fields= without it")
+        raise DataError("bad_value", f"{message}: correct it, or list the fields that you need in fields=, without it")
     return found
 
 
@@ -133,11 +133,11 @@ class _Described(InFile):
 class Headerless(_Described):
     """Samples without a header: a path, bytes, or a reference. Only what is wanted of them is read.
 
-    ``told``: whether this process has said that the end of a file which is no whole sample is left out.
+    ``warned``: whether this process has said that the end of a file which is no whole sample is left out.
     """
 
     __slots__ = ("_encoding", "_info", "_rate", "_width")
-    told: ClassVar[bool] = False
+    warned: ClassVar[bool] = False
 
     def __init__(self, stored: Payload | str, encoding: _Encoding, sample_rate: int, channels: int) -> None:
         check_claims(sample_rate, channels)
@@ -150,10 +150,10 @@ class Headerless(_Described):
         """Its length, by the number of bytes. Raises: DataError if there is no such file."""
         if self._info is None:
             samples, rest = divmod(self.size, self._encoding.size * self._width)
-            if rest and not Headerless.told:
-                Headerless.told = True
+            if rest and not Headerless.warned:
+                Headerless.warned = True
                 name = "audio in memory" if isinstance(self.stored, bytes) else redact(self.file.path)
-                logger.warning(TOLD, name, self.size, self.size - rest)
+                logger.warning(PARTIAL_SAMPLE, name, self.size, self.size - rest)
             self._info = AudioInfo(samples, self._rate, self._width)
         return self._info
 
@@ -181,13 +181,13 @@ class Headerless(_Described):
 
 
 class JoinedIntervals(_Described):
-    """Intervals of a recording, in seconds, one after the other."""
+    """Intervals of a recording, in seconds, joined in order."""
 
     __slots__ = ("intervals",)
 
     def __init__(self, stored: Payload | str, intervals: list[tuple[float, float]]) -> None:
         self.stored, self.intervals = stored, intervals
-        ticks = ceil(sum(end - start for start, end in intervals) * TICKS) + SLACK * len(intervals)
+        ticks = ceil(sum(end - start for start, end in intervals) * TICKS) + ROUNDING * len(intervals)
         self.info = AudioInfo(ticks, TICKS, 1)
         self.head, self.crc = b"", None
 

@@ -10,28 +10,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from uio_pipes.audio.containers import HEAD, check_claims
+from uio_pipes.audio.containers import DECLARED, HEAD, Declared, check_claims
 from uio_pipes.audio.decode import TOLERANCE, probe, probe_file
 from uio_pipes.audio.recording import Channels, Recording
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Ref
-from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import is_local, open_binary, open_file
+from uio_pipes.io.relative_paths import RelativeRef
 
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate
 _SAME = 1e-3  # seconds
-SLACK = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
+ROUNDING = 125  # ticks: one sample at 8 kHz, by which rounding may lengthen what is planned so
 
 
-OTHERWISE = 'an array that is no features needs another name: in shards fields={"embedding": "npy"}, for numpy.load'
+OTHERWISE = 'an array other than features needs another name: in shards fields={"embedding": "npy"}, for numpy.load'
 
 
 class DeclaredSeconds(float):
-    """A duration that a table declares, of a whole recording: rounded up by its last digit, it may still be up to 50 ms
-    too short, and is planned so."""
+    """A duration that a table declares for a whole recording. It is rounded up by its last digit, and may still be up
+    to 50 ms too short, which the plan allows for."""
 
 
 class Plan(NamedTuple):
@@ -47,7 +46,7 @@ class Plan(NamedTuple):
         return self.frames if self.frames is not None else -(-self.samples * 100 // self.sample_rate)
 
     def with_frames(self, frames: int) -> Plan:
-        """Return it with another number of frames; ``_replace`` takes six times as long."""
+        """Return the plan with another number of frames; ``_replace`` takes six times as long."""
         return Plan(self.samples, self.sample_rate, frames)
 
     @property
@@ -57,7 +56,7 @@ class Plan(NamedTuple):
 
 
 def sum_of(plans: Sequence[Plan | None]) -> Plan | None:
-    """Return the length of recordings one after the other; None if that of one is not known."""
+    """Return the total length of recordings; None if that of any is unknown."""
     known = [plan for plan in plans if plan is not None]
     if len(known) < len(plans):
         return None
@@ -76,7 +75,7 @@ def settled(planned: Plan | None, actual: Plan | None) -> Plan | None:
 
 
 class StoredFeatures:
-    """Features not read yet; each source of features has its own subclass."""
+    """Features that have not been read yet; each source of features has its own subclass."""
 
     __slots__ = ()
 
@@ -102,7 +101,7 @@ def measure(fields: dict[str, Any]) -> Plan | None:
     wav = fields.get("wav")
     if wav is None:
         return None
-    if not isinstance(wav, (Ref, str)) and isinstance(wav, (torch.Tensor, np.ndarray)):  # to look for these is dear
+    if not isinstance(wav, (Ref, str)) and _is_array(wav):
         check_claims(fields["sample_rate"])
         return tuple.__new__(Plan, (int(wav.shape[-1]), int(fields["sample_rate"]), None))  # quicker than ``Plan(…)``
     if (plan := planned_by_duration(fields)) is not None:
@@ -127,21 +126,24 @@ def planned_by_duration(fields: dict[str, Any]) -> Plan | None:
         return None
     start, end = fields.get("start"), fields.get("end")
     if start is None and end is None:
-        return Plan(_ticks(duration), TICKS)
+        ticks, usual = _ticks(duration), TOLERANCE if isinstance(duration, DeclaredSeconds) else 0.0
+        if usual or DECLARED in fields:
+            ticks += ceil(Declared.of(fields).seconds(usual) * TICKS)
+        return Plan(ticks, TICKS)
     known = isinstance(duration, (int, float))  # of the segment, or of the recording that it is cut from
     if end is not None and known and abs(end - (start or 0) - duration) < _SAME:
-        return Plan(ceil((end - (start or 0)) * TICKS) + SLACK, TICKS)
+        return Plan(ceil((end - (start or 0)) * TICKS) + ROUNDING, TICKS)
     return None
 
 
 def check_no_features(fields: dict[str, Any], stage: str) -> None:
-    """Raise DataError if an utterance has features already, and ``stage`` would make them from audio."""
+    """Raise DataError if an utterance already has features, but ``stage`` computes them from audio."""
     if "feat" in fields:
         of_cuts = ' (fields={"feat": None} leaves them out)'
         raise DataError(
             "has_features",
-            f"the utterance has features already, and {stage} would make them from audio: leave .{stage}() out for "
-            "precomputed features, or leave `feat` out of the data to have them made"
+            f"the utterance already has features, but {stage} computes them from audio: remove .{stage}() to use the "
+            "precomputed ones, or remove `feat` from the data to compute them"
             + (of_cuts if "supervisions" in fields else f"; {OTHERWISE}"),
         )
 
@@ -150,7 +152,7 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
     """Return the samples between ``start`` and ``end`` in seconds; None stands for the recording's own."""
     first = 0 if start is None else round(start * info.sample_rate)
     last = info.samples if end is None else min(info.samples, round(end * info.sample_rate))
-    return max(0, last - first + (SLACK if info.sample_rate == TICKS else 0))
+    return max(0, last - first + (ROUNDING if info.sample_rate == TICKS else 0))
 
 
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
@@ -158,9 +160,9 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
     if isinstance(wav, Ref):
         if wav.info is not None:
             return wav.info
-        if not isinstance(wav, (Nearby, Recording, Piped)):
+        if not isinstance(wav, (RelativeRef, Recording, Piped)):
             return _probed(wav)
-    if isinstance(wav, Nearby):
+    if isinstance(wav, RelativeRef):
         wav = wav.local
     if isinstance(wav, str):
         path = is_local(wav)
@@ -195,19 +197,16 @@ def _probed(wav: bytes | Ref) -> AudioInfo | None:
 
 
 def _empty() -> DataError:
-    return DataError("empty_audio", "the audio has 0 bytes: make it again, or leave it out of the list")
+    return DataError("empty_audio", "the audio is empty (0 bytes): create it again, or remove it from the list")
 
 
 def _ticks(duration: Any) -> int:
-    """Convert seconds to ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93; what a table
-    declares, for 50 ms more."""
-    if isinstance(duration, DeclaredSeconds):
-        return _ticks(float(duration)) + ceil(TOLERANCE * TICKS)
-    if type(duration) is float and 0 <= duration < 10**7:
+    """Convert seconds to ticks, rounded up by the last digit: 4.92 may stand for anything up to 4.93."""
+    if isinstance(duration, float) and 0 <= duration < 10**7:
         whole, _, digits = repr(duration).partition(".")
         if digits.isdecimal():  # without an exponent
             scale: int = 10 ** len(digits)
-            return -((-int(whole + digits) - 1) * TICKS // scale) + SLACK
+            return -((-int(whole + digits) - 1) * TICKS // scale) + ROUNDING
     try:
         value = Decimal(str(duration))
         if not 0 <= value < 10**7:
@@ -215,11 +214,16 @@ def _ticks(duration: Any) -> int:
         exponent = int(value.as_tuple().exponent)
     except (InvalidOperation, ValueError) as error:
         raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}") from error
-    return ceil((value + Decimal(1).scaleb(min(0, exponent))) * TICKS) + SLACK
+    return ceil((value + Decimal(1).scaleb(min(0, exponent))) * TICKS) + ROUNDING
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether this is an array or a tensor, without torch: packing reads lengths too."""
+    return isinstance(value, np.ndarray) or hasattr(value, "requires_grad")
 
 
 def _feature_frames(feat: Any) -> int:
-    if isinstance(feat, (torch.Tensor, np.ndarray)):
+    if _is_array(feat):
         return int(feat.shape[0])
     if isinstance(feat, Ref) and feat.info is not None:
         return feat.info.samples
@@ -250,8 +254,10 @@ def npy_shape(head: bytes, size: int) -> tuple[int, int]:
     if len(shape) != 2 or min(shape) < 0 or dtype.kind not in "fiu":
         message = f"features must be a (frames, bins) array of numbers, not {shape} of {dtype}; {OTHERWISE}"
         raise DataError("bad_features", message)
-    told = stream.tell() + shape[0] * shape[1] * dtype.itemsize
-    if told > size:
-        message = f"the header says an array {shape} of {dtype}, {told} bytes, the file holds {size}; copy it again"
+    declared = stream.tell() + shape[0] * shape[1] * dtype.itemsize
+    if declared > size:
+        message = (
+            f"the header declares an array {shape} of {dtype}, {declared} bytes, the file has {size}; copy it again"
+        )
         raise DataError("bad_features", message)
     return int(shape[0]), int(shape[1])

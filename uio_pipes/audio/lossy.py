@@ -1,4 +1,4 @@
-"""Checks of MP3 and Ogg files, of which libsndfile decodes what is left and says nothing.
+"""Checks of MP3 and Ogg files, because libsndfile decodes damaged ones without an error.
 
 Most encoders begin a file with a frame without audio that holds the number of the others ("Xing", or "Info" if the
 bitrate is constant). Streams have none (``ffmpeg … -f mp3 - > a.mp3``, radio), and neither have files of old encoders.
@@ -37,11 +37,12 @@ _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 
 _TAGS = (b"TAG", b"APETAGEX", b"LYRICSBEGIN", b"3DI")  # tags that may follow the last frame
 
 
-def with_length(data: bytes) -> bytes:
+def with_length(data: bytes, complete: bool = False) -> bytes:
     """Return an MP3 file with its length in the header, as libsndfile needs it. Other files are returned as they are.
 
-    Raises: DataError ``truncated_audio`` if it was cut off inside a frame; ``bad_audio`` if it holds several recordings
-    or is damaged between two frames.
+    Raises: DataError ``truncated_audio`` if it was cut off inside a frame, or is to be ``complete`` and has fewer
+    frames than its header says (decoding finds that, too); ``bad_audio`` if it holds several recordings or is damaged
+    between two frames.
     """
     begin = _after_tags(data, 0)
     kind = _kind(data, begin)
@@ -49,39 +50,28 @@ def with_length(data: bytes) -> bytes:
         return data
     first = kind.length(data, begin)
     at = begin + kind.side + (4 if data[begin + 1] & 1 else 6)
-    if data[at : at + 4] in (b"Xing", b"Info") and data[at + 7] & 1:
-        told = int.from_bytes(data[at + 8 : at + 12], "big")
-        frames, _ = _walk_frames(data, begin + first, kind)
-        if told and frames > told + 1:  # some encoders count the header as well
+    named = data[at : at + 4] in (b"Xing", b"Info")
+    if named and data[at + 7] & 1:
+        declared = int.from_bytes(data[at + 8 : at + 12], "big")
+        frames, end = _walk_frames(data, begin + first, kind)
+        if declared and frames > declared + 1:  # some encoders count the header as well
             raise DataError(
                 "bad_audio",
-                f"the MP3 file holds {frames} frames, but its header says {told}, and only these would be decoded. If "
-                "it is several recordings joined, split it, or re-encode it as one file: ffmpeg -i FILE OUT.flac",
+                f"the MP3 file contains {frames} frames, but its header declares {declared}, and only these would be "
+                "decoded. If it is several recordings joined, split it, or re-encode it as one file: "
+                "ffmpeg -i FILE OUT.flac",
             )
-        if told:
+        if complete and frames + 1 < declared:
+            _check_end(data, end, kind)
+            raise _short(declared, frames)
+        if declared:
             return data
     has_vbri = data[begin + 36 : begin + 40] == b"VBRI"
-    empty = has_vbri or data[at : at + 4] in (b"Xing", b"Info")
-    frames, end = _walk_frames(data, start := begin + first if empty else begin, kind)
+    frames, end = _walk_frames(data, start := begin + first if has_vbri or named else begin, kind)
     _check_end(data, end, kind)
-    if has_vbri and frames + 1 < (told := int.from_bytes(data[begin + 50 : begin + 54], "big")):
-        message = f"the MP3 file was cut off: its header says {told} frames, it holds {frames}; copy it again"
-        raise DataError("truncated_audio", message)
+    if has_vbri and frames + 1 < (declared := int.from_bytes(data[begin + 50 : begin + 54], "big")):
+        raise _short(declared, frames)
     return kind.header(data[begin : begin + 4], frames) + data[start:]
-
-
-def check_frames(data: bytes) -> None:
-    """Raises: DataError if an MP3 file, as :func:`with_length` gives it, has fewer frames than its header says."""
-    begin = _after_tags(data, 0)
-    if (kind := _kind(data, begin)) is None:
-        return
-    at = begin + kind.side + (4 if data[begin + 1] & 1 else 6)
-    told = int.from_bytes(data[at + 8 : at + 12], "big") if data[at : at + 4] in (b"Xing", b"Info") else 0
-    frames, end = _walk_frames(data, begin + kind.length(data, begin), kind)
-    if frames + 1 < told:
-        _check_end(data, end, kind)
-        what = f"its header says {told} frames, it has {frames}"
-        raise DataError("truncated_audio", f"the MP3 file was cut off: {what}; copy it again")
 
 
 class _Kind(NamedTuple):
@@ -106,6 +96,11 @@ class _Kind(NamedTuple):
         head = bytes([0xFF, first[1] | 1, 0x90 | first[2] & 0x0C, first[3]])
         body = bytes(self.side) + b"Info" + bytes([0, 0, 0, 1]) + frames.to_bytes(4, "big")
         return (head + body).ljust(self.length(head, 0), b"\0")
+
+
+def _short(declared: int, frames: int) -> DataError:
+    message = f"the MP3 file was cut off: its header declares {declared} frames, but it has {frames}; copy it again"
+    return DataError("truncated_audio", message)
 
 
 def _kind(data: bytes, at: int) -> _Kind | None:
@@ -146,7 +141,7 @@ def _check_end(data: bytes, at: int, kind: _Kind) -> None:
     while (there := data.find(b"\xff", there + 1)) >= 0:
         length = kind.length(data, there)
         if length > 0 and kind.length(data, there + length) > 0:  # two frames, one after the other
-            what = f"no frame begins at byte {at}, where one should"
+            what = f"there is no frame at byte {at}, where one is expected"
             raise DataError("bad_audio", f"the MP3 file is damaged: {what}; copy it again")
 
 
@@ -272,8 +267,8 @@ def _walk_pages(pages: _Pages, at: int, until: int | None) -> bool:
         if page.flags & _BEGIN and begun:
             raise DataError(
                 "bad_audio",
-                f"the Ogg file holds several recordings, the next one from byte {at} on, and only the first would be "
-                "decoded; split it there, or re-encode it as one file: ffmpeg -i FILE OUT.flac",
+                f"the Ogg file contains several recordings (the second starts at byte {at}), but only the first would "
+                "be decoded; split it there, or re-encode it as one file: ffmpeg -i FILE OUT.flac",
             )
         begun = not page.flags & _BEGIN
         expected = numbers.get(page.stream, page.number)

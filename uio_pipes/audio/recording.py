@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.audio.containers import check_channel, check_finite
-from uio_pipes.audio.decode import MOST_HELD, decode, decode_at, decode_file, whole
+from uio_pipes.audio.decode import HELD, MOST_HELD, decode, decode_at, decode_file
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Payload, RandomFile, Ref
-from uio_pipes.io.nearby import Nearby
 from uio_pipes.io.opening import is_local, open_binary, open_file
+from uio_pipes.io.relative_paths import RelativeRef
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ class Recording(Ref):
         raise NotImplementedError
 
     def of_channels(self, wanted: list[int]) -> Recording:
-        """Return these channels of it. Raises: DataError ``no_such_channel``."""
+        """Return these channels of the recording. Raises: DataError ``no_such_channel``."""
         return _chosen(self, wanted, self.info)
 
 
@@ -104,7 +104,7 @@ class Channels(InFile):
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, or on their way there."""
+        """Bytes in memory, or being fetched."""
         return len(self.stored) if isinstance(self.stored, bytes) else int(getattr(self.stored, "nbytes", 0))
 
 
@@ -131,7 +131,7 @@ def _chosen(audio: Stored, channels: list[int], info: AudioInfo | None) -> Store
 
 @runtime_checkable
 class Timed(Protocol):
-    """A field that runs along with the recording, and is cut when the utterance is."""
+    """A field along the time of the recording, which is cut together with the utterance."""
 
     def between(self, start: float, end: float) -> Timed:
         """Return the part from ``start`` to ``end``, in seconds of the recording. Nothing is read."""
@@ -143,7 +143,7 @@ def decoded(
     """Decode a recording, or the segment from ``start`` to ``end``, of which no more than needed is read."""
     if isinstance(audio, Recording):
         return audio.decode(channel, start, end)
-    if isinstance(audio, (Piped, Nearby)):
+    if isinstance(audio, (Piped, RelativeRef)):
         audio = audio.read() if isinstance(audio, Piped) else audio.local
     if isinstance(audio, Ref):
         if start is None and end is None:
@@ -164,7 +164,7 @@ def _segment(audio: Ref, channel: int | None, start: float | None, end: float | 
     in_parts = audio.early or size > MOST_HELD
 
     def read(offset: int, count: int) -> bytes:
-        return audio.read_at(offset, count) if in_parts else whole(key, size, audio.read)[offset : offset + count]
+        return audio.read_at(offset, count) if in_parts else HELD.get(key, audio.read, len)[offset : offset + count]
 
     return decode_at(read, size, key, channel, start, end)
 
@@ -181,7 +181,7 @@ def as_waveform(wav: torch.Tensor | npt.NDArray[Any], channel: int | None) -> to
     waveform = torch.as_tensor(wav)
     waveform = waveform if waveform.ndim == 2 else waveform.reshape(1, -1)
     if not waveform.numel():
-        raise DataError("empty_audio", "the audio has 0 samples; leave it out")
+        raise DataError("empty_audio", "the audio has 0 samples; remove it")
     if len(waveform) > waveform.shape[1]:
         raise DataError("bad_audio", f"samples must be (S,) or (C, S), not {tuple(waveform.shape)}: transpose them")
     if channel is not None:

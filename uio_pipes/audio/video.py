@@ -1,4 +1,4 @@
-"""Frames of video files by FFmpeg, through PyAV: the optional extra ``video``.
+"""Decoding of video frames with FFmpeg through PyAV (the optional extra ``video``).
 
 A span is decoded from the last key frame before it on; what lies after it is not read. A file that was cut off is
 noticed by the length that its header states.
@@ -38,18 +38,18 @@ def decode_video(
     """
     av = _library()
     if not size:
-        raise DataError("bad_video", "the video has 0 bytes: make it again, or leave it out")
+        raise DataError("bad_video", "the video is empty (0 bytes): create it again, or remove it")
     begin = start or 0.0
     try:
         with av.open(Positioned(read, size), metadata_errors="replace", buffer_size=_BUFFER) as container:
             if not container.streams.video:
-                raise DataError("bad_video", "the file holds no video")
+                raise DataError("bad_video", "the file contains no video")
             stream = container.streams.video[0]
             stream.codec_context.thread_count = 1  # the result must not depend on the machine
-            length, slack = _length(container, stream)
+            length, tolerance = _length(container, stream)
             if length and begin >= length:
-                raise DataError("bad_segment", f"the span begins at {begin} s, the video ends at {length:.3f} s")
-            frames = _frames(container, stream, begin, end, length - slack)
+                raise DataError("bad_segment", f"the segment begins at {begin} s, but the video ends at {length:.3f} s")
+            frames = _frames(container, stream, begin, end, length - tolerance)
             shown = _all(frames, begin, end) if fps is None else _sampled(frames, begin, end or length, fps)
             height, width = shape or (stream.height, stream.width)
             made = [frame.reformat(width=width, height=height, format="rgb24").to_ndarray() for frame in shown]

@@ -1,4 +1,4 @@
-"""Checks of arguments: an error states the rule, the value and the remedy, and the name that was probably meant."""
+"""Checks of arguments: an error states the rule, the value and the remedy, and the name that was probably intended."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def require_paths(stage: str, rule: str, given: Any, remedy: str = "name a file"
 def require_root(stage: str, given: Any) -> str | None:
     """Return the folder or URL at which relative paths start, or None. Raises: PipelineError."""
     ok = given is None or (isinstance(given, (str, os.PathLike)) and bool(os.fspath(given)))
-    require(ok, stage, "root must be a folder", given, "leave it out for the default")
+    require(ok, stage, "root must be a folder", given, "omit it for the default")
     return None if given is None else os.fspath(given)
 
 
@@ -81,7 +81,7 @@ def check_names(stage: str, name: str, value: object) -> None:
     """Raises: PipelineError unless ``value``, of the argument ``name``, lists names of fields, each once."""
     ok = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(n, str) and n for n in value)
     ok = ok and len(set(value)) == len(value)  # type: ignore[call-overload, arg-type]
-    require(ok, stage, f"{name} must be a list of names of fields, each once", value, 'as in ["txt", "whisper"]')
+    require(ok, stage, f"{name} must be a list of field names without duplicates", value, 'as in ["txt", "whisper"]')
 
 
 def require_whole(name: str, value: object, least: int | None = None) -> None:

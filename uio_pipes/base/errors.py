@@ -23,7 +23,7 @@ SCREEN = 2_000  # characters of the longest message
 _DOCUMENT = 1 << 16  # characters of a text that is longer than any message
 # Reasons that are not failures: nothing was lost, but something may be wrong. They are only counted and reported.
 NOTES = frozenset([
-    "suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member", "damaged_cache",
+    "suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member", "damaged_cache", "trimmed",
 ])  # fmt: skip
 # Reasons whose cause is a setting and not damage: sound utterances are lost because of what the pipeline says.
 _BY_SETTING = frozenset([
@@ -47,7 +47,7 @@ def by_setting(reason: str) -> bool:
     return reason in _BY_SETTING or (reason.endswith("_failed") and reason not in ("pipe_failed", "cache_failed"))
 
 
-def _told(text: str) -> str:
+def _shortened(text: str) -> str:
     """Return ``text`` without credentials in URLs. Of one that fills more than a screen the middle is left out: the
     remedy is at the end."""
     text = redact(text)
@@ -74,12 +74,12 @@ class UioError(Exception):
     from those of the error that is being handled, as its traceback shows both."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(_told(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(_shortened(arg) if isinstance(arg, str) else arg for arg in args))
         _hide(sys.exc_info()[1])
 
 
 class PipelineError(UioError, ValueError):
-    """The pipeline's description breaks a rule; the message states the rule, the value and the remedy."""
+    """The description of a pipeline breaks a rule; the message states the rule, the value and the remedy."""
 
 
 class ListError(UioError):
@@ -95,7 +95,7 @@ class TooManyFailures(UioError):
 
 
 class NothingRead(TooManyFailures):
-    """An epoch had failures and not a single utterance."""
+    """An epoch had failures and gave no utterance."""
 
 
 class DataError(UioError):
@@ -104,26 +104,19 @@ class DataError(UioError):
     ``reason`` is a short stable word (``bad_header``, ``truncated``, ``missing_text``, …) under which failures are
     counted. ``url``, ``member`` (tar member or utterance key) and ``offset`` (bytes, in the uncompressed stream) say
     where it happened. ``key`` and ``item`` (number in the list) are set if the utterance, or its shard, is known;
-    ``stage``, if one is to blame. ``read``: whether it showed in what is read or made of the utterance, whichever stage
-    asked for that.
+    ``stage``, if one is to blame: the one whose work it is, whichever stage asked for that.
     """
 
     key: str = ""
     item: int | None = None
     stage: str = ""
-    read: bool = False
 
     def __init__(
         self, reason: str, message: str, *, url: str = "", member: str = "", offset: int | None = None
     ) -> None:
         super().__init__(reason, message, url, member, offset)
-        self.reason, self.message, self.url, self.member, self.offset = (
-            reason,
-            _told(message),
-            _told(url),
-            member,
-            offset,
-        )
+        self.reason, self.message, self.url = reason, _shortened(message), _shortened(url)
+        self.member, self.offset = member, offset
 
     def within(self, what: str) -> DataError:
         """Return this error with a message that begins with ``what`` it is about."""
@@ -135,7 +128,7 @@ class DataError(UioError):
         return DataError(self.reason, self.message, url=url, member=member, offset=self.offset)
 
     def __reduce__(self) -> tuple[object, ...]:
-        own = {"key": self.key, "item": self.item, "stage": self.stage, "read": self.read}
+        own = {"key": self.key, "item": self.item, "stage": self.stage}
         made = partial(DataError, url=self.url, member=self.member, offset=self.offset)
         return made, (self.reason, self.message), own
 
@@ -147,11 +140,11 @@ class DataError(UioError):
 
 
 class LeftOut(DataError):
-    """A sound utterance that proved unwanted when it was realized. It is counted, but not as a failure."""
+    """An intact utterance that turned out to be unwanted when it was realized. It is counted, but not as a failure."""
 
 
 @cache
-def _elsewhere() -> tuple[str, ...]:
+def _library_paths() -> tuple[str, ...]:
     """Return what the files begin with that are not the user's: of this package, and of Python and its libraries."""
     import sysconfig  # finding its paths takes 1 ms, which only an error may cost
 
@@ -162,6 +155,6 @@ def _elsewhere() -> tuple[str, ...]:
 def raised_in(error: Exception) -> str:
     """Return in which function of the user's an error was raised, as `` in name @ file:line``; "" if in none."""
     for frame, line in walk_tb(error.__traceback__):
-        if not (code := frame.f_code).co_filename.startswith(_elsewhere()):
+        if not (code := frame.f_code).co_filename.startswith(_library_paths()):
             return f" in {code.co_name} @ {code.co_filename}:{line}"
     return ""

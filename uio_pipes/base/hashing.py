@@ -10,14 +10,15 @@ from __future__ import annotations
 import base64
 import sys
 from array import array
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from uio_pipes.base.memory import Lru
 
 MASK = 0xFFFFFFFFFFFFFFFF
 GOLDEN = 0x9E3779B97F4A7C15
@@ -37,12 +38,24 @@ def mix64(x: int) -> int:
 
 
 def pick(key: int, position: int, n: int) -> int:
-    """The choice in [0, n) that a buffer with ``key`` makes at ``position``."""
+    """Return the choice in [0, n) of a buffer with ``key`` at ``position``."""
     return (mix64(key ^ position) * n) >> 64
 
 
+def picks(key: int, count: int, n: int) -> npt.NDArray[np.int64]:
+    """Return the choices in [0, n) at the first ``count`` positions; n: less than 2³²."""
+    hashes = _mix64(np.uint64(key) ^ np.arange(count, dtype=np.uint64))
+    half, few = np.uint64(32), np.uint64(n)
+    high = (hashes >> half) * few + ((hashes & np.uint64(0xFFFFFFFF)) * few >> half) >> half
+    return np.asarray(high, np.int64)
+
+
 class Draws:
-    """A tiny generator: the n-th draw is a hash of the seed and n."""
+    """A tiny random generator: the n-th draw is a hash of the seed and n.
+
+    Args:
+        seed: a whole number; an :class:`Op` gets one of seed, epoch, stage and utterance.
+    """
 
     __slots__ = ("count", "seed")
 
@@ -60,7 +73,7 @@ class Draws:
         return low + (high - low) * (self.below(1 << 32) / (1 << 32))
 
     def generator(self) -> np.random.Generator:
-        """A NumPy generator of its own, for user functions with a ``rng`` parameter."""
+        """Return a separate NumPy generator, for user functions with a ``rng`` parameter."""
         return np.random.Generator(np.random.Philox(key=self.seed))
 
 
@@ -88,35 +101,6 @@ class LateDraws(Draws):
         return self._made
 
 
-T = TypeVar("T")
-
-
-class Lru:
-    """Keep the values used last, at most ``limit`` bytes in all. Not safe for use from several threads."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.held = limit, 0
-        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
-        """Return the value kept under ``key``, or else that of ``make()``, kept if its ``size`` allows it."""
-        if key in self._entries:
-            self._entries.move_to_end(key)
-            known: T = self._entries[key][0]
-            return known
-        value = make()
-        taken = size(value)
-        if taken <= self.limit:
-            self._entries[key] = (value, taken)
-            self.held += taken
-            while self.held > self.limit:
-                self.held -= self._entries.popitem(last=False)[1][1]
-        return value
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._entries
-
-
 SMALL = 1 << 16  # up to this length numbers are sorted by their hashes: then every order is equally likely
 BLOCK = 1 << 12  # numbers computed at a time
 KEPT = 16  # blocks kept in memory
@@ -142,7 +126,7 @@ class Permutation:
             with np.errstate(over="ignore"):
                 hashes = _mix64(np.arange(n, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(key))
             self._small = np.argsort(hashes, kind="stable")
-        self._blocks = Lru(KEPT * BLOCK * 8)
+        self._blocks = Lru("orders", KEPT * BLOCK * 8)
         self._last: tuple[int, npt.NDArray[np.int64]] = -1, np.zeros(0, np.int64)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""JSON and YAML of strangers: whatever is wrong with them is an error that names the place."""
+"""Parsing of untrusted JSON and YAML: whatever is wrong with them raises an error that names the place."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def check_yaml(text: str | bytes, name: str) -> None:
             if isinstance(event, yaml.AliasEvent):
                 size = sizes.get(event.anchor or "", 1)
                 if (added := added + size) > ALIASED:
-                    refuse(event, f"its aliases stand for more than {ALIASED:,} values: write out what is meant")
+                    refuse(event, f"its aliases expand to more than {ALIASED:,} values: write them out instead")
             elif isinstance(event, yaml.CollectionStartEvent):
                 open_.append((event.anchor or "", 1))
                 if len(open_) > DEEPEST:
-                    refuse(event, f"lists and mappings are nested more than {DEEPEST} levels deep: write it flatter")
+                    refuse(event, f"lists and mappings are nested more than {DEEPEST} levels deep: flatten them")
             elif isinstance(event, yaml.CollectionEndEvent):
                 anchor, size = open_.pop()
                 sizes[anchor] = size
@@ -115,10 +115,12 @@ def parse_yaml(text: str | bytes, name: str) -> Any:
             key, line = loader.construct_object(key_node, deep=True), key_node.start_mark.line + 1
             if isinstance(key, (list, dict)):
                 raise PipelineError(
-                    f"{name}, line {line}: a key is one word: if this is a {{{{ template }}}}, fill it in"
+                    f"{name}, line {line}: a key must be one word: if this is a {{{{ template }}}}, fill it in"
                 )
             if key in given:
-                raise PipelineError(f"{name}, line {line}: {key!r} is there twice, first in line {marked.lines[key]}")
+                raise PipelineError(
+                    f"{name}, line {line}: the key {key!r} appears twice, first in line {marked.lines[key]}"
+                )
             given.update([key] if id(key_node) in own else [])
             marked[key], marked.lines[key] = loader.construct_object(value_node, deep=True), line
         return marked
@@ -158,5 +160,5 @@ def refused(by: str) -> Iterator[None]:
     except Exception as error:
         raise StateError(
             f"{by} refused the state that it saved ({type(error).__name__}: {error}): it has changed since, or its "
-            "reset has a mistake"
+            "reset() contains a bug"
         ) from error

@@ -1,14 +1,12 @@
-"""Helper processes and pools of them, the CPU cores that they may use, and the Ray cluster of this process."""
+"""Helper processes and pools, the CPU cores that they may use, and the Ray cluster of this process."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -117,16 +115,6 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     if caught:
         handler(*caught[0])
-
-
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded now, since it is too late after a fork
-_PR_SET_PDEATHSIG = 1
-
-
-def sigterm_with_parent() -> None:
-    """On Linux, have this process receive SIGTERM when its parent ends, even if that was killed by SIGKILL."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def begin_helper() -> None:
@@ -239,10 +227,10 @@ def started_here() -> bool:
 
 
 class Busy(Exception):
-    """Another process is at work in the folder."""
+    """Another process is using the folder."""
 
 
-def taken(descriptor: int, patience: float = 0.0) -> bool:
+def try_lock(descriptor: int, patience: float = 0.0) -> bool:
     """Lock an open file for this process alone; return False if another one still holds it after ``patience`` seconds.
     (A process killed a moment ago may outlive its parent a little.)"""
     until = time.monotonic() + patience

@@ -1,4 +1,4 @@
-"""Paths, URLs and texts from data, made safe to print: credentials are not shown, control characters not obeyed.
+"""Paths, URLs and texts from data, made safe to print: without credentials, and with control characters escaped.
 
 Of the query of a URL only values under a few names that tell nothing are shown, and of its fragment nothing. What may
 change when a URL is signed anew becomes ``***``; any other value ``***`` and 8 digits of a hash, so that states, lists
@@ -19,7 +19,7 @@ _AFTER_PATH = re.compile(r"[?#](?!(?:[^=&/]*/.*|[^=&]*)\.\w{1,5}$).*", re.DOTALL
 
 
 def path_of(url: str) -> str:
-    """Return a URL without its query and fragment; a path as it is."""
+    """Return a URL without its query and fragment; a path is unchanged."""
     return _AFTER_PATH.sub("", url) if "://" in url else url
 
 
@@ -129,8 +129,10 @@ class _Redacted(logging.Filter):
     """Credentials are removed from all that the package logs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        told = record.getMessage()
-        if (shown := redact(told)) != told:  # else other handlers find the parts of the message as they were given
+        message = record.getMessage()
+        if (
+            shown := redact(message)
+        ) != message:  # else other handlers find the parts of the message as they were given
             record.msg, record.args = shown, ()
         return True
 
@@ -147,7 +149,7 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), redact(text))
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 shard``, ``2 shards``, ``1,500 batches``."""
     if number == 1:
         return f"1 {noun}"

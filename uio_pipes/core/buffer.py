@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
@@ -69,13 +69,13 @@ class Buffer(Node):
             self.exhausted = True
             raise
         self.arrived += 1
-        self.lane.pulse.arrived += 1
+        self.lane.stall_guard.arrived += 1
         return self.arrived - 1, item
 
     def hold(self, number: int, item: Any) -> None:
         self.held[number] = item
         if self.saved:
-            self._hashes[number] = found = _identity(item)
+            self._hashes[number] = found = crc32((item.key if isinstance(item, Sample) else str(item)).encode())
             self.check ^= found
 
     def release(self, number: int) -> Any:
@@ -84,7 +84,7 @@ class Buffer(Node):
         return self.held.pop(number)
 
     def length(self, item: Sample) -> Any:
-        """Return the planned length, or a pair; None if the sample fails (which is counted) or has none left."""
+        """Return the planned length, or a pair; None if the sample fails (which is counted) or its length is 0."""
         try:
             length = item.plan.length if self.measured is None else self.measured(item)
             if length <= 0 if isinstance(length, int) else min(length) <= 0 and _is_nothing(item, length):
@@ -98,7 +98,7 @@ class Buffer(Node):
                 raise
             rule = f"{self.name} takes utterances, not a {type(item).__name__}"
             raise PipelineError(f"{rule}: check what the .through(…) node before it returns") from error
-        self.lane.ledger.fine(self.name)
+        self.lane.ledger.succeeded(self.name)
         return length
 
     def length_of(self, item: Sample) -> Any:
@@ -152,7 +152,7 @@ class Buffer(Node):
             setattr(self, name, value)
         self._replay(initial_state["window"], set(order), bool(initial_state["exhausted"]))
         if self.check != initial_state["check"]:
-            raise StateError(changed(self.name, "other utterances are there now"))
+            raise StateError(changed(self.name, "the utterances are different now"))
         self.rebuild(order)
 
     def _replay(self, window: int, wanted: set[int], ended: bool) -> None:
@@ -176,45 +176,16 @@ class Buffer(Node):
         return int(self.source.memory()) + sum(_bytes(item) for item in self.held.values())
 
 
-def taken(source: Any, stage: str) -> Any:
-    """Return the item that ``source`` gave when the state of ``stage`` was saved. Raises: StateError at its end."""
-    try:
-        return source.next()
-    except StopIteration:
-        raise StateError(changed(stage, "the data ended early")) from None
-
-
-@contextlib.contextmanager
-def reopening() -> Iterator[None]:
-    """Turn a DataError of the shard that a state goes on with into a StateError."""
-    try:
-        yield
-    except DataError as error:
-        rule = f"the shard that was being read when the state was saved cannot be read now: {error}"
-        raise StateError(f"{rule}. Restore it, {OR_RESTART}") from error
-
-
-def check_stamp(url: str, old: str, new: str) -> None:
-    """Compare the stamp of a file with that in a state. Raises: StateError."""
-    if new != old:
-        rule = f"{url} changed since the state was saved: {old} then, {new} now"
-        raise StateError(f"{rule}. Restore the shard, {OR_RESTART}")
-
-
 def changed(stage: str, what: str) -> str:
     """Return the message of the error for a state of ``stage`` that does not fit its data."""
     rule = f"the data that {stage} reads changed since the state was saved ({what})"
-    return f"{rule}: restore the shards as they were, {OR_RESTART}"
+    return f"{rule}: restore the original shards, {OR_RESTART}"
 
 
 def _is_nothing(item: Sample, lengths: tuple[int, ...]) -> bool:
     """Return whether nothing is left of an utterance; it may have no tokens, or no audio, but not audio of no frame."""
     plan = item.planned()
     return max(lengths) <= 0 or (plan is not None and not plan.length)
-
-
-def _identity(item: Any) -> int:
-    return crc32((item.key if isinstance(item, Sample) else str(item)).encode())
 
 
 def _bytes(item: Any) -> int:

@@ -1,4 +1,4 @@
-"""What the runtime asks of some stages only: bases to mix in, asked for by ``isinstance``.
+"""Capabilities that only some stages have: mixins that the runtime checks with ``isinstance``.
 
 A stage has as many of them as it needs, beside its role: ``class Filter(FollowsSteps, Flow)``.
 """
@@ -19,10 +19,10 @@ Upstream = Callable[[Lane], Node]
 
 
 class Connects:
-    """A stage that chooses the lane of its source, or makes its source anew."""
+    """A stage that chooses the lane of its source, or rebuilds its source."""
 
     def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
-        """As :meth:`Stage.build`, in place of it; ``upstream(lane)`` makes the node before."""
+        """Like :meth:`Stage.build`, in place of it; ``upstream(lane)`` makes the node before."""
         raise NotImplementedError
 
 
@@ -51,7 +51,7 @@ def branches_of(stage: Stage) -> Mapping[str, Branch]:
 
 
 def with_branches(stage: Stage, change: Callable[[str, Any], Any]) -> Stage:
-    """Return a stage with ``change(name, graph)`` in place of each graph within it, if there are any."""
+    """Return a stage with ``change(name, graph)`` in place of each graph within it, if any."""
     if not isinstance(stage, HasBranches):
         return stage
     changes: Any = {"pipelines": {name: change(name, graph) for name, graph in stage.pipelines.items()}}
@@ -82,7 +82,7 @@ class MakesBatches:
 
 
 class ChecksNext:
-    """A stage that not every stage can come after."""
+    """A stage that restricts which stages may follow it."""
 
     def check_next(self, stage: Stage) -> None:
         """Raises: PipelineError if ``stage`` cannot come after this one."""
@@ -90,7 +90,7 @@ class ChecksNext:
 
 
 class FollowsSteps(ChecksNext):
-    """A stage of which something can change with the step.
+    """A stage with settings that can change with the step.
 
     Attributes:
         follows_steps: the arguments that ``uio.by_step`` can be given for.
@@ -128,7 +128,7 @@ class FileList(NamedTuple):
 
 
 class ReadsFiles:
-    """A stage that lists files, or says how they are reached."""
+    """A stage that lists files."""
 
     def files(self, listed: list[FileList]) -> list[FileList]:
         """Return the lists of files in use after this stage, given those in use before it."""
@@ -138,21 +138,21 @@ class ReadsFiles:
 class LooksAhead:
     """A stage that looks at the first utterances of its lists before it runs."""
 
-    def look(self, listed: list[FileList]) -> None:
-        """Raises: ListError if the data cannot be what the stage takes them for."""
+    def look(self, before: Branch) -> None:
+        """Raises: ListError if the data cannot be what the stage takes them for. ``before``: what comes before it."""
         raise NotImplementedError
 
 
 class KnowsFields:
-    """A source that knows before it runs which fields its utterances have."""
+    """A source that knows the fields of its utterances before it runs."""
 
     def lacking(self, name: str) -> str:
-        """Return the end of a message about the field ``name``, which none of them has; "" if they may have it."""
+        """Return the end of a message about the field ``name`` if no utterance has it; "" if some may."""
         raise NotImplementedError
 
 
 class Uncountable:
-    """A stage of which only a run may show how many items come out."""
+    """A stage whose number of items may be known only by running it."""
 
     def uncountable_reason(self, kind: str) -> str:
         """Return why only a run shows how many items of this ``kind`` come out; "" if a plan does."""
@@ -160,7 +160,7 @@ class Uncountable:
 
 
 class Warns:
-    """A stage of which a user should know something before it runs."""
+    """A stage that may have a warning for the user before it runs."""
 
     def warnings(self, lanes: int) -> list[str]:
         """Return what a user should know before this runs in so many lanes."""

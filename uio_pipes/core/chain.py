@@ -1,4 +1,4 @@
-"""Streams, and the deferred stages of a sample: those of them that a field depends on.
+"""Streams, and the deferred stages of a sample that each field depends on.
 
 A stream is a field with a name of its own. A stage that is given ``of="prompt"`` works on a view of the utterance in
 which that field is ``wav`` or ``txt``, so that no stage knows of streams. What it makes is named after the stream:
@@ -12,28 +12,29 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Protocol
 
+from uio_pipes.audio.containers import TRIMMED
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.checks import require
 
 StreamNames = Mapping[str, str]  # by usual names, those of a stream
-_MADE = ("sample_rate", "feat", "start", "end", "duration", "tokens", "label")
+_MADE = ("sample_rate", "feat", "start", "end", "duration", TRIMMED, "tokens", "label")
 _TAKEN = frozenset(["key", "wav", "txt", *_MADE])
 
 
 @cache
 def audio_names(of: str) -> StreamNames:
     """Return the fields of the audio stream ``of`` by their usual names."""
-    return {"wav": of, **{name: f"{of}_{name}" for name in _MADE[:5]}}
+    return {"wav": of, **{name: f"{of}_{name}" for name in _MADE[:6]}}
 
 
 @cache
 def token_names(of: str) -> StreamNames:
     """Return the fields of the token stream ``of`` by their usual names."""
-    return {"txt": of, **{name: f"{of}_{name}" for name in _MADE[5:]}}
+    return {"txt": of, **{name: f"{of}_{name}" for name in _MADE[6:]}}
 
 
 def recordings(fields: Mapping[str, Any], names: StreamNames) -> int | None:
-    """Return how many recordings the stream has whose fields are ``names``; None if it is no list of them."""
+    """Return how many recordings the stream with the fields ``names`` has; None if it is not a list."""
     for name in ("wav", "feat"):
         value = fields.get(names.get(name, ""))
         if isinstance(value, list):
@@ -44,7 +45,7 @@ def recordings(fields: Mapping[str, Any], names: StreamNames) -> int | None:
 def check_stream(stage: str, of: object) -> None:
     """Raises: PipelineError unless ``of`` can be the name of a stream, or is "" for the usual one."""
     ok = isinstance(of, str) and (not of or (of.isidentifier() and of not in _TAKEN))
-    require(ok, stage, "of must be the name of a field other than the usual ones", of, 'as in of="prompt"')
+    require(ok, stage, "of must name a field that is not one of the standard ones", of, 'as in of="prompt"')
 
 
 ANY = frozenset(["*"])
@@ -75,11 +76,6 @@ def _meet(a: frozenset[str], b: frozenset[str]) -> bool:
     return bool(a and b) and ("*" in a or "*" in b or not a.isdisjoint(b))
 
 
-def _on_audio(link: Link) -> bool:
-    names = audio_names(link.of)
-    return not {names["sample_rate"], names["feat"]}.isdisjoint(link.reads | link.writes)
-
-
 class Chain:
     """The deferred stages of a sample in their order, shared by all samples of a lane.
 
@@ -98,7 +94,9 @@ class Chain:
             (i, link) for i, link in enumerate(links) if not link.of and getattr(link, "changes_length", True)
         ]
         self.named = tuple(dict.fromkeys(link.of for link in links if link.of))
-        self.streams = tuple(dict.fromkeys(link.of for link in links if link.of and _on_audio(link)))
+        audio = {of: {audio_names(of)[name] for name in ("sample_rate", "feat")} for of in self.named}
+        on_audio = (one for one in links if one.of and not audio[one.of].isdisjoint(one.reads | one.writes))
+        self.streams = tuple(dict.fromkeys(link.of for link in on_audio))
         self.found: Callable[[Any], bool] | None = getattr(links[0], "found", None) if links else None
         on_wav = [link for link in links if _meet(link.reads | link.writes, _WAV)]
         self.takes_pcm = all(getattr(link, "takes_pcm", False) for link in on_wav)

@@ -40,7 +40,7 @@ FileVersion = Callable[[str], Any]  # of the file at a path or URL
 
 
 class Digest:
-    """A hash of all that is added to it. ``version``: gives that of a file. Methods raise DataError as reading does."""
+    """A hash of what is added to it. ``version``: gives that of a file. Methods raise DataError as reading does."""
 
     def __init__(self, version: FileVersion = identity) -> None:
         self._parts, self._version = list[str](), version
@@ -51,13 +51,13 @@ class Digest:
         return _hash("\n".join(self._parts).encode("utf-8", "surrogatepass"))
 
     def add(self, *values: Any) -> Self:
-        """Take values in."""
+        """Add values."""
         for value in values:
             self._add(value)
         return self
 
     def file(self, file: Any, *places: Any) -> Self:
-        """Take in which file it is, by path or opened, which version of it, and ``places`` in it."""
+        """Add a file, by path or opened, with its version and ``places`` in it."""
         path = file if isinstance(file, str) else file.path
         if (local := is_local(path)) is not None:
             return self._text(os.path.abspath(local), self._version(path), *places)

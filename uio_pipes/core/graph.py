@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.core.capabilities import (
     ChecksNext,
     Connects,
@@ -26,7 +26,7 @@ from uio_pipes.core.capabilities import (
     Warns,
     branches_of,
 )
-from uio_pipes.core.lane import MANY, SLACK, Lane, Site
+from uio_pipes.core.lane import ALLOWANCE, MANY, Lane, Site
 from uio_pipes.core.stage import Node, Outlet, Stage, Trait, name_node
 
 if TYPE_CHECKING:
@@ -45,18 +45,28 @@ class Graph:
 
     stages: tuple[Stage, ...]
 
-    def _then(self, stage: Stage) -> Self:
-        """Return this graph with ``stage`` at its end. Raises: PipelineError if it cannot stand there."""
+    def then(self, stage: Stage) -> Self:
+        """Return the pipeline with ``stage`` at its end, such as your own: ``pipeline.then(Gain(0.8))``.
+
+        Args:
+            stage: a :class:`uio_pipes.Op` or :class:`uio_pipes.Flow`.
+
+        Raises:
+            PipelineError: it is no stage, or cannot stand there.
+        """
+        if not isinstance(stage, Stage):
+            given = stage.__name__ if isinstance(stage, type) else type(stage).__name__
+            raise PipelineError(f"then: takes a stage, such as Gain(0.8) of a class of uio.Op or uio.Flow, not {given}")
         kind = self._kind
-        takes = in_words(map(plural, stage.takes), "or")
+        takes = in_words(map(kind_in_words, stage.takes), "or")
         if kind != "any" and kind not in stage.takes and "any" not in stage.takes:
             raise PipelineError(
-                f"{stage.name} works on {takes}, but what comes out of {self.stages[-1].name} is "
+                f"{stage.name} works on {takes}, but {self.stages[-1].name} gives "
                 f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}; {_remedy(kind, stage)}"
             )
         if Trait.DEALS in stage.traits and self._deals:
             raise PipelineError(
-                "a second sharding_filter would keep a share of a share and lose the rest; leave one out"
+                "a second sharding_filter would keep only a share of a share and lose the rest; remove one"
             )
         stage.check(self.stages)
         for earlier in self._every_stage():
@@ -97,11 +107,11 @@ class Graph:
         self._check_lanes(lane.count)
         node = self._nodes(lane)
         traits = [stage.traits for stage in self._every_stage()]
-        slack = MANY if any(Trait.OWN_NODE in each for each in traits) else SLACK
-        return Outlet(node, lane, slack) if any(Trait.ENDLESS in each for each in traits) else node
+        allowance = MANY if any(Trait.OWN_NODE in each for each in traits) else ALLOWANCE
+        return Outlet(node, lane, allowance) if any(Trait.ENDLESS in each for each in traits) else node
 
     def _nodes(self, lane: Lane) -> Node:
-        """As :meth:`build`, for a pipeline within another one, where either of them may deal to lanes."""
+        """Like :meth:`build`, for a pipeline within another one, where either of them may deal to lanes."""
         upstream: Any = lambda lane: None  # noqa: E731
         for stage, site in self._sites():
             upstream = partial(_connected, stage, upstream, site)
@@ -161,7 +171,7 @@ class Graph:
             first = self.stages[0]
             of = "each source of " if branches_of(first) else ""
             raise PipelineError(
-                f"a graph for {lanes} lanes needs a sharding_filter, or every lane would deliver everything: put "
+                f"a pipeline for {lanes} lanes needs a sharding_filter, or every lane would deliver everything: put "
                 f".sharding_filter() directly after {of}{first.name}(…)"
             )
 
@@ -176,7 +186,7 @@ class Graph:
         content = [one for stage in self.stages for one in stage.content()]
         for at, stage in enumerate(self.stages):
             if isinstance(stage, LooksAhead):
-                stage.look(Graph(self.stages[:at])._files())
+                stage.look(Graph(self.stages[:at]))
         return content
 
     @property
@@ -198,7 +208,8 @@ class Graph:
         """Return a warning of lanes that get no list item, if there are any."""
         dealing = [i for i, stage in enumerate(self.stages) if Trait.DEALS in stage.traits and not branches_of(stage)]
         dealt = next(iter(dealing), None)
-        if dealt is None or lanes == 1 or (dealt == 1 and items is not None and items >= lanes):
+        plain = all(Trait.ONE_TO_ONE in stage.traits for stage in self.stages[1:dealt])
+        if dealt is None or lanes == 1 or (plain and items is not None and items >= lanes):
             return []
         counts = Graph(self.stages[: dealt + 1])._count(lanes)
         idle = [lane for lane, count in enumerate(counts or ()) if not count]
@@ -207,8 +218,8 @@ class Graph:
         named = ", ".join(map(str, idle[:MOST])) + (", …" if len(idle) > MOST else "")
         return [
             f"{len(idle)} of {lanes} lanes {'has' if len(idle) == 1 else 'have'} nothing to deliver (of number "
-            f"{named}), as there {'is' if sum(counts) == 1 else 'are'} only {counted(sum(counts), 'list item')} to "
-            "deal: a rank or worker that runs no other lane stands idle. Use fewer ranks, workers or lanes, more "
+            f"{named}), as there {'is' if sum(counts) == 1 else 'are'} only {plural(sum(counts), 'list item')} to "
+            "deal: a worker that runs no other lane, or a rank that shares none, stands idle. Use fewer lanes, more "
             "(smaller) shards, or an index (`uio index`, from_tar_index), which deals utterances"
         ]
 
@@ -253,7 +264,7 @@ def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
     return name_node(stage.build(upstream(lane), lane, site), lane, site)
 
 
-def plural(kind: str) -> str:
+def kind_in_words(kind: str) -> str:
     """Return the name of several items of a kind."""
     return "batches" if kind == "batch" else f"{kind}s"
 
@@ -271,4 +282,4 @@ def _remedy(kind: str, stage: Stage) -> str:
         return f"put .load_from_tar() before {stage.name}"
     if kind == "record":
         return f"put .load_records() before {stage.name}"
-    return f"leave {stage.name} out, or put it where {in_words(map(plural, stage.takes), 'or')} come out"
+    return f"remove {stage.name}, or put it where {in_words(map(kind_in_words, stage.takes), 'or')} come out"

@@ -1,4 +1,4 @@
-"""The items that flow through a graph before there are utterances, and the samples that are made of them."""
+"""The items that flow through a graph before they become utterances, and how samples are made of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class File:
 
 
 class Records(Protocol):
-    """A table of utterances: a ``Listed`` (:mod:`uio_pipes.core.roles`) that also has keys and fields."""
+    """A table of utterances: a ``SourceTable`` (:mod:`uio_pipes.core.roles`) that also has keys and fields."""
 
     def place(self, number: int) -> str: ...
     def key(self, number: int) -> str: ...
@@ -77,7 +77,7 @@ class Records(Protocol):
 
 
 class Record(NamedTuple):
-    """One utterance of ``records``, of which nothing has been read yet."""
+    """One utterance of ``records`` that has not been read yet."""
 
     records: Records
     number: int
@@ -104,19 +104,16 @@ class _LoadFeatures:
     def apply(self, sample: Sample) -> None:
         feat = sample.fields["feat"]
         try:
-            array = _array(feat) if isinstance(feat, (torch.Tensor, np.ndarray)) else _loaded(feat)
+            feat = feat.float() if isinstance(feat, torch.Tensor) else feat
+            array = np.asarray(feat) if isinstance(feat, (torch.Tensor, np.ndarray)) else _loaded(feat)
         except (ValueError, OSError, EOFError, MemoryError) as error:
             raise DataError("bad_features", f"cannot read the features: {error}") from error
         if array.ndim != 2 or not len(array):
             raise DataError("bad_features", f"features must be a (frames, bins) array, not of shape {array.shape}")
         features = np.ascontiguousarray(array, dtype=np.float32)
         if not np.isfinite(features).all():
-            raise DataError("bad_features", "some features are not numbers (NaN or infinite): make them again")
+            raise DataError("bad_features", "some features are NaN or infinite: compute them again")
         sample.fields["feat"] = torch.from_numpy(features)
-
-
-def _array(feat: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.asarray(feat.float() if isinstance(feat, torch.Tensor) else feat)
 
 
 def _loaded(feat: Any) -> npt.NDArray[Any]:
@@ -137,7 +134,7 @@ def read_payload(payload: Payload | str) -> bytes:
 LOAD_FEATURES: Link = _LoadFeatures()
 
 
-class Loaded:
+class SampleMaker:
     """Makes the samples of one lane from the fields that a source loaded."""
 
     def __init__(self, lane: Lane) -> None:
@@ -183,7 +180,7 @@ class Upcoming(Generic[T]):
                 try:
                     return value, self._load(value)
                 except DataError as error:
-                    return value, alone(error)
+                    return value, without_traceback(error)
             self._ended = False
             self._take(1)
         if self._far and len(self._items) <= self._count // 2 and not self._ended and self._lane.makes_batches:
@@ -199,18 +196,19 @@ class Upcoming(Generic[T]):
     def _take(self, count: int) -> None:
         taken: list[dict[str, Any]] = []
         for _ in range(count):
-            self._lane.pulse.arrived += len(self._items) > 0  # or an endless source would rest: nothing came as yet
+            # Or an endless source would rest: nothing came as yet.
+            self._lane.stall_guard.arrived += len(self._items) > 0
             before = self._source.get_state() if self._far else {}
             try:
                 value = self._source.next()
             except Exception as error:
-                self._items.append(_Item(before, None, alone(error)))
+                self._items.append(_Item(before, None, without_traceback(error)))
                 self._ended = True
                 break
             try:
                 fields: dict[str, Any] | Exception = self._load(value)
             except Exception as error:
-                fields = alone(error)
+                fields = without_traceback(error)
             self._items.append(_Item(before, value, fields))
             if isinstance(fields, Mapping):
                 taken.append(fields)
@@ -233,7 +231,7 @@ class Upcoming(Generic[T]):
         return len(self._items)
 
 
-def alone(error: E) -> E:
+def without_traceback(error: E) -> E:
     """Return an expected error without its traceback and those of its causes: they hold the trainer's frames as long as
     the error is kept."""
     each: BaseException | None = error if isinstance(error, StopIteration | UioError) else None

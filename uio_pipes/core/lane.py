@@ -1,4 +1,4 @@
-"""Lanes: how they are assigned to ranks and workers, and what random choices depend on.
+"""Lanes: how they are assigned to ranks and workers, and which values seed their random choices.
 
 An epoch is dealt to a fixed number of lanes: item ``p`` of the epoch's order belongs to lane ``p % lanes``. Ranks and
 workers only decide who runs which lane, so moving a lane elsewhere changes nothing in it. Every random choice is a
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from uio_pipes.core.ledger import Ledger
 
 
-SLACK = 1_000  # utterances, besides those that buffers hold, that may go in before one must come out
+ALLOWANCE = 1_000  # utterances, besides those that buffers hold, that may go in before one must come out
 MANY = 100_000  # the same if a node of the user's may hold some, unseen
 HELD = 16  # after so many times what buffers hold, even several in a row have released their oldest utterance
 DEALS = 16  # rounds that may give a lane nothing if they are dealt to lanes afterwards, times the lanes
@@ -35,7 +35,7 @@ class Holding(Protocol):
 
 
 @dataclass
-class Pulse:
+class StallGuard:
     """Whether anything still comes out of a lane: a stage that repeats its source for ever, before one that leaves
     everything out, would run without a word. A round from which nothing arrived is the last one.
 
@@ -48,7 +48,7 @@ class Pulse:
     given: int = 0
     restoring: bool = False
     starved_stage: str = ""
-    slack: int = SLACK
+    allowance: int = ALLOWANCE
     lane: ReferenceType[Holding] | None = None  # its last node
 
     def came_out(self) -> None:
@@ -63,11 +63,11 @@ class Pulse:
             return False
         node = self.lane() if self.lane is not None else None
         held = node.remaining()[0] if node is not None else 0
-        return self.arrived - self.given > arrived + HELD * held + self.slack
+        return self.arrived - self.given > arrived + HELD * held + self.allowance
 
     @contextmanager
-    def patient(self) -> Iterator[None]:
-        """Let no source rest in the block, in which a lane is restored, but where it rested before."""
+    def while_restoring(self) -> Iterator[None]:
+        """While a lane is restored, let sources rest only where they rested before."""
         self.restoring = True
         try:
             yield
@@ -75,22 +75,22 @@ class Pulse:
             self.restoring, self.given = False, self.arrived
 
 
-class Taken:
-    """Whether something has come of the item that a node took last, so that an endless source sees it after a resume.
+class ConsumedMark:
+    """Records whether the last item of a node has given anything, so that an endless source knows it after a resume.
 
     Args:
-        pulse: the lane's.
+        stall_guard: the lane's.
         state: the node's, where it has taken the item once more. Default: None.
     """
 
-    def __init__(self, pulse: Pulse, state: Mapping[str, Any] | None = None) -> None:
-        self._pulse, self._arrived = pulse, pulse.arrived
+    def __init__(self, stall_guard: StallGuard, state: Mapping[str, Any] | None = None) -> None:
+        self._stall_guard, self._arrived = stall_guard, stall_guard.arrived
         if state is not None and "fruitless" not in state:
-            pulse.arrived += 1
+            stall_guard.arrived += 1
 
     def saved(self) -> dict[str, Any]:
         """Return what the node's state keeps of it."""
-        return {} if self._pulse.arrived > self._arrived else {"fruitless": 1}
+        return {} if self._stall_guard.arrived > self._arrived else {"fruitless": 1}
 
 
 ROUND_BITS = 32  # bits of ``pass_`` for the rounds of a repetition
@@ -125,15 +125,15 @@ class Site(NamedTuple):
 
 @dataclass
 class Mode:
-    """How a lane runs now. While it is ``skimming``, batches are passed over and not made; ``saved`` is False where
-    nobody asks for its state."""
+    """The current mode of a lane. While it is ``skimming``, batches are passed over and not made; ``saved`` is False
+    where nobody asks for its state."""
 
     skimming: bool = False
     saved: bool = True
 
 
 class RowOrigin(NamedTuple):
-    """Where an utterance of a batch came from, and what it was: see :class:`~uio_pipes.core.sample.Origin`.
+    """The origin of an utterance of a batch: see :class:`~uio_pipes.core.sample.Origin`.
 
     ``frames``: its length as the batch has it; ``tokens``: how many labels it has; ``sample_rate`` in Hz.
     """
@@ -150,16 +150,30 @@ class RowOrigin(NamedTuple):
     speaker: str | None = None
 
 
+@dataclass
+class DrawnOrder:
+    """The order of a source's items where a later ``stage`` draws it, each ``number + copy * (number of all)``.
+
+    ``load``: makes the fields of an item; ``order``: that of the pass which the source is in.
+    """
+
+    stage: Any
+    load: Callable[[Any], dict[str, Any]] | None = None
+    order: Any = None
+
+
 @dataclass(frozen=True)
 class Lane:
     """One lane of one epoch, as nodes see it.
 
     ``ledger`` counts and applies the failure policy; ``tables`` holds what all lanes of a process share (lists);
     ``pass_`` counts how often the lane's data has been dealt again; ``source`` is the path of names through mixes;
-    ``pulse`` tells whether anything comes through, ``mode`` how the lane runs, ``settings`` what changes on the way;
-    ``dealt``: the items at this place are dealt to so many lanes later; utterances for whose key one of ``left_out`` is
-    true are left out of their batches, and those for whose URL and key ``excluded`` is; ``origins``: takes a note of
-    each utterance that is made, if somebody wants it; ``needs_text``: False where a later stage brings the transcripts.
+    ``stall_guard`` tells whether anything comes through, ``mode`` how the lane runs, ``settings`` what changes on the
+    way; ``dealt``: the items at this place are dealt to so many lanes later. Utterances for whose key one of
+    ``key_filters`` is true are left out of their batches, and those for whose URL and key ``excluded`` is; ``origins``
+    takes a note of each utterance that is made, if somebody wants it; ``needs_text``: False where a later stage brings
+    the transcripts; ``drawn``: the order of the source, if a later stage draws it; ``resampled``: whether the source
+    draws its items with replacement.
     """
 
     ledger: Ledger
@@ -170,14 +184,16 @@ class Lane:
     pass_: int = 0
     source: str = ""
     tables: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-    pulse: Pulse = field(default_factory=Pulse, repr=False)
+    stall_guard: StallGuard = field(default_factory=StallGuard, repr=False)
     mode: Mode = field(default_factory=Mode, repr=False)
     settings: Settings = field(default_factory=Settings, repr=False)
     dealt: int = 1
-    left_out: tuple[Callable[[str], bool], ...] = field(default=(), repr=False)
+    key_filters: tuple[Callable[[str], bool], ...] = field(default=(), repr=False)
     excluded: Callable[[str, str], bool] | None = field(default=None, repr=False)
     origins: list[RowOrigin] | None = field(default=None, repr=False)
     needs_text: bool = True
+    drawn: DrawnOrder | None = field(default=None, repr=False)
+    resampled: bool = False
 
     @property
     def run_key(self) -> bytes:
@@ -195,17 +211,17 @@ class Lane:
 
     @property
     def makes_batches(self) -> bool:
-        """False while the lane is restored, or batches are passed over."""
+        """False while the lane is being restored or batches are skipped."""
         return not (self.ledger.quiet or self.mode.skimming)
 
     def stalls(self, stage: str, round_: int, arrived: int) -> bool:
-        """True if a stage that repeats is to rest after ``round_``: for that of ``arrived``, see :meth:`Pulse.stalled`.
+        """True if a repeating stage should rest after ``round_``; for ``arrived`` see :meth:`StallGuard.stalled`.
 
         The lane's state remembers it: a buffer that is restored runs the stage once more, and sees no output.
         """
         place = self.pass_, round_
         if not self.settings.has_mark(stage, place):
-            if not self.pulse.stalled(arrived):
+            if not self.stall_guard.stalled(arrived):
                 return False
             self.settings.mark(stage, place)
         return True
@@ -215,7 +231,7 @@ class Lane:
         ledger = self.ledger if self.index == 0 else self.ledger.silent()
         return replace(self, index=0, ledger=ledger, dealt=self.count)
 
-    def again(self, round_: int) -> Lane:
+    def in_round(self, round_: int) -> Lane:
         """Return the lane for round ``round_`` of nodes that are repeated: the round is a pass of its own."""
         return replace(self, pass_=(self.pass_ << ROUND_BITS) + round_)
 

@@ -1,4 +1,4 @@
-"""The counts of a lane, and what happens to failures and is logged of them."""
+"""The counts of a lane, and how failures are handled and logged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from uio_pipes.base.checks import is_number
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import (
     NOTES,
     DataError,
@@ -21,7 +20,8 @@ from uio_pipes.base.errors import (
     UioError,
     by_setting,
 )
-from uio_pipes.base.urls import counted
+from uio_pipes.base.hints import keyword_hints
+from uio_pipes.base.urls import plural
 
 LACKING = frozenset(
     ["missing_key", "missing_audio", "missing_text", "missing_field"]
@@ -29,21 +29,22 @@ LACKING = frozenset(
 MAKING = "realize"  # the stage in counts of utterances that fail when their batch is made: decoding, features
 FIRST = 10  # utterances: if all of them lack it, so do the others
 UNKNOWN = "mostly_unknown"  # the reason of utterances that are delivered, but with labels of which most are <unk>
-_ASIDE = frozenset(["", MAKING, "plan", "length", "lengths", "read"])  # no stages: errors there name none to blame
+_ASKED = ("length", "lengths", "read")  # in place of a stage: what the stage itself asked of the utterance
+_ASIDE = frozenset(["", MAKING, "plan", *_ASKED])  # no stages: errors there name none to blame
 
 
 class Tally(Protocol):
-    """What is counted over an epoch, for a warning: each lane's part goes to the trainer with its next batch."""
+    """Counts over an epoch that may lead to a warning: each lane sends its part to the trainer with its next batch."""
 
     def add(self, other: Any) -> None:
-        """Count what ``other``, of the same kind, has counted, too."""
+        """Add the counts of ``other``, of the same kind."""
 
     def verdict(self, last: bool) -> str | None:
         """Return the warning if it is due, once. ``last``: no more is counted in this epoch."""
 
 
 def add_tallies(known: dict[str, Tally], more: Mapping[str, Tally]) -> None:
-    """Count what ``more`` has counted, too, by the places of stages."""
+    """Add the counts of ``more``, by the places of stages."""
     for place, tally in more.items():
         if (there := known.setdefault(place, tally)) is not tally:
             there.add(tally)
@@ -59,16 +60,16 @@ class Report(str):
 
     @classmethod
     def of(cls, error: DataError, stage: str) -> Report:
-        stage = MAKING if error.read else stage  # as if no stage had asked for it before
+        stage = stage if error.stage in ("", *_ASKED, stage) else MAKING  # as if no stage had asked for it before
         report = cls(error if stage == MAKING else f"{stage}: {error}")
         report.error, report.stage = error, stage
         return report
 
 
-@understood
+@keyword_hints
 @dataclass(frozen=True)
 class Failures:
-    """What happens to utterances and shards that fail: ``uio.Loader(…, failures=uio.Failures(max_failures=100))``.
+    """How to handle utterances and shards that fail: ``uio.Loader(…, failures=uio.Failures(max_failures=100))``.
 
     Args:
         on_error: "skip" failed utterances and shards (each is counted, reported and left out), or "raise". Default:
@@ -81,8 +82,7 @@ class Failures:
             rank on, and at the end of an epoch. What a filter leaves out does not count. Default: 0.05.
         max_damage_share: share that may be lost to damage, judged from the 1,000th utterance on. Default: 0.1.
         quarantine: path of a file to which each failure is appended once, as a JSON object, for
-            ``pipeline.exclude`` in a later run and for ``uio verify --confirm``. Ranks and later runs may share it.
-            Default: None.
+            ``pipeline.exclude`` in a later run. Ranks and later runs may share it. Default: None.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -103,15 +103,15 @@ class Failures:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise PipelineError(f"{name} must be a whole number, not {value!r}; 0 stops at the first failure")
         if "://" in str(self.quarantine):
-            raise PipelineError(f"quarantine must be a file of this machine, not {self.quarantine!r}: name a path")
+            raise PipelineError(f"quarantine must be a local file, not {self.quarantine!r}: give a path")
         for name in ("max_setting_share", "max_damage_share"):
             value = getattr(self, name)
             if not is_number(value) or not 0 <= value <= 1:
-                raise PipelineError(f"{name} must be a share from 0 to 1, not {value!r}; 1 allows all")
+                raise PipelineError(f"{name} must be a fraction from 0 to 1, not {value!r}; 1 allows any loss")
 
     @classmethod
     def of(cls, given: object) -> Failures:
-        """Return what a loader was given as ``failures``. Raises: PipelineError if it is none of what it can be."""
+        """Return the argument ``failures`` of a loader as :class:`Failures`. Raises: PipelineError if it is wrong."""
         if isinstance(given, Failures):
             return given
         if given == "skip" or given == "raise":
@@ -187,7 +187,7 @@ class Ledger:
         self.tokens += sum(tokens)
         self.padded_tokens += max(tokens, default=0) * len(tokens) if padded_tokens is None else padded_tokens
 
-    def fine(self, stage: str) -> None:
+    def succeeded(self, stage: str) -> None:
         """End the streak of failures of ``stage``, which succeeded."""
         if not self.quiet:
             self.worked.add(stage)
@@ -258,17 +258,15 @@ def check_budget(failures: int, policy: Failures, last: str) -> None:
     """Raises: TooManyFailures if ``failures`` is above the total budget."""
     if failures > policy.max_failures:
         raise TooManyFailures(
-            f"{counted(failures, 'failure')} in this epoch, more than max_failures={policy.max_failures}; the last "
+            f"{plural(failures, 'failure')} in this epoch, more than max_failures={policy.max_failures}; the last "
             f"one: {last}. Repair the data, or allow more with Loader(failures=uio.Failures(max_failures=…))"
         )
 
 
 logger = logging.getLogger("uio_pipes")
 LOGGED = 3  # failures of one kind that are logged in an epoch
-HUSHED = (
-    "more failures of this kind (%s) are counted from here on, not logged: see loader.stats().skipped, or note all "
-)
-HUSHED += "in a file by Loader(failures=uio.Failures(quarantine=…))"
+HUSHED = "further failures of this kind (%s) are counted but not logged: see loader.stats().skipped, or record all "
+HUSHED += "in a file with Loader(failures=uio.Failures(quarantine=…))"
 
 
 class FailureLog:

@@ -1,4 +1,4 @@
-"""Where an utterance came from, and how its failure says so."""
+"""The origin of an utterance, and errors that name it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from uio_pipes.base.errors import DataError, LeftOut, UioError, raised_in
 from uio_pipes.base.urls import redact
 from uio_pipes.io.local import LocalFile, Ref
 
-MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank()", "label": ".tokenize(…)"}
+MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank(…)", "label": ".tokenize(…)"}
 
 
 class Origin(NamedTuple):
-    """The origin of a sample: where it came from. It never changes with ranks, workers or the order of the epoch.
+    """The origin of a sample. It never changes with ranks, workers or the order of the epoch.
 
     Attributes:
         item: its number in the unshuffled list.
@@ -30,13 +30,13 @@ class Origin(NamedTuple):
 
 
 class HasPlace(Protocol):
-    """Something that has a place in a list, which is only looked up for messages."""
+    """An object with a place in a list, which is looked up only for messages."""
 
     @property
     def place(self) -> str: ...
 
 
-def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio: Any) -> UioError:
+def describe_error(error: Exception, stage: str, key: str, url: str, origin: Origin, audio: Any) -> UioError:
     """Return ``error`` of the stage ``stage`` as a ``DataError`` that says where; errors of the run unchanged.
 
     ``url``: the line of a list, or the shard, in which the utterance ``key`` is; ``audio``: what it has as such, which
@@ -61,7 +61,7 @@ def told(error: Exception, stage: str, key: str, url: str, origin: Origin, audio
             text += f" (is {MAKERS[error.args[0]]} missing before {stage}?)"
         found = DataError(f"{stage}_failed", text, url=url, member=key, offset=origin.offset)
         found.stage = stage
-    found.key, found.item, found.read = key, origin.item, isinstance(error, DataError) and error.read
+    found.key, found.item = key, origin.item
     return found
 
 

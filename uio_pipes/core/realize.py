@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uio_pipes.audio.containers import TRIMMED
 from uio_pipes.audio.length import TICKS, Plan, measure
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.chain import audio_names, token_names
 from uio_pipes.core.lane import Lane, RowOrigin
-from uio_pipes.core.ledger import MAKING
+from uio_pipes.core.ledger import MAKING, Ledger
 from uio_pipes.core.sample import Sample
 from uio_pipes.io.opening import fetch_early
 
@@ -30,7 +31,7 @@ _NAMES = ("frames", "samples", "seconds", "tokens")
 
 
 class Lengths:
-    """The planned lengths of an utterance, each found when it is asked for; nothing is decoded.
+    """The planned lengths of an utterance, each computed on demand; nothing is decoded.
 
     ``lengths["prompt"]`` has the lengths of the stream ``prompt``, which is audio or text.
     """
@@ -45,7 +46,7 @@ class Lengths:
 
     @property
     def each(self) -> list[Lengths]:
-        """The lengths of each recording, if the stream is a list of them; otherwise only these. Raises: DataError."""
+        """The lengths of each recording if the stream is a list of them; otherwise only this one. Raises: DataError."""
         if not self._of:
             return [self]
         return [Lengths(self._sample, self._of, at) for at in range(len(self._sample.recordings(self._of)))]
@@ -74,7 +75,7 @@ class Lengths:
 
     @property
     def tokens(self) -> int:
-        """Labels, which takes a tokenization, but only one; or rows of a field that holds tokens. Raises: DataError."""
+        """Number of labels, tokenizing at most once; or rows of a field that contains tokens. Raises: DataError."""
         sample, of = self._sample, self._of
         label = token_names(of)["label"] if of else "label"
         if label in sample.fields or sample.chain.names(label):
@@ -107,18 +108,19 @@ class Lengths:
 
 
 Length = str | Callable[[Lengths], float]
-Pair = tuple[Length, Length]
+Pair = tuple[Length, ...]  # or more than two: what a cost takes
 Measure = Callable[[Sample], Any]
 FRAMES_AND_TOKENS: Pair = ("frames", "tokens")
 
 
-def check_measure(stage: str, length: object, pair: bool = False) -> None:
-    """Raises: PipelineError unless ``length`` names a length or is a function (``pair``: two of these), or is None."""
-    if pair and length is not None:
-        two = length if isinstance(length, tuple) else ()
-        rule = "length must be a pair of lengths, for pairs of boundaries"
-        require(len(two) == 2, stage, rule, length, 'as in ("frames", "tokens")')
-        for one in two:
+def check_measure(stage: str, length: object, count: int = 1) -> None:
+    """Raises: PipelineError unless ``length`` names a length or is a function, or a tuple of ``count`` of these, or is
+    None."""
+    if count > 1 and length is not None:
+        several = length if isinstance(length, tuple) else ()
+        rule = f"length must be {'a pair, as the boundaries are' if count == 2 else f'{count} lengths'}"
+        require(len(several) == count, stage, rule, length, 'as in ("frames", "tokens")')
+        for one in several:
             check_measure(stage, one)
         return
     named = isinstance(length, str) and length.rpartition(".")[2] in _NAMES
@@ -127,16 +129,16 @@ def check_measure(stage: str, length: object, pair: bool = False) -> None:
 
 
 def measure_of(length: Length | Pair) -> Measure:
-    """Return the function that gives this length of an utterance, or a pair, rounded up. It raises DataError."""
+    """Return the function that gives this length of an utterance, or several, rounded up. It raises DataError."""
     if isinstance(length, tuple):
-        first, second = map(measure_of, length)
-        return lambda sample: (first(sample), second(sample))
+        each = [measure_of(one) for one in length]
+        return lambda sample: tuple([measured(sample) for measured in each])
     exact = exactly(length)
     return lambda sample: ceil(exact(sample))
 
 
 def names_of(length: Length | Pair | None) -> tuple[str, ...]:
-    """Return what to call a length, or both of a pair, by different names: planned frames if it is None."""
+    """Return the name of a length, or different names for a pair; None means planned frames."""
     if isinstance(length, tuple):
         names = [name for one in length for name in names_of(one)]
         same = len(set(names)) < len(names)
@@ -146,7 +148,7 @@ def names_of(length: Length | Pair | None) -> tuple[str, ...]:
 
 
 def exactly(length: Length) -> Callable[[Sample], float]:
-    """Return the function that gives this length of an utterance as it is. It raises DataError."""
+    """Return the function that gives this length of an utterance without rounding. It raises DataError."""
     if callable(length):
         return lambda sample: _called(length, sample)
     of, _, name = length.rpartition(".")
@@ -239,7 +241,7 @@ SKIPPED, EXCLUDED = "skip", "excluded"  # reasons under which utterances are cou
 def realize(
     samples: list[Sample], lane: Lane, *, whole: bool = False, read: Sequence[str] = ()
 ) -> Iterator[tuple[Sample, int]]:
-    """Run everything deferred, one sample after the other; a sample that fails is handled by the policy and left out.
+    """Run everything deferred, sample by sample; a sample that fails is handled by the policy and left out.
 
     Yields each other sample with its length, for ``Ledger.delivered``. ``whole``: read what no stage has read, too,
     since the samples go to the trainer as they are; ``read``: the fields of which this is true otherwise.
@@ -254,11 +256,19 @@ def realize(
         except DataError as error:
             lane.ledger.fail(error, MAKING)
         else:
-            lane.ledger.fine(MAKING)
+            lane.ledger.succeeded(MAKING)
+            count_trimmed(sample, lane.ledger)
             lane.ledger.came_from(sample.origin.source)
             if lane.origins is not None:
                 lane.origins.append(_origin_of(sample, length))
             yield sample, length
+
+
+def count_trimmed(sample: Sample, ledger: Ledger) -> None:
+    """Count an utterance, which is delivered all the same, if audio of it was cut off as longer than its list says."""
+    fields, streams = sample.fields, sample.chain.streams
+    if TRIMMED in fields or (streams and any(audio_names(of)[TRIMMED] in fields for of in streams)):
+        ledger.count(TRIMMED)
 
 
 def _origin_of(sample: Sample, length: int) -> RowOrigin:
@@ -271,7 +281,7 @@ def _origin_of(sample: Sample, length: int) -> RowOrigin:
 
 def wanted(samples: list[Sample], lane: Lane) -> list[Sample]:
     """Return the samples without those that ``loader.skip`` and ``loader.exclude`` leave out; these are counted."""
-    if not lane.left_out and lane.excluded is None:
+    if not lane.key_filters and lane.excluded is None:
         return samples
     kept = []
     for sample in samples:
@@ -286,7 +296,7 @@ def _left_out(named: list[Sample], lane: Lane) -> str | None:
     """Return the reason to leave out an utterance, by its key or one of those that were joined; None if it stays."""
     if lane.excluded is not None and any(lane.excluded(one.url, one.key) for one in named):
         return EXCLUDED
-    return SKIPPED if any(leave_out(one.key) for leave_out in lane.left_out for one in named) else None
+    return SKIPPED if any(leave_out(one.key) for leave_out in lane.key_filters for one in named) else None
 
 
 def compute(sample: Sample) -> int:
@@ -298,18 +308,18 @@ def compute(sample: Sample) -> int:
     streams = [(of, sample.recordings(of)) for of in sample.chain.streams]
     sample.finish()
     try:
-        actual, heard = measure(sample.fields), 0
+        actual, streamed = measure(sample.fields), 0
         for of, plans in streams:
             for plan, view in zip(plans, sample.views(of, audio_names(of)), strict=True):
                 made = measure(view.fields)
-                heard += made.length if made is not None else 0
+                streamed += made.length if made is not None else 0
                 if plan is not None and made is not None:
                     check_length(sample, made, plan, of)
     except Exception as error:
         raise sample._caused(error, MAKING)  # noqa: B904
     if planned is not None and actual is not None:
         check_length(sample, actual, planned)
-    return heard if actual is None else actual.length
+    return streamed if actual is None else actual.length
 
 
 def check_length(sample: Sample, actual: Plan, planned: Plan, of: str = "") -> None:
@@ -320,14 +330,13 @@ def check_length(sample: Sample, actual: Plan, planned: Plan, of: str = "") -> N
     else:
         longer = actual.samples * planned.sample_rate > planned.samples * actual.sample_rate
     if longer:
-        has, most = (_told(plan, framed) for plan in (actual, planned))
+        has, most = (
+            f"{p.frames} frames" if framed else f"{p.samples / p.sample_rate:.3f} s" for p in (actual, planned)
+        )
         name = audio_names(of)["duration"] if of else "duration"
         duration = sample.fields.get(name)
-        told = "its header" if duration is None else f"`{name}`, {duration} in its entry,"
-        why = f"{told} is too short, or a stage's length rule is wrong"
+        origin = "its header" if duration is None else f"`{name}`, {duration} in its entry,"
+        why = f"{origin} is too short, or the length rule of a stage is wrong"
+        why += "" if duration is None else '; give its source tolerance=… or longer="trim"'
         message = f"{of or 'it'} has {has}, at most {most} were planned: {why}"
         raise sample.failure(DataError("length_mismatch", message), MAKING)
-
-
-def _told(plan: Plan, framed: bool) -> str:
-    return f"{plan.frames} frames" if framed else f"{plan.samples / plan.sample_rate:.3f} s"

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 from weakref import WeakValueDictionary
@@ -16,12 +17,13 @@ import numpy.typing as npt
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.hashing import Draws, Permutation
+from uio_pipes.base.hashing import Draws, Permutation, pick, picks
+from uio_pipes.base.memory import remembers
 from uio_pipes.core.capabilities import KnowsFields, branches_of
 from uio_pipes.core.chain import ANY, audio_names, check_stream
 from uio_pipes.core.items import Record
-from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.origin import Origin
+from uio_pipes.core.lane import ROUND_BITS, Lane, Site
+from uio_pipes.core.origin import MAKERS, Origin
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, Trait
 from uio_pipes.core.stage_link import StageLink, decoder, decodes, own_names
@@ -45,9 +47,9 @@ class Op(Stage):
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "when the batch is made"
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE
-    reads: ClassVar[frozenset[str]] = frozenset()
-    writes: ClassVar[frozenset[str]] = frozenset()
-    may_lack: ClassVar[frozenset[str]] = frozenset()
+    reads: ClassVar[Collection[str]] = ()
+    writes: ClassVar[Collection[str]] = ()
+    may_lack: ClassVar[Collection[str]] = ()
 
     of = ""  # the stream that it works on (see OfStream)
 
@@ -57,44 +59,56 @@ class Op(Stage):
         return getattr(self.plan, "__func__", None) is not Op.plan
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
-        """Return the planned length after this stage: an upper bound for what :meth:`apply` makes."""
+        """Return the planned length after this stage: an upper bound for what :meth:`apply` makes.
+
+        Args:
+            plan: the planned length of the ``sample`` before; None if it has none.
+            sample: the utterance, not realized yet.
+            draws: the random generator that :meth:`apply` gets, too.
+        """
         return plan
 
     def apply(self, sample: Sample, draws: Draws) -> None:
-        """Compute the fields that this stage writes."""
+        """Compute the fields that this stage writes.
+
+        Args:
+            sample: the utterance; what the stage reads is there.
+            draws: the random generator of this utterance in this stage.
+        """
         raise NotImplementedError
 
     def check(self, before: Sequence[Stage]) -> None:
         """Raises: PipelineError if this stage cannot work here: what it reads is not there, is still to be decoded, or
-        is made anew by a stage that comes too late, such as one that works on audio after features."""
+        is made anew by a stage that comes too late, such as one that works on audio after features. ``before``: the
+        stages before it."""
         if not sees_all(before):
             return
-        needed = self.reads - self.may_lack
-        if self.reads == {"txt"} and not self.of and (source := _textless(before)) is not None:
-            rule = f"{self.name} works on the transcript, but {source.name} says that there need be none"
+        needed = {*self.reads} - {*self.may_lack}
+        if {*self.reads} == {"txt"} and not self.of and (source := _textless(before)) is not None:
+            rule = f"{self.name} needs the transcript, but {source.name} makes it optional"
             how = "as in text='txt'" if hasattr(source, "text") else "as txt in fields"
-            raise PipelineError(f"{rule}: leave {self.name} out, or name the transcript there, {how}")
-        whole = {self.of} if self.of and "feat" not in needed else needed if not self.of else frozenset[str]()
+            raise PipelineError(f"{rule}: remove {self.name}, or name the transcript there, {how}")
+        whole = {self.of} if self.of and "feat" not in needed else needed if not self.of else set[str]()
         check_there(self.name, whole - {"sample_rate", "*"}, before)
         audio = needed & {"wav", "sample_rate"} and not decodes(self)
         if audio and (stored := _stored(self.of, before)) is not None:
-            told = f"{self.name} works on decoded audio, but that of {stored.name} is not decoded here"
-            raise PipelineError(f"{told}: put {decoder(self.of)} before {self.name}")
-        makes, made = self.writes - self.reads, {"wav"}
+            problem = f"{self.name} needs decoded audio, but the audio of {stored.name} is not decoded here"
+            raise PipelineError(f"{problem}: put {decoder(self.of)} before {self.name}")
+        makes, made = {*self.writes} - {*self.reads}, {"wav"}
         for stage in before:
             if not isinstance(stage, Op) or stage.of != self.of:
                 continue
             if "feat" in stage.writes and "wav" in self.writes:
-                rule = f"{self.name} works on audio, but {stage.name} has made features of it already"
+                rule = f"{self.name} works on audio, but {stage.name} has already turned it into features"
                 raise PipelineError(f"{rule}: put {self.name} before {stage.name}")
-            if "feat" in makes & stage.writes - stage.reads:
-                rule = f"{self.name} makes features, but {stage.name} before it has made some already"
+            if "feat" in makes & {*stage.writes} - {*stage.reads}:
+                rule = f"{self.name} computes features, but {stage.name} before it has already done so"
                 order = "" if stage.name == self.name else f"put {self.name} before {stage.name}, or "
-                raise PipelineError(f"{rule}: {order}leave one out")
-            if late := sorted(makes & (stage.reads - stage.may_lack) - made):
-                rule = f"{stage.name} works on {late[0]}, but {self.name} makes it only after that"
-                raise PipelineError(f"{rule}: put {self.name} before {stage.name}, or leave one out")
-            made |= stage.writes
+                raise PipelineError(f"{rule}: {order}remove one")
+            if late := sorted(makes & ({*stage.reads} - {*stage.may_lack}) - made):
+                rule = f"{stage.name} works on {late[0]}, but {self.name} creates it only later"
+                raise PipelineError(f"{rule}: put {self.name} before {stage.name}, or remove one")
+            made |= {*stage.writes}
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, StageLink(self, site))
@@ -102,8 +116,8 @@ class Op(Stage):
 
 @dataclass(frozen=True)
 class OfStream(Op):
-    """A stage that can work on any stream of an utterance: in the stream ``of="prompt"``, the field ``prompt`` takes
-    the place of ``wav`` (or of ``txt``), ``prompt_feat`` that of ``feat``, and so on. It knows the usual names only."""
+    """A stage that can work on any stream of an utterance. In the stream ``of="prompt"``, the field ``prompt`` takes
+    the place of ``wav`` (or of ``txt``), ``prompt_feat`` that of ``feat``, and so on. It knows only the usual names."""
 
     of: str = field(default="", kw_only=True)
 
@@ -122,16 +136,13 @@ def have_features(stages: Sequence[Stage], of: str = "") -> bool:
     return any(isinstance(stage, Op) and "feat" in stage.writes and stage.of == of for stage in stages)
 
 
-_MADE_BY = {"feat": ".fbank(…)", "label": ".tokenize(…)"}
-
-
 def check_there(stage: str, reads: Collection[str], before: Sequence[Stage]) -> None:
     """Raises: PipelineError if ``stage`` needs a field that the source says it lacks, and no stage ``before`` makes
     it."""
     for name in sorted({*reads} - {"key"}) if sees_all(before) else ():  # every utterance has a key
-        if told := _lacking(name, before):
-            maker = _MADE_BY.get(name)
-            made = f"nothing makes it here: put {maker} before {stage}" if maker else told
+        if lacking := _lacking(name, before):
+            maker = MAKERS.get(name) if name in ("feat", "label") else None  # audio comes from the source
+            made = f"nothing creates it here: put {maker} before {stage}" if maker else lacking
             raise PipelineError(f"{stage} works on {name}, and {made}")
 
 
@@ -189,7 +200,7 @@ def _textless(stages: Sequence[Stage]) -> Stage | None:
     return None
 
 
-class Listed(Protocol):
+class SourceTable(Protocol):
     """The items of a source, shared by all lanes of a process. ``digest``: a hash of all of them."""
 
     @property
@@ -217,7 +228,7 @@ class Source(Stage):
     shuffle: bool
 
     def table(self) -> Any:
-        """Open the items, a :class:`Listed`. Raises: ListError."""
+        """Open the items as a :class:`SourceTable`. Raises: ListError."""
         raise NotImplementedError
 
     def item(self, table: Any, number: int, origin: Origin) -> Any:
@@ -232,7 +243,7 @@ class Source(Stage):
             _read_lately.pop(next(iter(_read_lately)), None)
         return [(len(table), table.digest)]
 
-    def taken(self) -> Any:
+    def recent_table(self) -> Any:
         """Return the table that :meth:`content` has read a short time ago, in this process or before a fork; it is
         given once. Without one, it is read. Raises: ListError."""
         read, table = _read_lately.pop(self, (-math.inf, None))
@@ -248,13 +259,38 @@ class Source(Stage):
 LATELY = 60.0  # seconds in which a table is taken to be as it was read
 _KEPT = 16  # tables that wait for lanes to begin
 _read_lately: dict[Source, tuple[float, Any]] = {}
+remembers("tables for lanes to come", lambda: len(_read_lately), _KEPT, "tables")
 
 
 Order = Permutation | npt.NDArray[np.int64]
 
 
+class ResampledOrder:
+    """The numbers of as many items as there are, each drawn anew of all ``n``: draw ``d`` is a hash of ``key`` and d.
+
+    ``weights``: lengths of the items, by which the draws are dealt to ``lanes`` that get equal sums.
+    """
+
+    def __init__(self, n: int, key: int, weights: npt.NDArray[np.int64] | None, lanes: int) -> None:
+        self._n, self._key = n, key
+        self._draws: range | npt.NDArray[np.int64] = range(n)
+        if weights is not None and lanes > 1:
+            self._draws = balanced(np.arange(n), weights[picks(key, n, n)], lanes)
+
+    def __len__(self) -> int:
+        return self._n
+
+    def draw(self, position: int) -> int:
+        """Return the number of the draw at a position."""
+        return int(self._draws[position])
+
+    def __getitem__(self, position: int) -> int:
+        return pick(self._key, self.draw(position), self._n)
+
+
 class SourceNode(Node):
-    """Gives the items of a source, in the order of the pass."""
+    """Gives the items of a source, in the order of the pass. ``resampled``: they are drawn with replacement; each draw
+    counts as a pass of its own, so that what comes again is augmented anew."""
 
     state_fields = ("position",)
 
@@ -263,36 +299,53 @@ class SourceNode(Node):
         self.stage, self.lane, self.site = stage, lane, site
 
     def start(self) -> None:
-        self.table: Any = self.lane.shared(("table", self.stage), self.stage.taken)
-        self.order = self.make_order()
+        self.table: Any = self.lane.shared(("table", self.stage), self.stage.recent_table)
+        if (drawn := self.lane.drawn) is None:
+            self.order = self.make_order()
+        else:  # by a later stage, which knows all items
+            make = partial(drawn.stage.order, self.stage, drawn.load, self.table, self.lane)
+            self.order = drawn.order = self._shared(drawn.stage, make)
         self.position = 0
 
     def make_order(self) -> Any:
         """Return the number of the item at each position of this pass."""
-        return self._shuffled() if self.stage.shuffle else range(len(self.table))
+        if self.lane.resampled:
+            return self._shared("resampled", self._resampled)
+        return self._shared(None, self._shuffled) if self.stage.shuffle else range(len(self.table))
 
-    def _shuffled(self) -> Order:
+    def _shared(self, kind: Hashable, make: Callable[[int], Any]) -> Any:
         """Return the order of this pass, which all lanes of the process that are in it share."""
-        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, Order])
-        key = (self.stage, self.lane.order_key(self.site))
+        orders = self.lane.shared("orders", WeakValueDictionary[Hashable, Any])
+        key = (self.stage, self.lane.order_key(self.site), kind)
         order = orders.get(key)
         if order is None:
-            order = orders[key] = Permutation(len(self.table), key[1])
-            if (weights := self.table.weights) is not None and self.lane.count > 1:
-                order = orders[key] = balanced(order.all(), weights, self.lane.count)
+            order = orders[key] = make(key[1])
         return order
+
+    def _resampled(self, key: int) -> ResampledOrder:
+        return ResampledOrder(len(self.table), key, self.table.weights, self.lane.count)
+
+    def _shuffled(self, key: int) -> Order:
+        order = Permutation(len(self.table), key)
+        weights = self.table.weights
+        return order if weights is None or self.lane.count == 1 else balanced(order.all(), weights, self.lane.count)
 
     def next(self) -> Any:
         if self.position >= len(self.order):
             raise StopIteration
         if not self.position:
             self.begin()
-        number = int(self.order[self.position])
+        number, pass_ = int(self.order[self.position]), self.lane.pass_
+        if self.lane.resampled:
+            pass_ = (pass_ << ROUND_BITS) + self.order.draw(self.position)
         self.position += 1
-        return self.stage.item(self.table, number, Origin(number, 0, (), self.lane.pass_, self.lane.source))
+        if self.lane.drawn is not None:
+            copy, number = divmod(number, len(self.table))
+            pass_ = (pass_ << ROUND_BITS) + copy
+        return self.stage.item(self.table, number, Origin(number, 0, (), pass_, self.lane.source))
 
     def begin(self) -> None:
-        """Report what may be wrong with the list itself, before its first item."""
+        """Report problems of the list itself, before its first item."""
         for note in getattr(self.table, "notes", ()):
             self.lane.ledger.fail(note, self.stage.name)
 
@@ -309,7 +362,7 @@ class SourceNode(Node):
 
 
 def balanced(order: npt.NDArray[np.int64], weights: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int64]:
-    """Rearrange each run of ``lanes`` items of ``order``: the longest one goes to the lane that has the least so far.
+    """Rearrange each group of ``lanes`` items of ``order``: the longest item goes to the lane with the least so far.
 
     Item ``p`` of the result belongs to lane ``p % lanes``; the sums of the lanes then differ by little more than the
     longest item (longest processing time first, Graham 1969, run by run).

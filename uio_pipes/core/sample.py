@@ -21,7 +21,7 @@ from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
-from uio_pipes.core.origin import HasPlace, Origin, told
+from uio_pipes.core.origin import HasPlace, Origin, describe_error
 from uio_pipes.io.local import Ref, TextRef
 from uio_pipes.io.opening import is_far
 
@@ -124,11 +124,11 @@ class Sample(MutableMapping[str, Any]):
                 self.done |= 1 << i
 
     def compute(self, link: Link) -> None:
-        """Run ``link``, which is in the chain, and the links that it needs."""
+        """Run ``link`` of the chain, and the links that it needs."""
         self._run(self.chain.needs[self.chain.links.index(link)])
 
     def compute_now(self, name: str, of: str) -> None:
-        """Run the first stage ``name`` of the stream ``of``, because only that shows a length."""
+        """Run the first stage ``name`` of the stream ``of``, because only that reveals its length."""
         self.compute(next(link for link in self.chain.links if (link.name, link.of) == (name, of)))
 
     def compute_all(self) -> None:
@@ -141,7 +141,7 @@ class Sample(MutableMapping[str, Any]):
         self._read(TextRef)
 
     def read(self, names: Collection[str] | None = None) -> None:
-        """Read the payloads that are only referred to, or those of the fields ``names``. Raises: DataError."""
+        """Read the payloads of all references, or of the fields ``names``. Raises: DataError."""
         self._read(Ref, names)
 
     def _read(self, kind: type[Ref], names: Collection[str] | None = None) -> None:
@@ -154,7 +154,7 @@ class Sample(MutableMapping[str, Any]):
 
     @property
     def plan(self) -> Plan:
-        """The planned length at this point of the graph; realizing never gives more.
+        """The planned length at this point of the graph, an upper bound of the real one.
 
         Raises: DataError if a header is bad, PipelineError if nothing gives a length.
         """
@@ -266,11 +266,11 @@ class Sample(MutableMapping[str, Any]):
 
     @property
     def has_drawn(self) -> bool:
-        """Whether a stage has drawn for it."""
+        """Whether a stage has drawn random numbers for it."""
         return self._seed is not None
 
     def note_draws(self) -> None:
-        """Take note that a stage has drawn for a copy of it, from which it gets something."""
+        """Note that a stage has drawn for a copy whose results this sample uses."""
         self._seed = self.seed
 
     def _caused(self, error: Exception, stage: str) -> UioError:
@@ -278,13 +278,11 @@ class Sample(MutableMapping[str, Any]):
         failure = self.failure(error, stage)
         if failure is not error:
             failure.__cause__ = error
-        if isinstance(failure, DataError):
-            failure.read = True
         return failure
 
     def failure(self, error: Exception, stage: str) -> UioError:
         """Return ``error`` of the stage ``stage`` as a ``DataError`` that says where; errors of the run unchanged."""
-        return told(error, stage, self.key, self.url, self.origin, self.fields.get("wav"))
+        return describe_error(error, stage, self.key, self.url, self.origin, self.fields.get("wav"))
 
     def bare(self) -> Sample:
         """Return a sample of the same fields with nothing deferred, for a deferred function of the user's."""
@@ -302,7 +300,7 @@ class Sample(MutableMapping[str, Any]):
             self._plan, self._planned = plan, 1
 
     def restart(self, chain: Chain) -> Self:
-        """Go on with ``chain``, of which nothing has run, in place of its own."""
+        """Replace its chain by ``chain``, of which nothing has run."""
         self.chain, self.done, self._planned, self._streams = chain, 0, -1, None
         return self
 
@@ -328,7 +326,7 @@ class Sample(MutableMapping[str, Any]):
 
 
 class View(Sample):
-    """A stream of an utterance, whose fields have their usual names here; ``at``: one of several recordings, by its
+    """A stream of an utterance, whose fields have their usual names here. ``at``: one of several recordings, by its
     number and how many there are.
 
     An array without a sample rate, such as the codes of a codec, is no audio: it is ``feat`` here.
@@ -359,7 +357,7 @@ class View(Sample):
         return {name: value for name, value in fields.items() if name not in MEASURED and name not in names} | own
 
     def put_back(self) -> None:
-        """Give the utterance what has been made of its stream."""
+        """Write what has been made of the stream back to the utterance."""
         whole = self._whole.fields
         for usual, name in self._names.items():
             value = self.fields.get(usual)
@@ -389,8 +387,8 @@ class View(Sample):
         audio = self._whole.fields.get(self._of) or [None] * self._at[1]
         one = audio[self._at[0]]
         path = one if isinstance(one, str) else one.file.path if isinstance(one, Ref) else ""
-        told = not path or path in (error.url or "")
-        return error.within(f"recording {self._at[0] + 1} of {self._of!r}" + ("" if told else f" ({redact(path)})"))
+        named = not path or path in (error.url or "")
+        return error.within(f"recording {self._at[0] + 1} of {self._of!r}" + ("" if named else f" ({redact(path)})"))
 
     def compute_now(self, name: str, of: str) -> None:
         self._whole.compute_now(name, of)

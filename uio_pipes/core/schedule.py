@@ -47,7 +47,7 @@ class Setting:
         return self.values[bisect_right(marks, (self.pass_, position)) if marks else 0]
 
     def turn(self, count: int) -> None:
-        """Let the first ``count`` values have begun: those that have not, begin now."""
+        """Start those of the first ``count`` values that have not started yet."""
         at = (self.pass_, 0 if self.node is None else self.node.position)
         self.marks += [at] * (count - 1 - len(self.marks))
 
@@ -74,7 +74,7 @@ class Settings:
         self._reported = (self._before, sum(map(len, self._marks.values())))
 
     def follow(self, name: str, schedule: Schedule, pass_: int = 0) -> Setting:
-        """Return the setting for a node that is to be made."""
+        """Return the setting for a new node."""
         setting, values = Setting(schedule, pass_), schedule.values
         if len(values) > 1:
             setting.marks = self._marks.setdefault(name, [])
@@ -84,22 +84,22 @@ class Settings:
         return setting
 
     def begin(self, k: int) -> None:
-        """Note that batch ``k`` of the pass is begun: what changes with it changes now."""
+        """Note that batch ``k`` of the pass begins, and apply the changes due with it."""
         self.position, self._made = k, self._before + k
         for setting in self._live.values():
             setting.turn(self._due(setting))
 
-    def again(self, k: int) -> None:
+    def next_pass(self, k: int) -> None:
         """Note that a pass has ended after ``k`` batches."""
         self._before += k
         self.position = 0
 
     def has_mark(self, name: str, mark: Mark) -> bool:
-        """Return whether something was noted here that no schedule says."""
+        """Return whether a change was marked here that is in no schedule."""
         return mark in self._marks.get(name, ())
 
     def mark(self, name: str, mark: Mark) -> None:
-        """Note it."""
+        """Mark a change here."""
         self._marks.setdefault(name, []).append(mark)
 
     def _due(self, setting: Setting) -> int:
@@ -117,7 +117,7 @@ class Settings:
         return self._made * own + self._lane // self._ranks
 
     def saved(self) -> dict[str, Any]:
-        """Return what a state keeps; nothing in a first pass in which nothing has changed."""
+        """Return the part of a state; nothing in a first pass without changes."""
         marks = {name: list(map(list, marks)) for name, marks in self._marks.items() if marks}
         if not marks and not self._before:
             return {}
@@ -125,7 +125,7 @@ class Settings:
         return {"before": self._before, "marks": marks, **due}
 
     def news(self) -> dict[str, Any] | None:
-        """Return what a state keeps if it has changed since the last call."""
+        """Return the part of a state that has changed since the last call."""
         version = (self._before, sum(map(len, self._marks.values())))
         if version == self._reported:
             return None
@@ -209,7 +209,7 @@ class Schedule:
         return self.shown(stable=False)
 
     def shown(self, *, stable: bool) -> str:
-        """Return it as it is written."""
+        """Return the schedule as it is written in code."""
         pairs = zip(self.steps or (), self.values, strict=self.steps is not None)
         return "by_step({" + ", ".join(f"{step}: {show(value, stable=stable)}" for step, value in pairs) + "})"
 
@@ -229,9 +229,7 @@ def by_step(points: Mapping[int, T]) -> T:
         PipelineError: ``points`` is empty, does not begin with 0, or a step is not a whole number.
     """
     ok = isinstance(points, Mapping) and all(is_whole(step) and step >= 0 for step in points) and 0 in points
-    require(
-        ok, "by_step", "give values by the steps from which they hold, the first one 0", points, "as in {0: 1, 9: 2}"
-    )
+    require(ok, "by_step", "give a value for each step at which it changes, from 0 on", points, "as in {0: 1, 9: 2}")
     steps = tuple(sorted(points))
     return cast(T, Schedule(tuple(points[step] for step in steps), steps))
 

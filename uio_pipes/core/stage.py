@@ -11,7 +11,7 @@ between two ``next()`` calls and describes the first item not yet delivered. Nod
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import Field, dataclass, field, fields
 from enum import Flag, auto
 from typing import Any, ClassVar
@@ -19,7 +19,8 @@ from weakref import ref
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.base.checks import KINDS, require, require_range
+from uio_pipes.base.checks import KINDS, in_words, require, require_range
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Link
 from uio_pipes.core.lane import Lane, Site
@@ -88,7 +89,7 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
         return self.source.remaining() if hasattr(self.source, "remaining") else (0, 0)
 
     def memory(self) -> int:
-        """Return roughly how many bytes the buffers of this lane hold."""
+        """Return the approximate number of bytes in the buffers of this lane."""
         return self.source.memory() if hasattr(self.source, "memory") else 0
 
 
@@ -106,16 +107,16 @@ class Deferred(Node):
 
 
 class Outlet(Node):
-    """Passes everything on, and tells the lane's pulse that something came out. ``slack``: see :class:`Pulse`."""
+    """Passes everything on, and tells the lane's :class:`StallGuard` of each item; for ``allowance`` see there."""
 
-    def __init__(self, source: Node, lane: Lane, slack: int) -> None:
+    def __init__(self, source: Node, lane: Lane, allowance: int) -> None:
         super().__init__(source)
-        self.lane, lane.pulse.slack, lane.pulse.lane = lane, slack, ref(source)
+        self.lane, lane.stall_guard.allowance, lane.stall_guard.lane = lane, allowance, ref(source)
 
     def next(self) -> Any:
         item = self.source.next()
         if item or self.lane.mode.skimming or not isinstance(item, (list, dict)):  # else every utterance of it failed
-            self.lane.pulse.came_out()
+            self.lane.stall_guard.came_out()
         return item
 
 
@@ -126,12 +127,12 @@ def name_node(node: Node, lane: Lane, site: Site) -> Node:
     return node
 
 
-IDENTITY, PRINTED, NAMES, RANGE = "identity", "printed", "names", "range"
+IDENTITY, PRINTED, NAMES, RANGE, RULE = "identity", "printed", "names", "range", "rule"
 NO_IDENTITY = {IDENTITY: False}  # metadata of a field that decides no result: fingerprints leave it out
 
 
 class Trait(Flag):
-    """What the graph, the planner and the reports must know of some stages."""
+    """Properties of stages that the graph, the planner and the reports use."""
 
     NONE = 0
     ONE_TO_ONE = auto()  # it gives one item for each that comes in, if none fails
@@ -160,6 +161,22 @@ def within(least: float, most: float, unit: str = "") -> dict[str, Any]:
     return {RANGE: (least, most, unit)}
 
 
+def must_be(default: Any, rule: str, fits: Callable[[Any], bool], remedy: str) -> Any:
+    """Return the field for a parameter that must be as ``rule`` says, which ``fits`` checks; ``default`` MISSING: there
+    is none."""
+    return field(default=default, metadata={RULE: (rule, fits, remedy)})
+
+
+def least(bound: int, default: Any, remedy: str) -> Any:
+    """Return the field for a number that is ``bound`` or more, or may be None."""
+    return must_be(default, f"{bound} or more", lambda value: value is None or value >= bound, remedy)
+
+
+def one_of(known: Collection[Any], default: Any, remedy: str = "choose one") -> Any:
+    """Return the field for a parameter that is one of the ``known`` values."""
+    return must_be(default, in_words(map(repr, known), "or"), lambda value: value in known, remedy)
+
+
 def printed(how: Callable[[Any, bool], str | None]) -> dict[str, Any]:
     """Return the metadata of a parameter whose text ``how(stage, stable)`` gives, such as a hash of a file; None stands
     for the usual text."""
@@ -176,7 +193,7 @@ class Stage:
         gives: the kind that comes out, or "same".
         note: a text printed beside the stage.
         traits: what else must be known of it.
-        reasons: the words under which it leaves utterances out on purpose.
+        reasons: the words under which it leaves utterances out on purpose, a tuple.
     """
 
     name: ClassVar[str]
@@ -184,7 +201,7 @@ class Stage:
     gives: ClassVar[str] = "same"
     note: ClassVar[str] = ""
     traits: ClassVar[Trait] = Trait.NONE
-    reasons: ClassVar[frozenset[str]] = frozenset()
+    reasons: ClassVar[Collection[str]] = ()
 
     def __post_init__(self) -> None:
         """Check the kinds of the arguments; subclasses call this first and then check their rules."""
@@ -197,18 +214,24 @@ class Stage:
             elif str(f.type) in KINDS:
                 what, fits = KINDS[str(f.type)]
                 require(fits(value), self.name, f"{f.name} must be {what}", value, f"see help(pipeline.{self.name})")
+            if RULE in f.metadata:
+                rule, follows, remedy = f.metadata[RULE]
+                require(follows(value), self.name, f"{f.name} must be {rule}", value, remedy)
             if NAMES in f.metadata:
                 names_of(self.name, value, f.metadata[NAMES])
 
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Stage.__repr__  # type: ignore[method-assign]  # dataclass would make one that shows secrets
+        for attribute in ("takes", "reads", "writes", "may_lack", "reasons"):
+            if isinstance(text := vars(cls).get(attribute), str):
+                raise PipelineError(f"{cls.__name__}.{attribute} is a tuple of names: write ({text!r},)")
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
         return redact(f"{type(self).__qualname__}({shown})")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        """Return the node that runs this stage in ``lane``, fed by the node ``source``."""
+        """Return the node that runs this stage in ``lane``, fed by the node ``source``. ``site``: where it stands."""
         raise NotImplementedError
 
     def check(self, before: Sequence[Stage]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def decodes(stage: Op) -> bool:
     """True if a stage makes samples of audio as it is stored."""
-    return "sample_rate" in stage.writes - stage.reads
+    return "sample_rate" in stage.writes and "sample_rate" not in stage.reads
 
 
 def decoder(of: str) -> str:
@@ -31,7 +31,7 @@ def decoder(of: str) -> str:
 def own_names(stage: Op) -> tuple[frozenset[str], frozenset[str]]:
     """Return the fields that a stage reads and writes, by the names that they have in its stream."""
     if not stage.of:
-        return stage.reads, stage.writes
+        return frozenset(stage.reads), frozenset(stage.writes)
     names = stream_names(stage)
     rows = {stage.of} if "feat" in stage.reads else ()  # features may be the stream itself: codes
     reads, writes = (frozenset([*(names.get(n, n) for n in s), *rows]) for s in (stage.reads, stage.writes))
@@ -87,14 +87,14 @@ class StageLink:
         """Return what explains an ``error``, if what the stage reads is not there, or still to be decoded."""
         stage, fields = self.stage, sample.fields
         if "wav" in stage.reads and not decodes(stage) and isinstance(fields.get("wav"), (str, bytes, Ref)):
-            rule = f"{self.name} works on decoded audio, but that of {sample.key!r} is not decoded"
+            rule = f"{self.name} needs decoded audio, but the audio of {sample.key!r} is not decoded"
             return PipelineError(f"{rule}: put {decoder(self.of)} before {self.name}")
         name = error.args[0] if isinstance(error, KeyError) and error.args else None
         if not isinstance(name, str) or name not in stage.reads or name in fields:
             return None
         hint = f"is {MAKERS[name]} missing before it?" if name in MAKERS else f"it has {shown(fields)}"
-        told = f"the utterance has no {self.names.get(name, name)!r}, which {self.name} reads"
-        return DataError("missing_field", f"{told}: {hint}")
+        problem = f"the utterance has no {self.names.get(name, name)!r}, which {self.name} reads"
+        return DataError("missing_field", f"{problem}: {hint}")
 
     def run(self, sample: Sample) -> None:
         """Do the work of the stage. ``sample``: the utterance, or the view of its stream."""

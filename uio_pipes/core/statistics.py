@@ -14,14 +14,15 @@ from typing import Any, Protocol
 
 from uio_pipes.base.errors import NOTES
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.io.files import plain, write_bytes
 
 LEAVE_OUT_LESS = (
-    "To leave out less, make the ranks' shares more equal, by more (smaller) shards and more lanes than there are "
-    "ranks and workers, or by an index (`uio index`, from_tar_index); "
-    'or leave out nothing with uneven="repeat" or "join"'
+    "To leave out fewer, make the ranks' shares more equal: use more (smaller) shards and more lanes than ranks and "
+    "workers, or an index (`uio index`, from_tar_index). "
+    'uneven="share" leaves out at most the last, incomplete step'
 )
+LEAVE_OUT_NOTHING = 'tail="repeat" leaves out nothing: ranks without a batch get that of another rank'
 logger = logging.getLogger("uio_pipes")
 
 
@@ -33,7 +34,7 @@ class ScalarWriter(Protocol):
 
 @dataclass
 class NodeStats:
-    """What came from one node of a Ray cluster to this rank, since its loader was made.
+    """Counts of what one node of a Ray cluster has sent to this rank since its loader was made.
 
     Attributes:
         batches: batches that the trainer's process took. Default: 0.
@@ -65,12 +66,12 @@ class Stats:
         batches: batches delivered. Default: 0.
         utterances: utterances delivered. Default: 0.
         frames: frames delivered, without padding: feature frames, or units of 10 ms of audio. Default: 0.
-        padded: frames delivered, padding included; 0 of ``pack``, whose frames have none. Default: 0.
+        padded: frames delivered, padding included; 0 of rows of tokens, whose frames have none. Default: 0.
         failures: utterances, members or shards that failed; each is in ``skipped`` under its reason. Default: 0.
         skipped: how many were left out for each reason, by filters or failures.
         waited: seconds that the trainer waited for batches. Default: 0.0.
-        left_out: after an epoch that ended by ``uneven="stop"``: (utterances at least, list items) that no rank
-            delivered. Default: (0, 0).
+        left_out: after an epoch that all ranks ended together: (utterances, list items) that no rank delivered; under
+            ``uneven="stop"`` at least as many utterances. Default: (0, 0).
         delivered: utterances that all ranks delivered, after such an epoch. Default: 0.
         workers: worker processes that ``num_workers="auto"`` has chosen by now. Default: None, they were given.
         prefetch: batches that each of them prepares ahead. Default: None, as for ``workers``.
@@ -80,6 +81,8 @@ class Stats:
         padded_tokens: labels delivered, padding included; of ``pack``, all places. Default: 0.
         sources: utterances made for batches from each source of a mix, by its path. Default: {}, without a mix.
         items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
+        remembered: files that the process with most of them, a worker or this one, holds open now, and the bytes of its
+            caches. Default: (0, 0).
     """
 
     batches: int = 0
@@ -98,10 +101,11 @@ class Stats:
     padded_tokens: int = 0
     sources: dict[str, int] = field(default_factory=dict)
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
+    remembered: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
 
     def __str__(self) -> str:
         """The counts in a sentence, which names only what there is."""
-        made = f"{counted(self.batches, 'batch')} with {counted(self.utterances, 'utterance')}"
+        made = f"{plural(self.batches, 'batch')} with {plural(self.utterances, 'utterance')}"
         hours = f", {self.hours:.2f} h of audio" if self.frames else ""
         parts = [made + hours]
         if self.padded or self.padded_tokens:
@@ -110,12 +114,19 @@ class Stats:
         for what, named in (("left out", self.skipped.keys() - NOTES), ("noted", self.skipped.keys() & NOTES)):
             if named:
                 parts.append(f"{what}: {', '.join(f'{self.skipped[reason]:,} {reason}' for reason in sorted(named))}")
-                parts[-1] += f" ({counted(self.failures, 'failure')})" if self.failures and what == "left out" else ""
+                parts[-1] += f" ({plural(self.failures, 'failure')})" if self.failures and what == "left out" else ""
         if self.sources:
             parts.append("from " + ", ".join(f"{name}: {n:,}" for name, n in self.sources.items()))
         if any(self.left_out):
             parts.append(f"{1 - self.delivered_share:.0%} of the epoch left out, as another rank had no more")
-        return "; ".join(parts)
+        return "; ".join([*parts, *filter(None, [self.held])])
+
+    @property
+    def held(self) -> str:
+        """The caches in ``remembered``, as text; "" if there are none."""
+        files, cached = self.remembered
+        held = f"a process holds {plural(files, 'open file')}, {cached / 1e6:,.1f} MB in caches"
+        return held if files or cached else ""
 
     @property
     def hours(self) -> float:
@@ -135,8 +146,8 @@ class Stats:
 
     @property
     def delivered_share(self) -> float:
-        """Share of the utterances, as far as they are known, that all ranks delivered of an epoch that they ended
-        together: an upper bound, where nobody looked into what was left. 1 before its end, and where nothing was left.
+        """Share of the known utterances that all ranks delivered of an epoch that they ended together. It is an upper
+        bound if nobody looked into what was left, and 1 before the end of the epoch.
         """
         known = self.delivered + self._left
         return self.delivered / known if known else 1.0
@@ -147,7 +158,7 @@ class Stats:
         return self.left_out[0] + (self.left_out[1] if self.items_are_utterances else 0)
 
     def log_losses(self, epoch: int, rank: int) -> None:
-        """Log which share of a rank's utterances stages left out or lost, and why; a warning, if anything failed.
+        """Log which share of a rank's utterances was left out or lost, and why; as a warning if anything failed.
 
         Args:
             epoch: number of the epoch that ended.
@@ -163,11 +174,16 @@ class Stats:
             *(epoch, rank, total, total + self.utterances, 100 * total / (total + self.utterances), why),
         )
 
-    def told_left_out(self, epoch: int) -> str:
-        """Return a message of what an epoch left out, and what to do about it."""
+    def told_left_out(self, epoch: int, shared: bool) -> str:
+        """Return a message about what an epoch left out, with the remedy. ``shared``: only an incomplete step."""
+        if shared:
+            return (
+                f"epoch {epoch} left out {self._left} of {self.delivered + self._left} utterances, as there were fewer "
+                f"batches than ranks for a last step. {LEAVE_OUT_NOTHING}"
+            )
         unopened = 0 if self.items_are_utterances else self.left_out[1]
         return (
-            f"epoch {epoch} ended with the first rank that had no more, and left out {self._left} of at least "
+            f"epoch {epoch} ended with the first rank that ran out of data, and left out {self._left} of at least "
             f"{self.delivered + self._left} utterances ({1 - self.delivered_share:.0%}"
             f"{f' at least, as {unopened} list items were not opened' if unopened else ''}). {LEAVE_OUT_LESS}"
         )
@@ -255,7 +271,8 @@ def append(folder: Path, record: RunRecord) -> None:
         cut_off = size and file.read(1) != b"\n"  # the process was killed, or the disk was full
         file.write(b"\n" + line if cut_off else line)
     if size > MOST:
-        write_bytes(path, b"".join(path.read_bytes().splitlines(keepends=True)[::-2][::-1]))
+        first, *others = path.read_bytes().splitlines(keepends=True)
+        write_bytes(path, b"".join([first, *others[::-2][::-1]]))  # the first and the last one stay
 
 
 def read(path: Path, last: int = MOST * 2) -> list[RunRecord]:
@@ -270,7 +287,8 @@ def _parsed(line: bytes) -> Iterator[RunRecord]:
         read = parse_json(line)
         known = {field.name: read["stats"][field.name] for field in fields(Stats)}
         nodes = {name: NodeStats(**node) for name, node in known["nodes"].items()}
-        yield RunRecord(**{**read, "stats": Stats(**{**known, "nodes": nodes, "left_out": tuple(known["left_out"])})})
+        pairs = {name: tuple(known[name]) for name in ("left_out", "remembered")}
+        yield RunRecord(**{**read, "stats": Stats(**{**known, "nodes": nodes, **pairs})})
     except (ValueError, TypeError, LookupError, AttributeError):
         return
 

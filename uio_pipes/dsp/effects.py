@@ -275,7 +275,7 @@ def transcode(waveform: torch.Tensor, sample_rate: int, codec: str, level: float
     """
     peak = float(waveform.abs().max())
     if not peak < float("inf"):
-        raise DataError("bad_audio", "some samples are not finite numbers, which cannot be encoded")
+        raise DataError("bad_audio", "some samples are NaN or infinite and cannot be encoded")
     form = CODECS[codec]
     rate = next((known for known in form.rates if known >= sample_rate), form.rates[-1])
     scale = max(1.0, peak)

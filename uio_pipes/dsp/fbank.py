@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.base.memory import bytes_in, kept
 from uio_pipes.dsp.frames import FilterBank, Float32s
 
 LENGTHS = (1 << 18, (1 << 18) - 1)  # of the tables, coprime: 16 s at 16 kHz
@@ -44,7 +45,7 @@ def _stretch(table: Float32s, samples: int, first: int) -> Float32s:
     return np.resize(np.roll(table[:circle], -first), samples)
 
 
-@cache
+@kept("noise to dither", 1, bytes_in)
 def _tables() -> list[Float32s]:
     """Draw normals of variance 1/2, then append their negatives and the normals again: most stretches are one piece."""
     generator = torch.Generator().manual_seed(_SEED)
@@ -66,6 +67,7 @@ def num_frames(samples: int, sample_rate: int, frame_length: float = 25.0, frame
     return 0 if samples < window else 1 + (samples - window) // shift
 
 
+@dataclass(eq=False)
 class Fbank:
     """Log mel energies of a waveform, with ``energy_floor`` 0.
 
@@ -75,53 +77,37 @@ class Fbank:
     (Kaldi draws new noise for every frame. Here overlapping frames share it; within a frame its distribution is the
     same.) All formulas are from Kaldi's feature-window.cc and mel-computations.cc. The Fourier transform does not round
     as torchaudio's, which shows where a bin is far below its frame's peak: both are equally far from float64.
+
+    Raises: PipelineError where a value cannot be used.
     """
 
     name: ClassVar[str] = "fbank"  # in messages
 
-    def __init__(
-        self,
-        num_mel_bins: int = 23,
-        frame_length: float = 25.0,
-        frame_shift: float = 10.0,
-        dither: float = 0.0,
-        window_type: str = "povey",
-        low_freq: float = 20.0,
-        high_freq: float = 0.0,
-    ) -> None:
-        """Raise PipelineError where a value cannot be used."""
-        require(num_mel_bins > 3, self.name, "num_mel_bins must be more than 3", num_mel_bins, "80 is usual")
-        if not 0 < frame_length < math.inf or not 0 < frame_shift < math.inf:
-            raise PipelineError(
-                f"{self.name}: frame_length and frame_shift must be above 0 ms, not {frame_length} and {frame_shift}; "
-                "25 and 10 are usual"
-            )
-        if min(frame_length, frame_shift) < 1:
-            raise PipelineError(
-                f"{self.name}: frame_length and frame_shift are in ms, at least 1, not {frame_length} and "
-                f"{frame_shift}; 25 and 10 are usual"
-            )
+    num_mel_bins: int = 23
+    frame_length: float = 25.0
+    frame_shift: float = 10.0
+    dither: float = 0.0
+    window_type: str = "povey"
+    low_freq: float = 20.0
+    high_freq: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.num_mel_bins > 3, self.name, "num_mel_bins must be more than 3", self.num_mel_bins, "80 is usual")
+        frames = self.frame_length, self.frame_shift
+        rule = "frame_length and frame_shift must be at least 1 ms"
+        require(all(1 <= length < math.inf for length in frames), self.name, rule, frames, "25 and 10 are usual")
         remedy = "0 adds no noise, 1 is Kaldi's default"
-        require(0 <= dither < math.inf, self.name, "dither must be 0 or more", dither, remedy)
+        require(0 <= self.dither < math.inf, self.name, "dither must be 0 or more", self.dither, remedy)
         rule = f"window_type must be one of {', '.join(WINDOWS)}"
-        require(window_type in WINDOWS, self.name, rule, window_type, "try povey")
-        if not 0 <= low_freq < math.inf or 0 < high_freq <= low_freq:
-            raise PipelineError(
-                f"{self.name}: low_freq must be 0 Hz or more and below high_freq, not {low_freq} and {high_freq}; "
-                "20 and 0 (half the sample rate) are usual"
-            )
-        self.num_mel_bins, self.frame_length, self.frame_shift = num_mel_bins, frame_length, frame_shift
-        self.dither, self.window_type = dither, window_type
-        self.low_freq, self.high_freq = low_freq, high_freq
+        require(self.window_type in WINDOWS, self.name, rule, self.window_type, "try povey")
+        low, high = band = self.low_freq, self.high_freq
+        rule, remedy = "low_freq must be 0 Hz or more and below high_freq", "20 and 0 (half the sample rate) are usual"
+        require(0 <= low < math.inf and not 0 < high <= low, self.name, rule, band, remedy)
         self._frames: dict[int, FilterBank] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle only the parameters: a worker makes its own constants."""
-        return type(self), self._parameters()
-
-    def _parameters(self) -> tuple[object, ...]:
-        frames = self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type
-        return *frames, self.low_freq, self.high_freq
+        return type(self), tuple(getattr(self, each.name) for each in fields(self))
 
     def __call__(self, waveform: Waveform, sample_rate: int, noise: Noise = ()) -> torch.Tensor:
         """Compute features: (S,) or (1, S) float32 in [-1, 1], or int16 → (T, F) float32; T = ``num_frames(S, …)`` may
@@ -132,7 +118,7 @@ class Fbank:
         """
         if math.prod(waveform.shape) != waveform.shape[-1]:
             raise PipelineError(
-                f"{self.name}: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
+                f"{self.name}: needs one channel, not a shape of {tuple(waveform.shape)}; select one first"
             )
         if self.dither and not noise:
             raise PipelineError(f"{self.name}: dither {self.dither} needs noise; pass some, or set dither to 0")
@@ -141,7 +127,7 @@ class Fbank:
         return torch.from_numpy(self.frames(sample_rate)(samples, added, self.dither / SCALE))
 
     def frames(self, sample_rate: int) -> FilterBank:
-        """Return what works at a sample rate, made once. Raises: PipelineError as a call does."""
+        """Return the filter bank for a sample rate, made once. Raises: PipelineError as a call does."""
         return self._frames.get(sample_rate) or self._frames.setdefault(sample_rate, self._make_frames(sample_rate))
 
     def bank(self, sample_rate: int) -> Float32s:
@@ -153,7 +139,7 @@ class Fbank:
             raise PipelineError(
                 f"{self.name}: at {sample_rate} Hz the mel bins would lie from {self.low_freq:g} to {high_freq:g} Hz; "
                 f"the upper end must be above the lower one and at most {nyquist:g} Hz: choose another low_freq or "
-                "high_freq, or resample before"
+                "high_freq, or resample first"
             )
         padded = 1 << (window - 1).bit_length()
         return _mel_bank(self.num_mel_bins, padded, sample_rate, self.low_freq, high_freq)
@@ -162,8 +148,8 @@ class Fbank:
         window, shift = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
         if window < 2 or shift < 1:
             raise PipelineError(
-                f"{self.name}: at {sample_rate} Hz a frame of {self.frame_length} ms every {self.frame_shift} ms is "
-                f"{window} samples every {shift}; needed are 2 every 1: use longer frames"
+                f"{self.name}: at {sample_rate} Hz, a frame of {self.frame_length} ms every {self.frame_shift} ms is "
+                f"{window} samples every {shift}, but at least 2 every 1 are needed: use longer frames"
             )
         padded = 1 << (window - 1).bit_length()
         weights = window_of(self.window_type, window) * np.float32(SCALE)

@@ -1,4 +1,4 @@
-"""The filter bank of :mod:`uio_pipes.dsp.fbank` as a module, for padded batches of waveforms on any device."""
+"""The filter bank of :mod:`uio_pipes.dsp.fbank` as a module, for batches of waveforms on any device."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from torch import nn
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.dsp.fbank import FLOOR, PREEMPHASIS, SCALE, Fbank
+from uio_pipes.dsp.feature_modules import RowPlaces
 
 
 class FbankModule(nn.Module):
-    """Compute log mel energies of padded waveforms on the GPU, as ``.fbank(…)`` does in the loader.
+    """Compute log mel energies of padded or packed waveforms on the GPU, as ``.fbank(…)`` does in the loader.
 
-    Leave out ``.fbank`` then, so that the loader pads waveforms, and let the model begin with this module. Without
-    dither the features equal those of the loader to 1e-3 on the CPU; another Fourier transform rounds differently,
-    which shows in bins far below a frame's peak. Dither is drawn from ``generator`` (or torch's own), in training
-    mode only, and so depends on the batch. ``torch.compile`` accepts the module; it has nothing to train and
+    Leave out ``.fbank`` then, so that the loader pads or packs waveforms, and let the model begin with this module.
+    Without dither the features equal those of the loader to 1e-3 on the CPU; another Fourier transform rounds
+    differently, which shows in bins far below a frame's peak. Dither is drawn from ``generator`` (or torch's own), in
+    training mode only, and so depends on the batch. ``torch.compile`` accepts the module; it has nothing to train and
     nothing in its state dict. It computes in float32, under ``torch.autocast`` and in a model that is ``half`` or
     ``bfloat16`` too.
 
@@ -70,11 +71,7 @@ class FbankModule(nn.Module):
         Raises:
             PipelineError: ``pcm`` has another shape or type.
         """
-        if pcm.dim() != 2 or not pcm.is_floating_point():
-            raise PipelineError(
-                f"FbankModule: pcm must be floats in [-1, 1] of shape (B, S), not {pcm.dtype} of {tuple(pcm.shape)}; "
-                "divide 16-bit samples by 32768"
-            )
+        self._check(pcm, 2, "(B, S)")
         # Energies exceed float16. (The meta device has no autocast.)
         with nullcontext() if pcm.is_meta else torch.autocast(pcm.device.type, enabled=False):
             energies = self._energies(pcm.float(), generator)
@@ -82,21 +79,59 @@ class FbankModule(nn.Module):
         beyond = torch.arange(energies.shape[1], device=pcm.device) >= lengths[:, None]
         return energies.masked_fill(beyond[:, :, None], 0.0), lengths
 
-    def _energies(self, pcm: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        """Compute log mel energies (B, T, F), those of the padding included."""
-        if pcm.shape[1] < len(self.window):
-            return pcm.new_zeros(len(pcm), 0, self.num_mel_bins)
-        samples = pcm  # the window has the scale of 16-bit samples
-        if self.dither and self.training:
+    def packed(
+        self, pcm: torch.Tensor, pcm_lengths: torch.Tensor, cu_seqlens: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Compute the features of a batch of waveforms that ``.pack(max_frames=…)`` made.
+
+        Returns ``feats`` (S // step, F) float32, ``feats_lengths`` (N,) int32, and ``cu_seqlens`` (M + 1,) int32, where
+        each utterance begins in them. The row or two between its last frame and the next utterance are 0. The host does
+        not wait for the device, and shapes follow from those of the arguments.
+
+        Args:
+            pcm: waveforms one after the other (S,), floats in [-1, 1].
+            pcm_lengths: their lengths in samples (N,).
+            cu_seqlens: where each segment begins, and the end (M + 1,); those from N on are padding.
+
+        Raises:
+            PipelineError: ``pcm`` has another shape or type, or a window is shorter than the step between windows.
+        """
+        self._check(pcm, 1, "(S,)")
+        if len(self.window) < self.shift:
+            raise PipelineError("FbankModule: packed waveforms need frame_length ≥ frame_shift; raise frame_length")
+        begins = cu_seqlens.div(self.shift, rounding_mode="floor").to(torch.int32)
+        lengths = self.lengths(pcm_lengths)
+        places = RowPlaces(len(pcm) // self.shift, lengths, begins)
+        first = cu_seqlens[places.owner] + places.within * self.shift
+        samples = nn.functional.pad(pcm.float(), (0, len(self.window)))  # rows that are padding read beyond the end
+        with torch.autocast(pcm.device.type, enabled=False):
+            energies = self._energies(samples, None, first)
+        return energies.masked_fill(places.padding[:, None], 0.0), lengths, begins
+
+    def _check(self, pcm: torch.Tensor, dimensions: int, shape: str) -> None:
+        if pcm.dim() != dimensions or not pcm.is_floating_point():
+            raise PipelineError(
+                f"FbankModule: pcm must be floats in [-1, 1] of shape {shape}, not {pcm.dtype} of {tuple(pcm.shape)}; "
+                "divide 16-bit samples by 32768"
+            )
+
+    def _energies(
+        self, samples: torch.Tensor, generator: torch.Generator | None, first: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Compute log mel energies (…, T, F), those of the padding included; ``first``: the first samples of frames."""
+        if samples.shape[-1] < len(self.window):
+            return samples.new_zeros(len(samples), 0, self.num_mel_bins)
+        if self.dither and self.training:  # the window has the scale of 16-bit samples
             noise = torch.randn(samples.shape, generator=generator, device=samples.device, dtype=samples.dtype)
             samples = samples + self.dither / SCALE * noise
-        frames = samples.unfold(1, len(self.window), self.shift)
-        frames = frames - frames.mean(2, keepdim=True)
-        previous = torch.cat((frames[:, :, :1], frames[:, :, :-1]), 2)  # the first sample is its own predecessor
+        frames = samples.unfold(-1, len(self.window), self.shift if first is None else 1)
+        frames = frames if first is None else frames[first]
+        frames = frames - frames.mean(-1, keepdim=True)
+        previous = torch.cat((frames[..., :1], frames[..., :-1]), -1)  # the first sample is its own predecessor
         windowed = (frames - PREEMPHASIS * previous) * self.window
         spectrum = torch.fft.rfft(windowed, self.padded)
         power = spectrum.real.square() + spectrum.imag.square()
-        energies: torch.Tensor = power[:, :, : len(self.bank)] @ self.bank
+        energies: torch.Tensor = power[..., : len(self.bank)] @ self.bank
         return energies.clamp_min(FLOOR).log()
 
     def lengths(self, pcm_length: torch.Tensor) -> torch.Tensor:

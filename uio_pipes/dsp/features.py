@@ -1,4 +1,4 @@
-"""What is done to features: mean and variance normalization, differences over time, SpecAugment's masks."""
+"""Operations on features: mean and variance normalization, differences over time, SpecAugment masks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_cmvn(path: str | os.PathLike[str]) -> Cmvn:
 
 
 def cmvn_of(stats: Mapping[str, Any]) -> Cmvn:
-    """Make it from the contents of WeNet's JSON. Raises: PipelineError if they are something else."""
+    """Return the statistics in the contents of WeNet's JSON. Raises: PipelineError if they are something else."""
     try:
         return _of_json(stats)
     except ValueError as error:
@@ -76,9 +76,9 @@ def _binary(data: bytes) -> npt.NDArray[Any]:
     try:
         matrix = read_kaldi(stream)
     except Exception as error:  # kaldiio raises errors of many classes for damaged bytes
-        raise ValueError(f"no Kaldi matrix ({type(error).__name__}: {error})") from error
+        raise ValueError(f"not a Kaldi matrix ({type(error).__name__}: {error})") from error
     if stream.read(1):
-        raise ValueError("there is more after the matrix; global statistics are a single one")
+        raise ValueError("more data follow the matrix, but global statistics are a single one")
     return np.asarray(matrix)
 
 
@@ -102,7 +102,7 @@ def _of_sums(sums: npt.NDArray[np.float64], squares: npt.NDArray[np.float64], co
     if sums.ndim != 1 or not len(sums) or sums.shape != squares.shape:
         raise ValueError(f"sums and sums of squares must be of one length, not of shapes {sums.shape}, {squares.shape}")
     if not (0 < count < np.inf and np.isfinite(sums).all() and np.isfinite(squares).all()):
-        raise ValueError(f"it must hold finite numbers and more than 0 frames, not {count:g} frames")
+        raise ValueError(f"it must contain finite numbers and more than 0 frames, not {count:g} frames")
     mean = sums / count
     variance = np.maximum(squares / count - mean * mean, _VARIANCE_FLOOR)
     return Cmvn(mean.astype(np.float32), (1 / np.sqrt(variance)).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Frames of a waveform to log energies of bands, with the same bits on every CPU and with every version of torch.
+"""Log band energies of the frames of a waveform, with the same bits on every CPU and with every version of torch.
 
 The work is done by ``_kernel.c``, an extension that is compiled when the package is installed. Where that was not
 possible, the same operations are done by NumPy, in the same order and so to the same bits, in thirty times the time.
@@ -30,8 +30,8 @@ def _compiled() -> Any:
         return importlib.import_module("uio_pipes.dsp._kernel")
     except ImportError as error:
         log.warning(
-            "The compiled kernel for features is missing (%s): NumPy takes its place, with the same results, at a "
-            "thirtieth of the speed. Install a C compiler, and the package once more.",
+            "The compiled kernel for features is missing (%s). NumPy computes the same results instead, 30 times "
+            "more slowly. Install a C compiler, then reinstall the package.",
             error,
         )
         return None
@@ -41,7 +41,7 @@ kernel = _compiled()  # None: NumPy does it
 
 
 def put_pcm(samples: npt.NDArray[np.int16], row: Float32s, padding: float) -> None:
-    """Write 16-bit samples (S,) as floats in [-1, 1) to the beginning of ``row``, and ``padding`` behind them."""
+    """Write 16-bit samples (S,) as floats in [-1, 1) to the beginning of ``row``, and ``padding`` after them."""
     if hasattr(kernel, "put_row"):  # one that was compiled for an earlier version has none
         kernel.put_row(np.ascontiguousarray(samples), row, padding)
         return
@@ -79,7 +79,11 @@ class FilterBank:
         self.cosines = None if cosines is None else np.ascontiguousarray(cosines)
         self.half, self.emphasis, self.floor = size // 2, emphasis, np.float32(floor)
         self.radices = np.array(_radices(self.half), np.int32)
-        self.twiddles = [_twiddles(groups, int(r)) for groups, r in zip(self._groups(), self.radices, strict=True)]
+        groups = [self.half // int(product) for product in np.cumprod(self.radices)]  # of each stage of the transform
+        self.twiddles = [  # e^(-2πi p k / (n · r)) for p < n and 0 < k < r: (n, r - 1, 2)
+            _units(np.outer(np.arange(n), np.arange(1, r)) / (n * r))
+            for n, r in zip(groups, map(int, self.radices), strict=True)
+        ]
         self.roots = [_units(np.arange(r) / r) if r not in _OUTERMOST else _NONE for r in map(int, self.radices)]
         self.unpacking = _units(0.25 + np.arange(self.half + 1) / (2 * self.half))
         self.spans = [_span(row) for row in bank]
@@ -122,19 +126,11 @@ class FilterBank:
         """Pickle only the arguments: the plan holds addresses."""
         return type(self), self._arguments
 
-    def _groups(self) -> list[int]:
-        """Return how many groups each stage of the transform has."""
-        return [self.half // int(product) for product in np.cumprod(self.radices)]
-
-    def _places(self) -> npt.NDArray[np.int32]:
-        """Return where the kernel's transform, which works in place, leaves each bin."""
-        axes = np.arange(self.half, dtype=np.int32).reshape(self.radices)
-        return np.ascontiguousarray(axes.T).reshape(-1)
-
     def _packed(self) -> tuple[list[npt.NDArray[Any]], bytes]:
         """Return the arrays that the kernel reads, and its plan, which points to them."""
         tables = [each for pair in zip(self.twiddles, self.roots, strict=True) for each in pair]
         cosines = _NONE if self.cosines is None else self.cosines
+        bins = np.arange(self.half, dtype=np.int32).reshape(self.radices)  # where the transform, in place, leaves each
         arrays = [
             self.window,
             np.concatenate([_NONE, *(table.reshape(-1, 2) for table in tables)]),
@@ -143,7 +139,7 @@ class FilterBank:
             np.concatenate(self.weights),
             cosines,
             self.radices,
-            self._places(),
+            np.ascontiguousarray(bins.T).reshape(-1),
         ]
         sizes = len(self.window), self.shift, self.half, len(self.radices), len(self.spans), self.outputs
         emphasis = self.emphasis or 0.0
@@ -263,11 +259,6 @@ def _units(turns: Any) -> Float32s:
     """Return e^(-2πi · turns) as pairs of float32, computed in float64 by the C library."""
     found = [cmath.exp(-2j * cmath.pi * float(turn)) for turn in np.ravel(turns)]
     return np.array([(each.real, each.imag) for each in found], np.float32).reshape(*np.shape(turns), 2)
-
-
-def _twiddles(groups: int, radix: int) -> Float32s:
-    """Return e^(-2πi p k / (groups · radix)) for p < groups and 0 < k < radix: (groups, radix - 1, 2)."""
-    return _units(np.outer(np.arange(groups), np.arange(1, radix)) / (groups * radix))
 
 
 def _span(row: Float32s) -> tuple[int, int]:

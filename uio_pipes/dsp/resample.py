@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.memory import bytes_in, kept
 
 _ZERO_CROSSINGS = 6
 _ROLLOFF = 0.99  # of the lower of the two Nyquist frequencies
@@ -115,7 +116,7 @@ class _Plan(NamedTuple):
     groups: list[_Group]
 
 
-@lru_cache(maxsize=32)
+@kept("weights to resample", 32, bytes_in)
 def _plan(orig: int, new: int) -> _Plan:
     cutoff = min(orig, new) * _ROLLOFF
     margin = math.ceil(_ZERO_CROSSINGS * orig / cutoff)
@@ -129,7 +130,7 @@ def _plan(orig: int, new: int) -> _Plan:
         raise DataError(
             "bad_rate",
             f"resampling by {orig}:{new} in lowest terms needs a filter of {weights:,} weights, more than the "
-            f"{_MOST_WEIGHTS:,} that are allowed: correct the sample rate, or resample the file before: "
+            f"{_MOST_WEIGHTS:,} that are allowed: correct the sample rate, or resample the file first: "
             "ffmpeg -i FILE -ar 16000 OUT.wav",
         )
     groups = [_group(j, min(j + _GROUP, period), orig, new, margin) for j in range(0, period, _GROUP)]

@@ -8,6 +8,7 @@ frame left out), Slaney's mel bands with unit area, log10, everything more than 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ from uio_pipes.dsp.frames import FilterBank, Float32s
 _LIFTER = 22.0  # Kaldi's and torchaudio's default
 
 
+@dataclass(eq=False)
 class Mfcc(Fbank):
     """The first ``num_ceps`` cepstral coefficients of the log mel energies, with C0 and not the energy in its place.
 
@@ -30,28 +32,15 @@ class Mfcc(Fbank):
 
     name: ClassVar[str] = "mfcc"
 
-    def __init__(
-        self,
-        num_mel_bins: int = 23,
-        frame_length: float = 25.0,
-        frame_shift: float = 10.0,
-        dither: float = 0.0,
-        window_type: str = "povey",
-        low_freq: float = 20.0,
-        high_freq: float = 0.0,
-        num_ceps: int = 40,
-    ) -> None:
-        """Raise PipelineError where a value cannot be used."""
-        super().__init__(num_mel_bins, frame_length, frame_shift, dither, window_type, low_freq, high_freq)
-        if not 1 <= num_ceps <= num_mel_bins:
+    num_ceps: int = 40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.num_ceps <= self.num_mel_bins:
             raise PipelineError(
-                f"mfcc: num_ceps must be from 1 to num_mel_bins ({num_mel_bins}), not {num_ceps}; give both: "
+                f"mfcc: num_ceps must be from 1 to num_mel_bins ({self.num_mel_bins}), not {self.num_ceps}; give both: "
                 "num_mel_bins=80, num_ceps=40, or Kaldi's usual 23 and 13"
             )
-        self.num_ceps = num_ceps
-
-    def _parameters(self) -> tuple[object, ...]:
-        return *super()._parameters(), self.num_ceps
 
     def _make_frames(self, sample_rate: int, cosines: Float32s | None = None) -> FilterBank:
         return super()._make_frames(sample_rate, _dct(self.num_mel_bins, self.num_ceps))
@@ -98,7 +87,7 @@ class LogMel:
         """
         if waveform.numel() != waveform.shape[-1]:
             raise PipelineError(
-                f"log_mel_spectrogram: needs one channel, not a shape of {tuple(waveform.shape)}; choose one before"
+                f"log_mel_spectrogram: needs one channel, not a shape of {tuple(waveform.shape)}; select one first"
             )
         if not self.frames(waveform.shape[-1]):
             return torch.empty(0, self.num_mel_bins, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""What to say where data lack a field that was asked for: what is there, and the line to write if one fits."""
+"""Advice for fields that data lack: the existing fields, and the line to write if exactly one fits."""
 
 from __future__ import annotations
 
@@ -25,10 +25,6 @@ USUAL = {  # what fields are called elsewhere, by ours
     "sample_rate": ("sampling_rate", "rate", "sr"),
 }  # fmt: skip
 OURS = frozenset(["key", "wav", "feat", "txt", "duration", "start", "end", "speaker", "sample_rate", "label"])
-_SEGMENT = (  # what places an utterance in a recording, by ours; a later one goes before
-    ("start", "start_time"), ("start", "begin_time"), ("start", "start"), ("end", "end_time"), ("end", "end"),
-    ("duration", "duration"), ("speaker", "speaker"),
-)  # fmt: skip
 SHOWN = 12  # names in a message
 _NUMBERS = re.compile(r"(\.\d+)+$")  # of items of lists
 _MISSPELT = 0.85  # how near a name is to the one that was asked for if that is only misspelt
@@ -53,8 +49,8 @@ def looks_like_audio(value: Any) -> bool:
 
 
 def leaves(there: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
-    """Return the fields, and in the place of objects and lists what is in them, by the names that ``fields`` takes: of
-    a list its first item, and of audio the path if that is all it has."""
+    """Return the fields by the names that ``fields`` takes, with nested ones in place of objects and lists. Of a list
+    that is the first item, and of audio the path if that is all it has."""
     found = dict[str, Any]()
     for name, value in there.items():
         if isinstance(value, list) and value and isinstance(value[0], str | Mapping | None):
@@ -76,21 +72,9 @@ def shown(names: Collection[str]) -> str:
 
 
 def usual_of(ours: str, others: Collection[str]) -> str | None:
-    """Return which of the ``others`` is a name that this field of ours usually has elsewhere."""
+    """Return which of the ``others`` is a usual name for this field elsewhere."""
     lower = {name.lower(): name for name in others}
     return next((lower[name] for name in USUAL.get(ours, ()) if name in lower), None)
-
-
-def segment_in(names: Collection[str], given: Collection[str] = ()) -> dict[str, str]:
-    """Return our names of speaker, start and end with those that they have among ``names``; no start without an end, or
-    a duration in its place, and none of these without a start: it would be another segment.
-
-    ``given``: our names of what is known already, which stays out.
-    """
-    found = {ours: theirs for ours, theirs in _SEGMENT if theirs in names and ours not in given}
-    known = {*found, *given}
-    whole = {"start", "end"} if "end" in known else {"start", "duration"}
-    return {ours: theirs for ours, theirs in found.items() if ours == "speaker" or (ours in whole and whole <= known)}
 
 
 def named_otherwise(
@@ -102,7 +86,7 @@ def named_otherwise(
     others: Sequence[Mapping[str, Any]] = (),
     by: str = "fields",
 ) -> str:
-    """Return the end of a message about a lacking field: what is there, and what to write if exactly one field fits.
+    """Return the end of a message about a missing field: the existing fields, and what to write if exactly one fits.
 
     Args:
         ours: our name of the field that is lacking; "" if it has none, so that nothing is written for it.
@@ -115,23 +99,23 @@ def named_otherwise(
     """
     values = there if isinstance(there, Mapping) else dict.fromkeys(there)
     inner = lookup(values, parent := asked.rpartition(".")[0])
-    told = f"{parent} has {shown(inner)}" if isinstance(inner, Mapping) else f"it has {shown(there) or 'no fields'}"
+    found = f"{parent} has {shown(inner)}" if isinstance(inner, Mapping) else f"it has {shown(there) or 'no fields'}"
     if asked in OURS and ours in values and ours not in OURS:  # as rename_columns of datasets, the old name first
-        return f"{told}; our name comes first, write {_line(asked, ours)}"
+        return f"{found}; our name comes first, write {_line(asked, ours)}"
     named = dict(given or {})
     asked = asked or named.pop(ours, "")
     taken = {theirs for own, theirs in named.items() if own != ours}
     fits = next(filter(None, (fitting(ours, record, asked, taken) for record in (values, *others))), [])
     if not ours or (asked and not compiled(asked).plain):
-        return told + (f"; did you mean {fits[0]!r}?" if fits else "")
+        return found + (f"; did you mean {fits[0]!r}?" if fits else "")
     likewise = f"; name {in_words(also)} likewise" if also else ""
     if len(fits) == 1:
         line = _line(ours, fits[0]) if by == "fields" else f"{by}={json.dumps(fits[0], ensure_ascii=False)}"
         beside = ", beside what fields says already" if taken and by == "fields" else ""
-        return f"{told}; if {fits[0]} is meant, write {line}{beside}{likewise}"
+        return f"{found}; if {fits[0]} is meant, write {line}{beside}{likewise}"
     if not {*values} - OURS:
-        return told
-    return f"{told}; say by fields which of {shown(fits) if fits else 'them'} is {ours}{likewise}"
+        return found
+    return f"{found}; say by fields which of {shown(fits) if fits else 'them'} is {ours}{likewise}"
 
 
 def _line(ours: str, theirs: str) -> str:
@@ -139,8 +123,8 @@ def _line(ours: str, theirs: str) -> str:
 
 
 def fitting(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collection[str] = ()) -> list[str]:
-    """Return the fields that may be meant, the likeliest first: the one whose name is only misspelt, else the one of
-    our name, else those of usual names, else the nearest, else those that look like audio, or can name it."""
+    """Return the fields that may be meant, the likeliest first. These are: a misspelt name, our name, the usual names,
+    the nearest name, and fields that look like audio or can name it."""
     values, out = leaves(there), {*OURS, asked, *(taken if ours in USUAL else ())}
     if ours not in USUAL:  # which may be lists
         values = {_NUMBERS.sub("", name): value for name, value in values.items()}
@@ -161,7 +145,7 @@ def fitting(ours: str, there: Mapping[str, Any], asked: str = "", taken: Collect
     near = nearest(asked, names) or last.get(nearest(_last(asked or ours), last) or "")
     if found := usual or ([near] if near else []):
         return found
-    return audio if ours == "wav" else _stems(values, audio) if ours == "key" else []
+    return audio if ours == "wav" else stems(values, audio) if ours == "key" else []
 
 
 def _last(name: str) -> str:
@@ -178,40 +162,7 @@ def _can_be(ours: str, name: str, value: Any) -> bool:
     return ours not in ("wav", "txt") or not isinstance(value, (int, float))
 
 
-def _stems(values: Mapping[str, Any], audio: Sequence[str]) -> list[str]:
+def stems(values: Mapping[str, Any], audio: Sequence[str]) -> list[str]:
     """Return the names of audio files without their suffix, as keys."""
     files = ["wav"] if "wav" in values else audio
     return [f"{name} | stem" for name in files if isinstance(values[name], str)]
-
-
-def guessed(records: Sequence[Mapping[str, Any]], wanted: Collection[str] = ("key", "wav", "txt")) -> dict[str, str]:
-    """Return our names of the fields ``wanted`` that the first records have by other names, with these, as in
-    ``sentence or text`` if some have another; audio must look like it, and keys differ."""
-    found = dict[str, str]()
-    for ours in wanted:
-        ways = list[str]()
-        for record in records:
-            if not any(compiled(way).tried(record) is not None for way in ways):
-                ways += [ours] if ours in record else _likely(ours, record, records, found)[:1]
-        if ways and ways != [ours]:
-            found[ours] = " or ".join(dict.fromkeys(ways))
-    samples = isinstance(lookup(records[0], found.get("wav", "")), list) and "sample_rate" not in records[0]
-    rate = usual_of("sample_rate", records[0]) if samples else None
-    return found | ({"sample_rate": rate} if rate else {})
-
-
-def _likely(
-    ours: str, record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], found: Mapping[str, str]
-) -> list[str]:
-    fits, values = fitting(ours, record, taken=found.values()), leaves(record)
-    if ours == "wav":
-        return [name for name in fits if values[name] is None or looks_like_audio(values[name])]
-    if ours != "key":
-        return fits
-    ways = dict.fromkeys([*fits, *_stems(values, [name for name in values if looks_like_audio(values[name])])])
-    return [way for way in ways if _distinct(way, records)] or fits
-
-
-def _distinct(theirs: str, records: Sequence[Mapping[str, Any]]) -> bool:
-    values = [str(value) for record in records if (value := compiled(theirs).tried(record)) is not None]
-    return len(values) == len({*values})

@@ -51,7 +51,7 @@ class Expression(NamedTuple):
         return self.value(record)
 
     def tried(self, record: Mapping[str, Any]) -> Any:
-        """Return the same, "" where what is there cannot be made into it."""
+        """Return the result, or "" where the value cannot be converted."""
         try:
             return self.value(record)
         except DataError:
@@ -65,8 +65,8 @@ def compiled(text: str) -> Expression:
 
 
 def lookup(record: Mapping[str, Any], name: str, default: Any = None) -> Any:
-    """Return the field ``name`` of a record, or else what its dots lead to, as in ``info.texts.0``; ``default`` if that
-    is not there, and None if a null is on the way."""
+    """Return the field ``name`` of a record, or the nested value that its dots lead to, as in ``info.texts.0``. It is
+    ``default`` if that is missing, and None if a null is on the way."""
     if (value := record.get(name)) is not None or "." not in name:
         return value if value is not None or name in record else default
     value = None if name in record else record
@@ -195,7 +195,7 @@ def _then(value: _Made, apply: Callable[[Any], Any], text: str) -> _Made:
         try:
             return None if found is None else apply(found)
         except (TypeError, ValueError, AttributeError, LookupError) as error:
-            raise DataError("bad_value", f"{text!r} cannot be made of {found!r:.80}: {error}") from error
+            raise DataError("bad_value", f"{text!r} cannot be computed from {found!r:.80}: {error}") from error
 
     return piped
 

@@ -1,4 +1,4 @@
-"""What values of utterances are called and look like in the data of others: names of fields, audio values, findings."""
+"""Names and forms of utterance fields in foreign data: field names, audio values, and messages about them."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def audio_of(value: Mapping[str, Any]) -> dict[str, Any]:
     if value.get("array") is not None:
         rate = value.get("sampling_rate")
         return {"wav": value["array"]} | ({} if rate is None else {"sample_rate": rate})
-    message = f"the audio has neither bytes nor a path ({', '.join(map(str, value)) or 'nothing'}): leave it out"
+    message = f"the audio has neither bytes nor a path ({', '.join(map(str, value)) or 'nothing'}): remove it"
     raise DataError("missing_audio", message)
 
 
 def check_rate(fields: Mapping[str, Any], place: str) -> None:
-    """Check the rate of audio that is decoded already. Raises: DataError ``missing_sample_rate``."""
+    """Check the rate of decoded audio. Raises: DataError ``missing_sample_rate``."""
     if not is_whole(fields.get("sample_rate")):
         message = "samples need their sample_rate, a whole number of Hz"
         raise DataError("missing_sample_rate", message, url=place, member=fields["key"])
 
 
-TEXTLESS = "text=None, in commands --text '', takes audio without transcripts"  # the remedy of missing_text
+TEXTLESS = "text=None (in commands --text '') accepts audio without transcripts"  # the remedy of missing_text
 FieldNames = tuple[tuple[str, str], ...]  # (name of the field, its name in the data)
 Renames = FieldNames | Mapping[str, str] | None
 
@@ -59,8 +59,8 @@ def names_of(stage: str, fields: Mapping[str, str] | None, members: bool = False
     )
     remedy = 'as in {"wav": "audio", "txt": "text"}'
     if isinstance(fields, Mapping) and None in fields.values():
-        remedy = 'what must not have our name gets another, as in fields={"embedding": "npy"} for the arrays of a shard'
-    require(ok, stage, "fields must be names of fields by ours", fields, remedy)
+        remedy = 'give the field another name, as in fields={"embedding": "npy"} for arrays of a shard'
+    require(ok, stage, "fields must map our field names to yours", fields, remedy)
     for theirs in () if members or fields is None else fields.values():
         rule, inside = "json:NAME is a field of KEY.json in a shard, and these data have no such members", theirs[5:]
         require(not theirs.startswith("json:"), stage, rule, theirs, f"name the field itself, {inside!r}")
@@ -80,9 +80,9 @@ def reads(stage: str, theirs: str) -> tuple[str, ...]:
 def check_given(stage: str, fields: Mapping[str, str] | None, there: Collection[str]) -> None:
     """Raises: PipelineError if ``fields`` names a field that these data, which have those of ``there``, cannot have."""
     for theirs in (fields or {}).values():
-        rule = f"fields must name fields that there are ({', '.join(there)})"
+        rule = f"fields must name existing fields ({', '.join(there)})"
         for name in reads(stage, theirs):
-            require(name in there, stage, rule, name, "ours come first: {ours: theirs}")
+            require(name in there, stage, rule, name, "our name comes first: {ours: yours}")
 
 
 def transcript(stage: str, text: str | None, fields: Renames, usual: str = "txt") -> str:
@@ -125,7 +125,7 @@ class _Wanted(NamedTuple):
 
 
 def has_expressions(names: Renames) -> bool:
-    """Return whether some of the names are expressions, or lead into nested fields."""
+    """Return whether any of the names is an expression, or leads into nested fields."""
     return bool(names) and bool(_wanted(pairs_of(names)).made)
 
 
@@ -188,18 +188,18 @@ def check_asked(
             return
     for each, names in unseen.items() if seen else ():
         name = next(one for one in each.expression.names if one in names)
-        told, ours = f"{each.what} asks for {name!r}", each.ours
+        request, ours = f"{each.what} asks for {name!r}", each.ours
         if not each.expression.plain:
-            told, ours = f"{told} in {each.expression.text!r}", ""
+            request, ours = f"{request} in {each.expression.text!r}", ""
         given = {one.ours: one.expression.text for one in wanted if one.ours}
         by = "text" if each.what.startswith("text=") else "fields"
         have = advice(ours, seen[0], asked=name, given=given, others=seen[1:], by=by)
         none = f"none of the first {len(seen)} records has" if len(seen) > 1 else "the first record lacks"
-        raise ListError(f"{place}: {told}, which {none}: {have}")
+        raise ListError(f"{place}: {request}, which {none}: {have}")
 
 
 def lacks(record: Mapping[str, Any], name: str) -> bool:
-    """Return whether a record has nothing of that name; where a null is on the way, it might have it."""
+    """Return whether a record lacks a name; not so where a null on the way might hide it."""
     return lookup(record, name, _NOTHING) is _NOTHING
 
 
@@ -213,6 +213,6 @@ def check_text(
     made from ``record``."""
     named = dict(pairs_of(names)).get("txt") if names else None
     if named is not None and fields.get("txt") is None:
-        told = named_otherwise("txt", fields if record is None else record, given=dict(pairs_of(names)))
-        message = f"there is no {named}, which `fields` names for txt: {told}"
+        hint = named_otherwise("txt", fields if record is None else record, given=dict(pairs_of(names)))
+        message = f"there is no {named}, which `fields` names for txt: {hint}"
         raise DataError("missing_text", message, url=place, member=str(fields.get("key", "")))

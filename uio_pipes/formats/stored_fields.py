@@ -1,14 +1,17 @@
-"""Fields of an utterance as bytes, and back, with the same bits: numbers, texts, bytes, arrays, and lists and dicts of
-them. A JSON header describes them, and the arrays follow as they are in memory."""
+"""Lossless conversion of the fields of an utterance to bytes and back: numbers, texts, bytes, arrays, and lists and
+dicts of them. A JSON header describes them, and the arrays follow as they are in memory."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
+
+from uio_pipes.base.errors import DataError
 
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _ALIGNED = 64  # bytes at which arrays begin
@@ -24,11 +27,30 @@ def dumps(value: Mapping[str, Any]) -> bytes:
 
 
 def loads(data: bytearray) -> dict[str, Any]:
-    """Return the fields of which :func:`dumps` made ``data``, where arrays and tensors stay."""
+    """Return the fields from which :func:`dumps` made ``data``; arrays and tensors share its memory."""
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     blobs = memoryview(data)[-(-(8 + size) // _ALIGNED) * _ALIGNED :]
     return {name: _made(one, blobs) for name, one in header.items()}
+
+
+def record_of(data: bytearray, path: str, offset: int) -> dict[str, Any]:
+    """Return the fields of a record of a cache. Raises: DataError ``damaged_cache`` for one that no cache has made."""
+    with suppress(Exception):
+        found = loads(data)
+        if all(isinstance(name, str) for name in found[""]) and not path_in(found):
+            return found
+    message = "a record of the cache is damaged (it does not hold fields): it is not used"
+    raise DataError("damaged_cache", message, url=path, offset=offset)
+
+
+def path_in(fields: Mapping[str, Any]) -> str:
+    """Return a field that is a path instead of what is there, which may change, or be any file of this machine."""
+    for name in ("wav", "feat"):
+        value = fields.get(name)
+        if any(isinstance(one, str) for one in (value if isinstance(value, (list, tuple)) else [value])):
+            return name
+    return ""
 
 
 def raw(tensor: torch.Tensor) -> Any:

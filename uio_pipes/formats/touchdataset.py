@@ -37,7 +37,7 @@ _EVERY = 16  # of items that follow one another, the offset of each 16th is kept
 
 
 class IndexedFile:
-    """The items of a pair, by number, read when they are asked for. Takes 4 bytes an item, or 12 if items do not follow
+    """The items of a pair, by number, read on demand. Takes 4 bytes an item, or 12 if items do not follow
     one another in the file.
 
     Raises: ListError if the two files cannot be used; items must fill ``.bin`` without gaps or overlaps.
@@ -99,8 +99,8 @@ class IndexedFile:
         if known.digest != self.digest or len(known.crcs) != len(self):
             url = self.data.path
             raise ListError(
-                f"the checksums of {redact(url)} are stale, they are of another index than the .idx beside it: fetch "
-                f"that again, or if the data was made anew, make them anew with {remedy_for(url, indexes)}"
+                f"the checksums of {redact(url)} are stale, they belong to another .idx than the one beside it: fetch "
+                f"that again, or if the data was created again, recreate them with {remedy_for(url, indexes)}"
             )
         self._crcs = known.crcs.data  # its items are Python's numbers
 
@@ -130,11 +130,11 @@ class IndexedFile:
         if code not in DTYPES:
             raise ListError(f"{index.path} has the dtype code {code}; 1 to {len(DTYPES)} are known: {again}")
         self.dtype = DTYPES[code]
-        told = HEADER.size + 12 * count + 8 * documents
-        if told != index.size:
+        declared = HEADER.size + 12 * count + 8 * documents
+        if declared != index.size:
             raise ListError(
-                f"{index.path} says {count} items and {documents} bounds of documents, that is {told} bytes, and has "
-                f"{index.size}: {again}"
+                f"{index.path} declares {count} items and {documents} bounds of documents, {declared} bytes in all, "
+                f"but has {index.size}: {again}"
             )
         body = memoryview(index.read(HEADER.size, 12 * count + 8 * documents))
         return count, body[: 12 * count], body[12 * count :]
@@ -150,27 +150,22 @@ class IndexedFile:
         beyond = int(np.count_nonzero(offsets > size - sizes))
         if beyond:
             raise ListError(
-                f"{self.data.path} ends after {size} bytes, and {beyond} of {len(offsets)} items in {name} lie beyond; "
-                "fetch it again"
+                f"{self.data.path} ends after {size} bytes, and {beyond} of {len(offsets)} items in {name} lie beyond "
+                "it; fetch it again"
             )
         sizes += offsets  # now their ends
         last = int(sizes.max(initial=0))
         if last < size:
             raise ListError(
-                f"{self.data.path} has {size} bytes, of which {name} knows {last}: the two do not belong together; "
+                f"{self.data.path} has {size} bytes, but {name} covers only {last}: the two do not belong together; "
                 "fetch both again"
             )
-        self._contiguous = _in_order(offsets, sizes)
+        self._contiguous = not offsets[:1].any() and np.array_equal(offsets[1:], sizes[:-1])
         if not self._contiguous:
             _check_cover(offsets, sizes, name)
         self._width = self.dtype.itemsize
         self._length: memoryview[int] = self.lengths.data  # its items are Python's numbers, which are fast to get
         self._offset: memoryview[int] = (offsets[::_EVERY] if self._contiguous else offsets).copy().data
-
-
-def _in_order(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bool:
-    """Return whether each item begins where the one before it ends, the first one at 0."""
-    return not len(starts) or (starts[0] == 0 and bool(np.array_equal(starts[1:], ends[:-1])))
 
 
 def _check_cover(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], name: str) -> None:
@@ -188,8 +183,8 @@ def _check_cover(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], nam
     else:
         what = f"item {int(order[at - 1])} before it ends at {expected}"
     raise ListError(
-        f"{name}: item {item} begins at byte {begin}, and {what}: items lie side by side, without gaps or overlaps. "
-        "The index is damaged: fetch it again, or convert the data again (uio convert)"
+        f"{name}: item {item} begins at byte {begin}, and {what}: items must follow each other without gaps or "
+        "overlaps. The index is damaged: fetch it again, or convert the data again (uio convert)"
     )
 
 
@@ -201,8 +196,9 @@ def _check_documents(bounds: npt.NDArray[np.int64], count: int, name: str) -> No
     at = 0 if bounds[0] != 0 else int(wrong[0]) if len(wrong) else len(bounds) - 1
     if bounds[0] != 0 or len(wrong) or bounds[-1] != count:
         raise ListError(
-            f"{name}: bound {at} of {len(bounds)} of its documents is item {bounds[at]}; bounds rise from 0 to the "
-            f"number of items, {count}. The index is damaged: fetch it again, or convert the data again (uio convert)"
+            f"{name}: bound {at} of {len(bounds)} of its documents is item {bounds[at]}, but bounds must rise from 0 "
+            f"to the number of items, {count}. The index is damaged: fetch it again, or convert the data again "
+            "(uio convert)"
         )
 
 
@@ -241,7 +237,7 @@ class StoredRecord(Ref):
         self.crc = None  # of a long recording, the next segment reads its own bytes only
 
 
-CHECKSUM_MAGIC, CHECKSUM_VERSION = b"UIOCRC32", 1
+CHECKSUM_MAGIC, CHECKSUM_VERSION = b"UIOCRC32", 2
 
 
 @dataclass(frozen=True)
@@ -256,9 +252,7 @@ class Checksums:
 def checksum_file(digest: str, stamp: str, records: Iterable[memoryview]) -> bytes:
     """Return the bytes of the file, from all records in their order."""
     crcs = np.fromiter(map(crc32, records), "<u4")
-    return framed(
-        CHECKSUM_MAGIC, CHECKSUM_VERSION, {"digest": digest, "stamp": stamp, "records": len(crcs)}, crcs.tobytes()
-    )
+    return framed(CHECKSUM_MAGIC, CHECKSUM_VERSION, {"digest": digest, "stamp": stamp}, {"crcs": crcs})
 
 
 def read_checksums(url: str, access: Access | None = None, folder: str | None = None) -> Checksums:
@@ -266,20 +260,18 @@ def read_checksums(url: str, access: Access | None = None, folder: str | None = 
     name, remedy = redact(sidecar_path(url, folder)), remedy_for(url, folder)
     try:
         with open_binary(sidecar_path(url, folder), access) as file:
-            data = file.read()
+            header, columns, _ = unframed(file, CHECKSUM_MAGIC, CHECKSUM_VERSION)
+        digest, stamp = header["digest"], header["stamp"]
+        if not isinstance(digest, str) or not isinstance(stamp, str):
+            raise ValueError("its content does not match its header")
+        return Checksums(digest, stamp, columns["crcs"].astype(np.uint32))
     except DataError as error:
         if error.reason == "missing_file":
             raise ListError(f"{redact(url)} has no checksums ({name}): make them with {remedy}") from error
         raise ListError(f"cannot read the checksums {name}: {error.message}") from error
-    try:
-        header, at = unframed(data, CHECKSUM_MAGIC, CHECKSUM_VERSION)
-        digest, stamp, count = header["digest"], header["stamp"], header["records"]
-        if not isinstance(digest, str) or not isinstance(stamp, str) or len(data) != at + 4 * count:
-            raise ValueError("its content is not what its header says")
-        return Checksums(digest, stamp, np.frombuffer(data, "<u4", count, at).copy())
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ListError(
-            f"the checksums {name} are damaged, or not checksums ({error}): make them anew, {remedy}"
+            f"the checksums {name} are damaged, or not checksums ({error}): recreate them, {remedy}"
         ) from error
 
 
@@ -291,7 +283,7 @@ def remedy_for(url: str, folder: str | None) -> str:
 def bad_crc(url: str, offset: int) -> DataError:
     """Return the error for bytes that differ from those that were indexed."""
     message = (
-        "the bytes are not those that were indexed (their CRC32 differs): fetch the file again, or if it was made "
-        "anew, make its checksums anew (uio index)"
+        "the bytes differ from those that were indexed (their CRC32 differs): fetch the file again, or if it was "
+        "created again, recreate its checksums (uio index)"
     )
     return DataError("bad_crc", message, url=url, offset=offset)

@@ -1,1 +1,1 @@
-"""Shows a pipeline or loader at work: one utterance after every stage, plots, a live line on the terminal."""
+"""Tools that show a pipeline or loader at work: one utterance after every stage, plots, a live line on the terminal."""

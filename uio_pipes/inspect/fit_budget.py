@@ -1,4 +1,4 @@
-"""``fit_budget``: forecasts the memory of all batches from a few measured ones, and proposes batches that fill it."""
+"""``fit_budget``: estimates the memory of all batches from a few measured ones, and proposes batches that fill it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import torch
 
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.realize import Lengths
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.replay import plan_epoch
+from uio_pipes.run.planning import plan_lanes
 from uio_pipes.run.trainers import moved_as
 from uio_pipes.stages.batches.buckets import index_of, longest_of, pairs_of
 
@@ -34,8 +34,9 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def _features(shapes: npt.ArrayLike) -> FloatArray:
-    """Return what the memory of each shape (B, T, U) is made of: a constant, and for each utterance a constant, frames
-    and their square (attention), labels and their square, and frames × labels (a transducer's joint network)."""
+    """Return what the memory of each shape (B, T, U) is made of: a constant, and a sum over utterances. Its terms are a
+    constant, frames and their square (attention), labels and their square, and frames × labels (a transducer's joint
+    network)."""
     b, t, u = np.asarray(shapes, np.float64).T
     return np.stack([np.ones_like(b), b, b * t, b * t * t, b * u, b * u * u, b * t * u], axis=1)
 
@@ -54,8 +55,8 @@ class MemoryModel:
 
     @classmethod
     def fitted(cls, probes: Iterable[tuple[tuple[int, int, int], int]]) -> MemoryModel:
-        """Fit to shapes and their peaks by non-negative least squares of the relative errors: by the best subset of the
-        features for which least squares give no weight below 0, and of equally good ones the smallest."""
+        """Fit to shapes and their peaks by non-negative least squares of the relative errors. The best subset of the
+        features without a negative weight is taken, and among equally good ones the smallest."""
         shapes, peaks = zip(*probes, strict=True)
         table = _features(shapes) / np.asarray(peaks, np.float64)[:, None]
         scale = np.maximum(table.max(axis=0), np.finfo(float).tiny)
@@ -70,7 +71,7 @@ class MemoryModel:
         return cls(tuple(weights.tolist()), float((table @ weights).max() - 1))
 
     def bytes(self, shapes: npt.ArrayLike) -> FloatArray:
-        """Return the forecast for each shape (B, T, U)."""
+        """Return the estimate for each shape (B, T, U)."""
         forecasts: FloatArray = _features(shapes) @ np.array(self.weights)
         return forecasts
 
@@ -90,7 +91,7 @@ PROC = Path("/proc/self")
 
 
 class Shape(NamedTuple):
-    """What the memory of a batch depends on: utterances, frames of the longest, labels of the longest."""
+    """The shape on which the memory of a batch depends: utterances, frames of the longest, labels of the longest."""
 
     utterances: int
     frames: int
@@ -112,7 +113,7 @@ def takes_gpu(run: Callable[[], object]) -> bool:
 
 
 def peak(run: Callable[[], object], gpu: bool = False) -> int:
-    """Return the most bytes in use while ``run()`` ran: by tensors on the current GPU, or resident in this process.
+    """Return the peak memory in bytes while ``run()`` ran: by tensors on the current GPU, or resident in this process.
 
     What allocators keep of earlier steps is given back first, and the peak forgotten that the kernel knows (proc(5)).
     """
@@ -200,7 +201,7 @@ LENGTHS = ("frames", labels)
 
 @dataclass(frozen=True)
 class BudgetFit:
-    """What ``fit_budget`` found. Printed, it is a table.
+    """The result of ``fit_budget``. Printed, it is a table.
 
     Attributes:
         options: arguments of ``bucket_batch``, for batches that fill the memory whatever their length: a budget in
@@ -224,14 +225,14 @@ class BudgetFit:
             for (shape, found), forecast in zip(self.probes, forecasts, strict=True)
         ]
         largest = (
-            f"{counted(len(self.planned), 'planned batch')} take at most {_gib(self.model.bytes(self.planned).max())}"
+            f"{plural(len(self.planned), 'planned batch')} take at most {_gib(self.model.bytes(self.planned).max())}"
         )
         end = f"{largest} of {_gib(self.limit)}. Batches that fill it: {self.proposal}"
         return "\n".join([f"{'measured':>10}  {'forecast':>10}  utterances × longest", *rows, end])
 
     @property
     def proposal(self) -> str:
-        """The options as they are written in a pipeline."""
+        """The options, as written in a pipeline."""
         arguments = self.options | {"cost": self.model}
         return f".bucket_batch({', '.join(f'{name}={value}' for name, value in arguments.items())})"
 
@@ -239,11 +240,11 @@ class BudgetFit:
 def fit_budget(
     step: Callable[[Any], object], loader: Loader, memory: float | None = None, headroom: float = 0.1
 ) -> BudgetFit:
-    """Forecast the peak memory of every batch of the epoch, and propose batches that fill the memory.
+    """Estimate the peak memory of every batch of the epoch, and propose batches that fill the memory.
 
-    It runs some 35 steps on batches made of a real one, from one utterance to as many as fit, and fits a bound to their
-    peaks, by utterances, frames and labels. It plans the batches of this rank's epoch, without decoding, and compares
-    them with the bound, which may be some percent below a batch that is unlike the measured ones: hence the head-room.
+    It runs some 35 steps on batches made of a real one, from one utterance to as many as fit. To their peaks it fits a
+    bound by utterances, frames and labels. It plans the batches of this rank's epoch, without decoding, and compares
+    them with the bound. A batch unlike the measured ones may be some percent above it: hence the head-room.
     The loader stays where it is.
 
     Args:
@@ -255,8 +256,9 @@ def fit_budget(
         headroom: share of the memory to leave free, as for gaps between tensors. Default: 0.1.
 
     Raises:
-        PipelineError: a planned batch would run out of memory, or one utterance does (the message names the longest),
-            the memory of the step does not depend on its batch, an argument breaks a rule, or batches are not padded.
+        PipelineError: a planned batch would run out of memory, or one utterance does; the message names the longest.
+            Also if the memory of the step does not depend on its batch, an argument breaks a rule, or batches are not
+            padded.
     """
     name = "fit_budget"
     require(isinstance(loader, Loader), name, "loader must be a Loader", loader, "see uio.Loader(pipeline)")
@@ -264,12 +266,16 @@ def fit_budget(
     require(ok, name, "memory must be a number of bytes above 0", memory, "try 8e9")
     ok = is_number(headroom) and 0 <= headroom < 1
     require(ok, name, "headroom must be a share of 0 or more, below 1", headroom, "0.1 is the default")
-    plans = list(plan_epoch(loader, LENGTHS))
+    progress, steps = loader._progress, loader.steps_per_epoch
+    mine = lanes_of(progress.lanes, loader.rank, loader.world_size)
+    most = None if steps is None else -(-steps // max(1, len(mine)))
+    place = (loader.pipeline, progress.lanes, loader.seed, progress.stream, mine)
+    plans = list(plan_lanes(*place, ranks=progress.ranks, most=most, by=LENGTHS))
     planned = np.concatenate([np.array([p.counts, *(one.longest for one in p.sizes)], np.int64).T for p in plans])
     lengths = np.concatenate([np.array([one.lengths for one in p.sizes], np.int64).T for p in plans])
     labelled = lengths[:, 1] >= 0
     planned, lengths = planned.clip(min=0), (lengths[labelled] if labelled.any() else lengths.clip(min=0))
-    require(bool(lengths[:, 0].any()), name, "the epoch must have audio", len(lengths), "see uio simulate")
+    require(bool(lengths[:, 0].any()), name, "the epoch must have audio", len(lengths), "check it with uio simulate")
     places = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)]
     with torch.random.fork_rng():
         probes, limit, usable = _measure(step, loader, lengths, places[planned[:, 1].argmax()][2], memory, headroom)
@@ -288,9 +294,8 @@ def fit_budget(
 
 
 def _corners(lengths: WholeNumbers) -> list[tuple[int, int]]:
-    """Return frames and labels to measure: short, usual and long utterances, with few labels and with many, and long
-    ones with the labels of usual ones, without which frames × labels could not be told from labels² where most labels
-    grow with the frames."""
+    """Return frames and labels to measure: short, usual and long utterances, with few labels and with many. Long ones
+    with the labels of usual ones tell frames × labels from labels² where most labels grow with the frames."""
     rising, least = longest_of(lengths[:, 0], BUCKETS[0][0]), int(lengths[:, 1].min())
     short, usual, long = rising[0], rising[len(rising) // 2], rising[-1]
     most = {t: int(lengths[lengths[:, 0] <= t, 1].max()) for t in (short, usual, long)}
@@ -329,7 +334,7 @@ def _measure(
     base = in_use(lambda: None)
     if base >= limit:
         raise PipelineError(
-            f"fit_budget: {_gib(base)} are in use without a batch, and {_gib(limit)} are all: give more"
+            f"fit_budget: {_gib(base)} are in use before the first batch, memory= allows {_gib(limit)}: raise it"
         )
     for corner in corners:
         count, most, wanted, share = 0, 0, 1, FIRST
@@ -345,7 +350,9 @@ def _measure(
             reach = int(count * min(FASTEST, (limit - base) / max(1, most - base)))
             wanted = min(MOST, max(count + 1, int(share * reach))) if reach >= ENOUGH * count else count
     if max(found for _, found in probes) < base + (limit - base) / FASTEST:
-        raise PipelineError("fit_budget: the memory of the step does not grow with its batch: it must train on that")
+        raise PipelineError(
+            "fit_budget: the memory of the step does not grow with the batch: step must train on the batch it is given"
+        )
     model = MemoryModel.fitted(probes)
     while True:
         usable = limit if gpu else base + (limit - base) / NOISE
@@ -361,8 +368,8 @@ def _lanes(loader: Loader) -> int:
 
 
 def _full(lengths: WholeNumbers, lanes: int, model: MemoryModel, usable: float) -> list[Shape]:
-    """Return full batches of a dozen of the buckets that would be proposed: what lies between the corners may need more
-    than they let expect, and it is these that must not be above the limit."""
+    """Return full batches of a dozen of the buckets that would be proposed. These must not be above the limit, and what
+    lies between the corners may need more than they let expect."""
     pairs = _options(lengths, lanes, model, usable)["bucket_boundaries"]
     pairs = [(t, u if lengths[:, 1].any() else 0) for t, u in pairs[:: -(-len(pairs) // CONFIRMED)]]
     room = usable - model.weights[0]

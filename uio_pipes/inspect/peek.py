@@ -19,7 +19,7 @@ import torch
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Failures, Ledger
@@ -82,7 +82,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class Tap(Flow):
-    """A stage whose node, made by ``node``, passes items on as they are and takes note of them."""
+    """A stage whose node, made by ``node``, records items and passes them on unchanged."""
 
     name: ClassVar[str] = "tap"
     takes: ClassVar[tuple[str, ...]] = ("any",)
@@ -178,13 +178,9 @@ def _path(run: _Run, last: StageRecord) -> list[StageRecord]:
 
 def _of_key(run: _Run, batch: Any) -> tuple[Origin, ...]:
     """Return the origin of the first utterance of a padded batch."""
-    keys = batch.get("keys") if isinstance(batch, dict) else None
-    named = (r.origins for records in run.records for r in records if keys and _key(r.item) == keys[0])
-    return next(named, ())
-
-
-def _key(item: Any) -> object:
-    return item.get("key") if isinstance(item, dict) else None
+    first = (batch.get("keys") or [])[:1] if isinstance(batch, dict) else []
+    rows = (record for records in run.records for record in records if isinstance(record.item, dict))
+    return next((record.origins for record in rows if record.item.get("key") in first), ())
 
 
 def _likeness(record: StageRecord, origins: tuple[Origin, ...]) -> int:
@@ -243,7 +239,7 @@ def peek(pipeline: Graph) -> Peek:
     (records,) = trace(pipeline, 1)
     seen, before = [], dict[str, Any]()
     for stage, record in zip(pipeline.stages, records, strict=True):
-        fields = _fields(record)
+        fields = record.item if isinstance(record.item, dict) else {"": record.item}  # without a name: of no utterance
         changed = tuple(name for name, value in fields.items() if not _same(value, before.get(name, _NOTHING)))
         texts = {name: describe(value) for name, value in fields.items()}
         seen.append(StageView(stage.describe(), record.seconds * 1000, record.planned, texts, changed))
@@ -253,13 +249,6 @@ def peek(pipeline: Graph) -> Peek:
 
 
 _NOTHING = object()
-
-
-def _fields(record: StageRecord) -> dict[str, Any]:
-    """Return the fields by name. Anything but a sample or a padded batch is one field without a name."""
-    if isinstance(record.item, dict):
-        return record.item
-    return {"": record.item}
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -284,7 +273,7 @@ def describe(value: Any) -> str:
 
 def _list(value: list[Any] | tuple[Any, ...]) -> str:
     if value and isinstance(value[0], Sample):
-        return counted(len(value), "utterance")
+        return plural(len(value), "utterance")
     kinds = {type(v).__name__ for v in value}
     return f"list of {len(value)} {kinds.pop() if len(kinds) == 1 else 'items'}: {_short(repr(list(value)))}"
 

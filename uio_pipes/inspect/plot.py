@@ -1,4 +1,4 @@
-"""``pipeline.plot(…)`` draws waveform, features and masks of a few utterances; a program of the machine plays them."""
+"""``pipeline.plot(…)`` draws waveform, features and masks of a few utterances; an installed program plays them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import soundfile
 import torch
 
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.urls import counted
+from uio_pipes.base.memory import kept
+from uio_pipes.base.urls import plural
 from uio_pipes.inspect.peek import StageRecord, trace
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ PLAYERS = (
 
 
 def play(fields: Mapping[str, Any]) -> None:
-    """Play the audio of a finished utterance, and wait for its end.
+    """Play the audio of a finished utterance, and wait until it ends.
 
     Raises: PipelineError if it has no audio, or there is no program to play it.
     """
     wav, rate = fields.get("wav"), int(fields.get("sample_rate", 0))
     if wav is None or isinstance(wav, (bytes, str)) or not rate:
-        raise PipelineError(f"{fields['key']} has no audio to play: its pipeline decodes none")
+        raise PipelineError(f"{fields['key']} has no audio to play: add .decode_audio() to the pipeline")
     player = next((one for one in PLAYERS if shutil.which(one[0])), None)
     if player is None:
         names = ", ".join(one[0] for one in PLAYERS)
@@ -85,7 +86,7 @@ def draw(drawn: list[Drawn], path: str | os.PathLike[str]) -> None:
 def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
     last = records[-1].item
     if not isinstance(last, dict):
-        raise PipelineError("plot draws utterances, and none comes out here; add .load_from_tar() or .load_from_raw()")
+        raise PipelineError("plot draws utterances, but there are none; add .load_from_tar() or .load_from_raw()")
     feat = _array(last.get("feat"))
     plain, masked, names = None, None, []
     for i, stage in enumerate(stages):
@@ -108,7 +109,7 @@ def _changed(before: Array | None, after: Array | None, feat: Array, masked: Arr
 
 
 def finished(fields: Mapping[str, Any]) -> Drawn:
-    """Return what is to be drawn of a finished utterance, of which no stage is known."""
+    """Return the data to draw of a finished utterance whose stages are unknown."""
     wav, feat = _array(fields.get("wav")), _array(fields.get("feat"))
     rate = int(fields.get("sample_rate", 0))
     return Drawn(str(fields.get("key", "")), str(fields.get("txt", "")), wav, rate, None, feat, None, "")
@@ -218,7 +219,7 @@ def label(key: str, text: str) -> str:
     drawn = "".join(c if ord(c) in known else c.encode("unicode_escape").decode() for c in " ".join(key.split()))
     said = " ".join(text.split())
     if any(ord(c) not in known for c in said):
-        said = counted(len(said), "character")
+        said = plural(len(said), "character")
     return " · ".join(part for part in (drawn, said if len(said) <= WIDE else f"{said[: WIDE - 1]}…") if part)
 
 
@@ -231,7 +232,7 @@ def families() -> list[str]:
     return [LATIN_FONT, *[name for name in CHINESE_FONTS if name in known][:1]]
 
 
-@cache
+@kept("characters of fonts", 1, lambda found: 64 * len(found))
 def _glyphs() -> frozenset[int]:
     """Return all characters that the fonts have."""
     from matplotlib import font_manager

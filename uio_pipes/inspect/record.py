@@ -1,5 +1,5 @@
-"""The record of a run: the losses of every utterance with where it came from, in Parquet files that any reader of
-tables takes as they are. A thread writes them while the trainer goes on.
+"""The record of a run: the losses of every utterance, with where it came from, in Parquet files that any reader of
+Parquet can open. A thread writes them while training continues.
 
 A Parquet file that was cut off is lost, as its index stands at its end. So each second the newest file is written anew
 with what has come since, in place of itself, until it is large enough and another one begins.
@@ -14,8 +14,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -30,12 +29,11 @@ from uio_pipes.core.lane import RowOrigin
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.io.files import atomic_path
 from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.lanes import LISTENERS
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.options import LISTENERS, RunOptions
+from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import is_grouped
-from uio_pipes.run.replay import keys_in
-from uio_pipes.run.steering import on_delivery
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,7 +54,7 @@ COLUMNS = PLACE | ROW | ORIGIN  # that every record has; the numbers come after 
 
 
 class Delivered(NamedTuple):
-    """Where a batch comes from, as the loader knows it."""
+    """Where a batch comes from, according to the loader."""
 
     step: int
     epoch: int
@@ -78,21 +76,23 @@ class Logged(NamedTuple):
 
 
 class _Deliveries:
-    """Where batches come from, by their keys, until they are logged. ``wanted``: peers on a mesh get the same batches,
-    which the first of them logs."""
+    """Where batches come from, by their keys, until they are logged: those of one loader, or of any in this process.
+    ``wanted``: peers on a mesh get the same batches, which the first of them logs."""
 
-    def __init__(self) -> None:
+    origins = True
+
+    def __init__(self, loader: Loader | None) -> None:
         self.of: OrderedDict[tuple[str, ...], Delivered] = OrderedDict()
-        self.wanted = True
+        self.wanted = loader is None or loader.peer == 0
+        self.loader = None if loader is None else weakref.ref(loader)
 
     def hear(self, message: Message, progress: EpochProgress, options: RunOptions) -> None:
-        """Take note of a batch of any loader of this process."""
-        self.wanted = options.ranks.peer == 0
-        self.add(options.rank, message, progress)
-
-    def add(self, rank: int, message: Message, progress: EpochProgress) -> None:
         """Take note of a batch that is delivered, and the position of the epoch behind it."""
-        place = (progress.step - 1, progress.epoch, rank, message.lane, message.pass_, message.k)
+        loader = None if self.loader is None else self.loader()
+        if message.batch is None or (self.loader is not None and (loader is None or loader._progress is not progress)):
+            return
+        self.wanted = options.ranks.peer == 0
+        place = (progress.step - 1, progress.epoch, options.rank, message.lane, message.pass_, message.k)
         try:
             keys = tuple(keys_in(message.batch))
             self.of[keys] = Delivered(*place, message.origins)
@@ -104,7 +104,7 @@ class _Deliveries:
 
 
 class Recorder:
-    """Record numbers of each utterance that was trained on: losses, error rates, whatever tells good data from bad.
+    """Record numbers for each utterance in training, such as losses or error rates, to tell good data from bad.
 
     ``record.log(batch, step=step, loss=losses)`` in the training step takes microseconds: a thread writes Parquet
     files every second, so that a process that is killed loses the last second. ``uio worst FOLDER`` looks through
@@ -122,18 +122,18 @@ class Recorder:
 
     def __init__(self, folder: str | os.PathLike[str], loader: Loader | None = None) -> None:
         if not isinstance(folder, (str, os.PathLike)) or "://" in str(folder):
-            raise PipelineError(f"Recorder: folder must be one on this machine or a shared one, not {folder!r}")
+            raise PipelineError(f"Recorder: folder must be local or shared, not {folder!r}")
         if not isinstance(loader, Loader | None):
             raise PipelineError(f"Recorder: loader must be the Loader that gives the batches, not {loader!r}")
-        self._deliveries = _Deliveries()
+        self._deliveries = _Deliveries(loader)
         rank = dist.get_rank() if is_grouped() else 0
+        self.followers = list[Callable[[Logged, Recorder], None]]()
         self._writer = RecordWriter(Path(folder), rank if loader is None else loader.rank)
+        self.folder, self.flush = self._writer.folder, self._writer.write
         self._finalizer = weakref.finalize(self, self._writer.close)  # at the end of the process, too
-        if loader is None:
-            LISTENERS.add(self._deliveries)
-        else:
-            self._deliveries.wanted = loader.peer == 0
-            on_delivery(loader, partial(self._deliveries.add, loader.rank))
+        LISTENERS.add(self._deliveries)
+        if loader is not None:
+            loader._follow(loader._options)  # lanes that run by now tell no origins
 
     def log(self, batch: Any, *, step: int | None = None, **numbers: Any) -> None:
         """Record numbers of the utterances of a batch.
@@ -150,26 +150,34 @@ class Recorder:
         """
         keys = batch if _are_keys(batch) else keys_in(batch)
         if not keys or not _are_keys(keys):
-            raise PipelineError("log: the batch has no keys: give those of its utterances instead, as a list")
+            raise PipelineError("log: the batch has no keys: give a list of the keys of its utterances instead")
         if not numbers or (step is not None and not is_whole(step)):
-            rule = f"step must be a whole number, not {step!r}" if numbers else "give numbers by name"
+            rule = f"step must be a whole number, not {step!r}" if numbers else "give numbers as keyword arguments"
             raise PipelineError(f"log: {rule}; as in log(batch, step=5, loss=losses)")
         made, taken, ready = self._deliveries.of.get(tuple(keys)), dict[str, torch.Tensor](), None
         if step is None and made is None:
             raise PipelineError(
-                "log: the step is not known, as no loader that this recorder knows gave it: give step=…"
+                "log: the step is unknown, because the batch is from no loader of this recorder: give step=…"
             )
         for name, value in numbers.items():
             if name in COLUMNS:
-                raise PipelineError(f"log: every record has a column {name!r}: give the numbers another name")
+                raise PipelineError(f"log: {name!r} is already a column of every record: give the numbers another name")
             taken[name], ready = _taken(name, value, len(keys), ready)
         if not self._finalizer.alive:
-            raise PipelineError("log: this recorder is closed: make another one, of the same folder")
+            raise PipelineError("log: this recorder is closed: create another one for the same folder")
+        logged = Logged(list(keys), step, made, taken, ready)
         if self._deliveries.wanted:
-            self._writer.put(Logged(list(keys), step, made, taken, ready))
+            self._writer.put(logged)
+        for follower in self.followers:
+            follower(logged, self)
+
+    @property
+    def loader(self) -> Loader | None:
+        """The loader that it was made with, as long as there is one."""
+        return None if self._deliveries.loader is None else self._deliveries.loader()
 
     def close(self) -> None:
-        """Write what is left, and end the thread."""
+        """Write the rest, and end the thread."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -179,7 +187,15 @@ class Recorder:
         self.close()
 
     def __reduce__(self) -> Any:
-        raise PipelineError("a Recorder is neither copied nor pickled: each rank makes its own")
+        raise PipelineError("a Recorder cannot be copied or pickled: create one on each rank")
+
+
+def keys_in(batch: Any) -> list[str]:
+    """Return the keys of the utterances in a batch, or of the one that stands for it."""
+    if not isinstance(batch, Mapping):
+        return [sample["key"] for sample in batch]
+    keys: list[str] = batch.get("keys", [batch["key"]] if "key" in batch else [])
+    return keys
 
 
 def _are_keys(given: object) -> bool:
@@ -204,7 +220,7 @@ def _taken(name: str, value: Any, count: int, ready: Any) -> tuple[torch.Tensor,
 
 
 class RecordWriter:
-    """Writes what a rank logs. What cannot be written does not disturb the training."""
+    """Writes the log of one rank. What cannot be written does not disturb the training."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         try:
@@ -221,10 +237,11 @@ class RecordWriter:
         self._name = f"rank-{rank:05d}-{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}"
         self._logged: deque[Logged] = deque()
         self._number, self._table = 0, cast(Any, None)  # of the newest file
+        self._writing = threading.Lock()
         self._end, self._thread = threading.Event(), threading.Thread(target=self._run, name="uio-records", daemon=True)
 
     def put(self, logged: Logged) -> None:
-        """Take what is to be written."""
+        """Queue something to be written."""
         self._logged.append(logged)
         if self._thread.ident is None:
             self._thread.start()
@@ -239,15 +256,19 @@ class RecordWriter:
         ended = False
         while not ended:
             ended = self._end.wait(EVERY)
-            try:
-                self.write()
-            except Exception as error:  # whatever it is, the training goes on
-                if not self.failed:
-                    logger.warning("the record in %s has a gap (%s); the training goes on", self.folder, error)
-                self.failed = True
+            self.write()
 
     def write(self) -> None:
         """Write what was logged since the last time."""
+        try:
+            with self._writing:
+                self._write()
+        except Exception as error:  # whatever it is, training continues
+            if not self.failed:
+                logger.warning("the record in %s has a gap (%s); training continues", self.folder, error)
+            self.failed = True
+
+    def _write(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -325,7 +346,7 @@ def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = 
     try:
         tables = [pq.read_table(path) for path in files]
     except (OSError, pa.ArrowException) as error:
-        raise ListError(f"the record in {os.fspath(folder)} is damaged ({error}): take that file out") from error
+        raise ListError(f"the record in {os.fspath(folder)} is damaged ({error}): remove that file") from error
     table = pa.concat_tables(tables, promote_options="default")
     numbers = [name for name in table.column_names if name not in COLUMNS]
     same = [*PLACE, "key"]

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, append, memory
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.ranks import is_grouped
@@ -66,7 +66,7 @@ class _Line:
             f"waiting {waiting:.0%}",
         ]
         if stats.workers is not None:
-            parts.append(counted(stats.workers, "worker"))
+            parts.append(plural(stats.workers, "worker"))
         parts += [_node(name, node, first.nodes.get(name)) for name, node in sorted(stats.nodes.items())]
         if any(stats.left_out):  # the ranks have ended the epoch
             parts.append(f"delivered {stats.delivered_share:.0%}")
@@ -77,12 +77,12 @@ def _node(name: str, now: NodeStats, before: NodeStats | None) -> str:
     """Return how fast actors of a node work, and how many were lost."""
     before = before or NodeStats()
     lately = NodeStats(utterances=now.utterances - before.utterances, seconds=now.seconds - before.seconds)
-    restarts = f" ({counted(now.restarts, 'restart')})" if now.restarts else ""
+    restarts = f" ({plural(now.restarts, 'restart')})" if now.restarts else ""
     return f"{name} {lately.speed or now.speed:,.0f}/s{restarts}"
 
 
 class Watched:
-    """A loader that shows its progress while it is iterated over. All else (``set_epoch``, ``len``) is the loader's."""
+    """A loader that shows its progress during iteration. All else (``set_epoch``, ``len``) is the loader's."""
 
     def __init__(self, loader: Loader, every: float, recorder: _Recorder | None = None) -> None:
         self.loader, self.every, self.recorder = loader, every, recorder
@@ -108,11 +108,11 @@ def watch(loader: Loader, every: float = 30.0, to: str | os.PathLike[str] | None
     """Show progress while a loader is iterated over: ``for batch in uio.watch(loader)``, in any number of epochs.
 
     A line on stderr shows utterances, hours of audio per second (over the last 10 s; a frame is 10 ms), padding,
-    skipped utterances, the share of the time that the trainer waited for batches, and with ``num_workers="auto"`` the
-    workers that there are by now; with ``RayWorkers`` the utterances that an actor of each node makes in a second of
-    its work, and the restarts. After an epoch that ranks ended together it also shows the share of all utterances that
-    was delivered, unless it is all of them. The other counts are those of rank 0; other ranks show nothing. Batches,
-    ``loader.state_dict()`` in the loop, ``break`` and exceptions work as without it.
+    skipped utterances, and the share of the time that the trainer waited for batches. With ``num_workers="auto"`` it
+    shows the workers that there are by now; with ``RayWorkers`` the utterances that an actor of each node makes in a
+    second of its work, and the restarts. After an epoch that ranks ended together it also shows the share of all
+    utterances that was delivered, unless it is all of them. The other counts are those of rank 0; other ranks show
+    nothing. Batches, ``loader.state_dict()`` in the loop, ``break`` and exceptions work as without it.
 
     Args:
         loader: the loader to iterate over.
@@ -130,7 +130,7 @@ def watch(loader: Loader, every: float = 30.0, to: str | os.PathLike[str] | None
     if not is_number(every) or not every > 0:
         raise PipelineError(f"every must be a number of seconds above 0, not {every!r}; 30 is the default")
     if to is not None and (not isinstance(to, (str, os.PathLike)) or "://" in str(to)):
-        raise PipelineError(f"to must be a folder on this machine or a shared one, not {to!r}; see uio watch --help")
+        raise PipelineError(f"to must be a local or shared folder, not {to!r}; see uio watch --help")
     return Watched(loader, every, None if to is None else _Recorder(loader, Path(to), every))
 
 
@@ -165,7 +165,7 @@ class _Recorder:
             append(self.folder, record)
         except OSError as error:
             if not self.reported:
-                logger.warning("watch cannot write to %s (%s); the training goes on", self.folder, error)
+                logger.warning("watch cannot write to %s (%s); training continues", self.folder, error)
             self.reported = True
 
 
@@ -223,10 +223,10 @@ def _print(text: str) -> None:
 
 
 def _shown(show: Callable[[str], None], line: _Line) -> bool:
-    """Show the line. If it cannot be written (a closed pipe), return False: the training goes on without it."""
+    """Show the line. If it cannot be written (a closed pipe), return False: training continues without it."""
     try:
         show(line.text())
     except (OSError, ValueError) as error:
-        logger.warning("watch shows nothing more: %s", error)
+        logger.warning("watch stops reporting: %s", error)
         return False
     return True

@@ -4,26 +4,57 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, Literal, TypedDict, TypeVar
 
-from uio_pipes.base.urls import HIDDEN, redact
+from typing_extensions import Unpack as Unpack
+
+from uio_pipes.base.checks import require
+from uio_pipes.base.hints import keyword_hints
+from uio_pipes.base.urls import HIDDEN, AnyPath, redact
 
 CACHE_SIZE = "100GB"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
 
 
+class AccessOptions(TypedDict, total=False):
+    """The options that all sources take, as in ``uio.from_table("train.tsv", cache="copies")``: how files are accessed,
+    how the list is drawn, and what is done where it says wrong lengths.
+
+    Attributes:
+        storage_options: options of fsspec's file systems, with which lists, shards and audio are read: ``{"key": …,
+            "secret": …}`` for all, or by protocol: ``{"s3": {…}, "https": {"headers": {…}}}``. They are neither printed
+            nor saved in a state. Default: None, fsspec's own configuration (``FSSPEC_S3_ENDPOINT_URL`` and the like,
+            ``~/.config/fsspec``).
+        cache: local folder that keeps copies of remote files, shared by all processes of the machine. Default: None,
+            no copies.
+        cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not used
+            for the longest time go first. Default: "100GB".
+        resampled: whether shards (row groups of Parquet files), or utterances if read in any order, are drawn with
+            replacement, as many in each epoch as there are. Default: False, each comes once.
+        tolerance: seconds by which audio may be longer than its list declares, or end before a declared segment ends.
+            A ``duration`` is planned that much longer. Default: None, what is usual: 0.05; 0 for a ``duration``
+            elsewhere than in tables, 0.025 in Lhotse's manifests.
+        longer: what is done where they differ more: "fail", by ``length_mismatch`` or ``bad_segment``; or "trim": audio
+            is cut to the planned length, and a segment at the end of the audio. The utterance is delivered, counted as
+            ``trimmed``, and has a field ``trimmed``, the seconds of the difference. Default: "fail".
+    """
+
+    storage_options: Mapping[str, Any] | None
+    cache: AnyPath | None
+    cache_size: int | str
+    resampled: bool
+    tolerance: float | None
+    longer: Literal["fail", "trim"]
+
+
 @dataclass(frozen=True)
 class Access:
-    """Options for reading files, all of which have defaults.
-
-    ``storage_options``: options of fsspec's file system for a URL's protocol (``key``, ``secret``, …), or such options
-    by protocol (``{"s3": {…}, "https": {…}}``). Without them fsspec's own configuration holds
-    (``FSSPEC_S3_ENDPOINT_URL`` and the like, ``~/.config/fsspec``). ``cache``: a folder for copies of remote files, of
-    at most ``cache_size`` bytes in all.
-    """
+    """How files are accessed: :class:`AccessOptions`, checked."""
 
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     cache: str | None = None
@@ -33,17 +64,19 @@ class Access:
     def of(
         cls,
         stage: str,
-        storage_options: Mapping[str, Any] | None,
-        cache: str | os.PathLike[str] | None = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        cache: AnyPath | None = None,
         cache_size: int | str = CACHE_SIZE,
+        resampled: bool = False,
+        tolerance: float | None = None,
+        longer: Literal["fail", "trim"] = "fail",
     ) -> Access:
-        """From a stage's arguments. Raises: PipelineError."""
-        from uio_pipes.base.checks import require
-
+        """From a stage's arguments, of which the last three are not about access. Raises: PipelineError."""
         ok = storage_options is None or (
             isinstance(storage_options, Mapping) and all(isinstance(name, str) for name in storage_options)
         )
-        rule = "storage_options must be a dict of what fsspec's file system takes"  # its value may be a secret
+        rule = "storage_options must be a dict of options of fsspec's file system"  # its value may be a secret
         require(ok, stage, rule, type(storage_options).__name__, "see docs/remote.md")
         remedy = 'name a folder on a local disk (cache="/scratch/uio")'
         local = cache is None or (isinstance(cache, (str, os.PathLike)) and bool(os.fspath(cache)))
@@ -69,6 +102,30 @@ class Access:
 
 
 PLAIN = Access()  # without options
+
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def reaches_files(made: T) -> T:
+    """Decorate a function as :func:`takes_access` does; what is not about access goes to the pipeline it returns."""
+
+    @wraps(made)
+    def begun(*args: Any, **given: Any) -> Any:
+        own = {name: given.pop(name) for name in ("resampled", "tolerance", "longer") if name in given}
+        pipeline = made(*args, **given)
+        return pipeline._begun(made.__name__, **own) if own else pipeline
+
+    return takes_access(begun)  # type: ignore[return-value]
+
+
+def takes_access(made: T) -> T:
+    """Decorate a function with ``**access``: ``help`` and completion show its options by their names, and a wrong name
+    is a TypeError with a hint, as :func:`keyword_hints` gives it."""
+    shown, options = signature(made), list(signature(Access.of).parameters.values())[1:]
+    own = [each for each in shown.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    made.__signature__ = shown.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return keyword_hints(made)
 
 
 def _leaves(options: object) -> Iterator[str]:

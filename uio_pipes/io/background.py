@@ -109,8 +109,8 @@ def within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def held(thing: T) -> T:
-    """Return what threads of C++ get to hold, as Arrow's a file that they read: one that lets go of it while Python
-    ends aborts the process, so that the end waits a moment for them."""
+    """Return objects that threads of C++ get to hold, such as a file that Arrow reads. If one is released while Python
+    exits, the process aborts, so the exit waits a moment for them."""
     _held.add(thing)
     return thing
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
+from uio_pipes.base.memory import remembers
 from uio_pipes.base.urls import redact, unsigned
 from uio_pipes.io.compression import fast_zlib
 from uio_pipes.io.files import plain
@@ -30,6 +31,7 @@ _PART = re.compile(r"\.part-([0-9a-f]{32})-(\d+)")
 _PIECE = 1 << 18  # stays in the processor's cache
 _off: set[str] = set()  # folders that this process has given up
 _verified: dict[str, int] = {}  # entries whose CRC32 this process has checked → their time of change
+remembers("checked copies", lambda: len(_verified), None, "copies")
 
 
 class FileCache:
@@ -39,7 +41,7 @@ class FileCache:
         self.folder, self.limit = Path(folder) / "uio-cache", limit
 
     def find(self, url: str, identity: Identity) -> str | None:
-        """Return the path of a sound copy and mark it as used; a damaged one is removed."""
+        """Return the path of an intact copy and mark it as used; a damaged one is removed."""
         name = _name(url, identity)
         with contextlib.suppress(OSError):
             for path in self._shelf(name).iterdir():
@@ -49,7 +51,7 @@ class FileCache:
                         status = path.stat()
                         os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))  # disks may be mounted "noatime"
                         return str(path)
-                    logger.warning("the cached copy of %s is damaged: it is fetched again", redact(url))
+                    logger.warning("the cached copy of %s is damaged and is fetched again", redact(url))
                     self._remove(path)
         return None
 
@@ -68,7 +70,11 @@ class FileCache:
                 if os.stat(part).st_ino != os.fstat(descriptor).st_ino:
                     raise BlockingIOError  # it was removed or renamed meanwhile
                 os.ftruncate(descriptor, 0)
-                self._reserve(size)
+                with self._locked() as total:
+                    used = _read(total)
+                    if used is None or used + size > self.limit:
+                        used = self._make_room(size)
+                    _write(total, used + size)
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -80,21 +86,13 @@ class FileCache:
         return Filling(self, part, descriptor, size)
 
     def give_up(self, error: OSError) -> None:
-        """Go on without the cache, in this process."""
+        """Continue without the cache in this process."""
         if str(self.folder) not in _off:
             _off.add(str(self.folder))
-            logger.warning("the cache %s cannot be written (%s): going on without it", self.folder, error)
+            logger.warning("the cache %s cannot be written (%s): continuing without it", self.folder, error)
 
     def _shelf(self, name: str) -> Path:
         return self.folder / name[:2]
-
-    def _reserve(self, size: int) -> None:
-        """Take ``size`` bytes of the limit; if too few are left, remove the least recently used entries."""
-        with self._locked() as total:
-            taken = _read(total)
-            if taken is None or taken + size > self.limit:
-                taken = self._make_room(size)
-            _write(total, taken + size)
 
     def release(self, size: int) -> None:
         with contextlib.suppress(OSError), self._locked() as total:
@@ -102,22 +100,22 @@ class FileCache:
 
     def _make_room(self, size: int) -> int:
         """Remove entries until ``size`` more bytes fit. Return the bytes that remain, counted anew."""
-        taken, entries = 0, []
+        used, entries = 0, []
         for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
             with contextlib.suppress(OSError):
                 if part := _PART.fullmatch(path.name):
-                    taken += int(part[2]) if _is_locked(path) else 0
+                    used += int(part[2]) if _is_locked(path) else 0
                 elif entry := _ENTRY.fullmatch(path.name):
                     status = path.stat()
-                    taken += int(entry[2])
+                    used += int(entry[2])
                     entries.append((status.st_atime_ns, path, int(entry[2])))
-        taken -= size if taken >= size else 0  # our own part is among them
+        used -= size if used >= size else 0  # our own part is among them
         for _, path, bytes_ in sorted(entries):
-            if taken + size <= self.limit:
+            if used + size <= self.limit:
                 break
             self._remove(path)
-            taken -= bytes_
-        return taken
+            used -= bytes_
+        return used
 
     def _remove(self, path: Path) -> None:
         with contextlib.suppress(OSError):
@@ -125,7 +123,7 @@ class FileCache:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        """Lock the file that holds the number of bytes taken, and give its descriptor."""
+        """Lock the file that holds the number of bytes used, and give its descriptor."""
         descriptor = os.open(self.folder / "taken", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

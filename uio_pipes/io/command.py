@@ -7,12 +7,11 @@ import select
 import shlex
 import subprocess
 import tempfile
-import threading
 import time
 from typing import IO
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.hashing import Lru
+from uio_pipes.base.memory import Lru
 from uio_pipes.base.urls import redact
 from uio_pipes.io.local import AudioInfo, Ref
 
@@ -41,10 +40,7 @@ class Piped(Ref):
         """Return the output, kept or of a new run. Raises: DataError ``bad_pipe`` or ``pipe_failed``."""
         if not self.shared:
             return run_command(self.command)
-        if not hasattr(_local, "outputs"):  # kept for each thread
-            _local.outputs = Lru(KEPT)
-        output: bytes = _local.outputs.get(self.command, lambda: run_command(self.command), len)
-        return output
+        return _outputs.get(self.command, lambda: run_command(self.command), len)
 
     def read_at(self, start: int, size: int) -> bytes:
         return self.read()[start : start + size]
@@ -64,7 +60,7 @@ class _NoFile:
 
 
 _NO_FILE = _NoFile()
-_local = threading.local()
+_outputs = Lru("outputs of commands", KEPT)
 
 
 def parse_command(command: str) -> list[list[str]]:
@@ -72,9 +68,9 @@ def parse_command(command: str) -> list[list[str]]:
     try:
         programs = [shlex.split(piece) for piece in _pieces(command)]
     except ValueError as error:
-        raise DataError("bad_pipe", f"the pipe cannot be cut into words ({error}): correct it", url=command) from error
+        raise DataError("bad_pipe", f"the pipe cannot be parsed ({error}): correct it", url=command) from error
     if not all(programs):
-        raise DataError("bad_pipe", "before each | of a pipe there must be a program: correct it", url=command)
+        raise DataError("bad_pipe", "a program is missing before a | of the pipe: correct it", url=command)
     return programs
 
 
@@ -149,7 +145,9 @@ def _read(stdout: IO[bytes] | None, deadline: float, command: str) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > MAX_OUTPUT:
-            raise DataError("pipe_failed", f"the command writes more than {MAX_OUTPUT:,} bytes: stopped", url=command)
+            raise DataError(
+                "pipe_failed", f"the command was stopped because it writes more than {MAX_OUTPUT:,} bytes", url=command
+            )
 
 
 def _end(running: list[subprocess.Popen[bytes]]) -> None:
@@ -166,7 +164,7 @@ def _close(stream: IO[bytes] | None) -> None:
 
 
 def _too_slow(command: str) -> DataError:
-    return DataError("pipe_failed", f"the command did not end within {TIMEOUT:g} s: stopped", url=command)
+    return DataError("pipe_failed", f"the command was stopped because it did not end within {TIMEOUT:g} s", url=command)
 
 
 def _failed(command: str, programs: list[list[str]], statuses: list[int], complaints: IO[bytes]) -> DataError:

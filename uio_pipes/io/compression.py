@@ -1,5 +1,5 @@
-"""Compressed streams: detection of the format, decompression that notices every cut or corrupt stream, and compressed
-files read at random, from seek points: places in them from which decompression can begin.
+"""Compressed streams: detecting the format, decompressing with every cut or corruption noticed, and reading compressed
+files at random from seek points.
 
 A stream of gzip can only be inflated from its beginning, unless one knows a place where a deflate block begins, and the
 32 KiB of content before it. A frame (a gzip member, a frame of zstd) needs no such window.
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import zstandard
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import remembers
 from uio_pipes.base.urls import is_named
 from uio_pipes.io.local import RandomFile, read_exactly
 
@@ -36,7 +37,7 @@ BOMB_RATIO, BOMB_SIZE = 500, 64 << 20  # no speech compresses so well; checked a
 
 
 class Decompressor(Protocol):
-    """The interface of all five libraries for one frame: ``eof`` at its end, ``unused_data`` after it."""
+    """The common interface of all five libraries, for one frame: ``eof`` at its end, ``unused_data`` after it."""
 
     @property
     def eof(self) -> bool: ...
@@ -100,7 +101,7 @@ class _ZstdFrame:
         return b"".join(pieces), data, bool(data)
 
 
-class Format(NamedTuple):
+class Compression(NamedTuple):
     """A compression format; a frame begins with one of ``magics``."""
 
     name: str
@@ -117,10 +118,10 @@ class Format(NamedTuple):
 
 _SKIPPABLE = tuple(bytes([byte]) + b"\x2a\x4d\x18" for byte in range(0x50, 0x60))  # pzstd writes such frames
 _FORMATS = (
-    Format("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31), zlib_step),
-    Format("zstd", (_ZSTD, *_SKIPPABLE), (".zst",), _ZstdFrame, _ZstdFrame.step, lambda frame: bool(frame.checks)),
-    Format("bzip2", (b"BZh",), (".bz2",), bz2.BZ2Decompressor, _library_step),
-    Format(
+    Compression("gzip", (b"\x1f\x8b",), (".gz", ".tgz"), lambda: fast_zlib.decompressobj(wbits=31), zlib_step),
+    Compression("zstd", (_ZSTD, *_SKIPPABLE), (".zst",), _ZstdFrame, _ZstdFrame.step, lambda frame: bool(frame.checks)),
+    Compression("bzip2", (b"BZh",), (".bz2",), bz2.BZ2Decompressor, _library_step),
+    Compression(
         "xz",
         (b"\xfd7zXZ\0",),
         (".xz",),
@@ -140,7 +141,7 @@ _ERRORS: tuple[type[Exception], ...] = (
 )
 
 
-def detect(head: bytes, url: str) -> Format | None:
+def detect(head: bytes, url: str) -> Compression | None:
     """Return the compression of a file by its first bytes (about 512), None if it is not compressed.
 
     Raises: DataError ``corrupt_stream`` if only the name says that it is compressed.
@@ -168,7 +169,7 @@ class Decompressed(Iterator[bytes]):
         frame: where the frame begins that is being read, in the file and in the content.
     """
 
-    def __init__(self, raw: Callable[[int], bytes], form: Format, url: str) -> None:
+    def __init__(self, raw: Callable[[int], bytes], form: Compression, url: str) -> None:
         self.sound, self.unchecked, self.frame = 0, False, (0, 0)
         self._raw, self._form, self._url = raw, form, url
         self._fed = self._made = 0
@@ -264,7 +265,7 @@ class SeekableFile:
     neighbours cost nothing more.
     """
 
-    def __init__(self, file: RandomFile, form: Format, points: SeekPoints) -> None:
+    def __init__(self, file: RandomFile, form: Compression, points: SeekPoints) -> None:
         self._file, self._form, self._points = file, form, points
         self._starts: list[int] = points.content.tolist()
         self._windows = np.cumsum(points.bits != FRAME)
@@ -360,6 +361,7 @@ class _Span:
 
 
 _spans: OrderedDict[tuple[object, int], _Span] = OrderedDict()
+remembers("inflated stretches", lambda: sum(len(one.data) for one in list(_spans.values())), SPANS * SPACING)
 
 
 def _shifted(data: bytes, bits: int) -> bytes:

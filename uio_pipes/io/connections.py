@@ -1,5 +1,5 @@
-"""Connections to HTTP servers, kept for the next request, and closed when an answer is too slow or too long; URLs taken
-apart, the proxies that the environment names, and redirects, which carry credentials to no other host."""
+"""Connections to HTTP servers, which are reused, and closed when an answer is too slow or too long. Also URLs, proxies
+from the environment, and redirects, which carry credentials to no other host."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 import fsspec
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import remembers
 from uio_pipes.io.retry import check_coding
 
 
@@ -35,7 +36,7 @@ class Proxy:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that are for the proxy alone."""
+        """The headers that only the proxy gets."""
         return {"Proxy-Authorization": self.credentials} if self.credentials else {}
 
     def __str__(self) -> str:
@@ -96,7 +97,7 @@ class Address(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """The URL, as a proxy is asked for it."""
+        """The URL, as requested from a proxy."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"  # a signature may be for the name alone
         return f"{self.scheme}://{host}{port}{self.target}"
@@ -127,7 +128,7 @@ def follow(url: str, location: str | None) -> str:
         address(to)
     except (ValueError, DataError) as error:
         why = error.message if isinstance(error, DataError) else f"the URL is malformed ({error})"
-        raise DataError("unopenable", f"the server redirects to where nothing can be read: {why}", url=url) from None
+        raise DataError("unopenable", f"the server redirects to a URL that cannot be read: {why}", url=url) from None
     return to
 
 
@@ -192,7 +193,7 @@ _BUFFERED = io.DEFAULT_BUFFER_SIZE
 
 
 class Paced(io.RawIOBase):
-    """The bytes of a connection, if they come fast enough. (A socket's own timeout starts again at each byte.)"""
+    """The bytes of a connection, which must arrive fast enough. (A socket's own timeout starts again at each byte.)"""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
         self._raw, self._sock = raw, sock
@@ -228,7 +229,7 @@ class Paced(io.RawIOBase):
 
 
 class Answer(http.client.HTTPResponse):
-    """A response that must come fast enough."""
+    """A response that must arrive fast enough."""
 
     begun = False
 
@@ -348,3 +349,4 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+remembers("idle connections", lambda: sum(map(len, list(_idle.values()))), KEPT, "connections")  # to a host

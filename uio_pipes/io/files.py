@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, or by one of several processes for all."""
+"""Files that are written completely or not at all, or by one process for several."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeVar
 
 from uio_pipes.base.urls import unsigned
 
+T = TypeVar("T")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -69,11 +71,6 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file without line ends and blank lines."""
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
 def kept_path(names: Sequence[str], cache: str | None, suffix: str) -> Path:
     """Return the path of the file that keeps what is known of the files ``names`` from one start to the next.
 
@@ -93,3 +90,13 @@ def locked(path: Path) -> Iterator[None]:
     with open(path, "wb", opener=plain) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def made_once(path: Path, read: Callable[[], T | None], make: Callable[[], T]) -> T:
+    """Return what ``read`` finds in the file ``path``, or else what the first process makes and writes, for which
+    others wait. Raises: OSError."""
+    if (found := read()) is None:
+        with locked(path.with_suffix(".lock")):
+            found = read()
+            return make() if found is None else found
+    return found

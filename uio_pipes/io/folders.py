@@ -1,4 +1,4 @@
-"""Folders whose files are written completely or not at all, locally or wherever fsspec writes."""
+"""Folders whose files are written completely or not at all, locally or through fsspec."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Folder:
             return [found[path] for path in paths]
 
     def exists(self, name: str) -> bool:
-        """Return whether a file is there."""
+        """Return whether a file exists."""
         if self.path is not None:
             return (self.path / name).is_file()
         with self._reached():
@@ -73,7 +73,7 @@ class Folder:
             temporary.write_bytes(data)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         if self.path is not None:
             (self.path / name).unlink(missing_ok=True)
         elif self.exists(name):
@@ -121,7 +121,7 @@ class Folder:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder, if it is there."""
+        """Remove a folder if it exists."""
         if self.path is not None:
             shutil.rmtree(self.path / name, ignore_errors=True)
             return
@@ -196,6 +196,21 @@ def meant(url: str) -> str:
         return ""
     found = get_close_matches(protocol, known, 1) or get_close_matches(protocol, _USUAL, 1, 0.5)
     return f"; is {found[0]}:// meant?" if found else f"; usual are {', '.join(f'{one}://' for one in _USUAL)}"
+
+
+def near(url: str) -> str:
+    """Return ``; is data/shards.list meant?`` with the name nearest to a missing local path, or ``""``."""
+    path = is_local(url)
+    if path is None:
+        return ""
+    parent, name = os.path.split(path.rstrip("/"))
+    while parent and not os.path.isdir(parent):
+        parent, name = os.path.split(parent)
+    try:
+        found = get_close_matches(name, os.listdir(parent or "."), 1)
+    except OSError:
+        return ""
+    return f"; is {os.path.join(parent, found[0])} meant?" if found else ""
 
 
 def _sizes(folder: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, int]]:

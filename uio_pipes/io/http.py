@@ -42,7 +42,7 @@ class HttpObject:
         self._moved: str | None = None  # where a redirect led
 
     def is_home(self, to: Address) -> bool:
-        """Return whether the user's headers are meant for this server."""
+        """Return whether the user's headers may be sent to this server."""
         return to.origin == self._home.origin
 
     def identity(self) -> Identity:
@@ -241,7 +241,7 @@ def refused_by_proxy(status: int, reason: str, to: Address) -> Fault | DataError
     name = f"{to.scheme.upper()}_PROXY"
     remedy = f"give its user and password in {name}, as user:password@ before the host"
     if status != _PROXY_REFUSES:
-        remedy = f"have it connect to {to.host}:{to.port}, or add {to.host} to NO_PROXY"
+        remedy = f"allow it to connect to {to.host}:{to.port}, or add {to.host} to NO_PROXY"
     return DataError("unreadable_file", f"{cause}: {remedy}")
 
 

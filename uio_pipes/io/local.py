@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import FILES, remembers
 from uio_pipes.base.urls import redact, suffix_of
 
 
@@ -60,7 +61,7 @@ def regular(path: str | os.PathLike[str], url: str = "") -> int:
 
 
 def opened_regular(path: str, url: str = "") -> tuple[int, os.stat_result]:
-    """As :func:`regular`, with what the system says of the file, for those who only read by position."""
+    """Like :func:`regular`, with what the system says of the file, for those who only read by position."""
     url = url or path
     try:
         number = _opened(path)
@@ -169,7 +170,7 @@ class LocalFile:
         return f"size:{self.size}"
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends before."""
+        """Return exactly ``size`` bytes at ``offset``; ``DataError("truncated")`` if the file ends earlier."""
         return read_exactly(self, offset, size)
 
     def read_upto(self, offset: int, size: int) -> bytes:
@@ -195,7 +196,7 @@ class LocalFile:
         changed = ", ".join(f"{name} {old} -> {new}" for name, old, new in changes if old != new)
         touched = "; touch counts, as a file written to in place keeps its size" if first[::2] == identity[::2] else ""
         message = f"the file was replaced or overwritten while it was in use ({changed}{touched})"
-        raise DataError("changed_file", f"{message}: start again with files at rest", url=self.path)
+        raise DataError("changed_file", f"{message}: start again when the files no longer change", url=self.path)
 
     def _opened(self) -> _Descriptor:
         """Open the file, as one of the 128 that were opened last. Raises: DataError ``changed_file``."""
@@ -229,7 +230,7 @@ class RandomFile(Protocol):
 
 
 def read_exactly(file: RandomFile, offset: int, size: int) -> bytes:
-    """Do the work of ``file.read``."""
+    """Implement ``file.read``."""
     data = file.read_upto(offset, size)
     if len(data) < size:
         message = f"the file ends after {len(data)} of {size} bytes: copy it again"
@@ -262,7 +263,7 @@ class Ref:
         """Return all ``size`` bytes. Raises: DataError as ``LocalFile.read``, and ``bad_crc``."""
         data = self.file.read(self.offset, self.size)
         if self.crc is not None and crc32(data) != self.crc:
-            message = "the bytes are not those that were indexed (their CRC32 differs): fetch or pack the file again"
+            message = "the bytes differ from the indexed ones (their CRC32 differs): fetch or pack the file again"
             raise DataError("bad_crc", message, url=self.file.path, offset=self.offset)
         return data
 
@@ -277,8 +278,25 @@ class Ref:
         """Return this reference, but reading ``bytes_``: the same bytes, which are being fetched."""
         return bytes_
 
+    def __getstate__(self) -> Any:
+        """Return what is in the slots, also in those that a subclass has a property for."""
+        slots = [(owner, name) for owner in type(self).__mro__ for name in vars(owner).get("__slots__", ())]
+        return [(owner, name, vars(owner)[name].__get__(self)) for owner, name in slots if _is_set(owner, name, self)]
+
+    def __setstate__(self, state: Any) -> None:
+        for owner, name, value in state:
+            vars(owner)[name].__set__(self, value)
+
     def __repr__(self) -> str:
         return f"Ref({redact(self.file.path)!r}, offset={self.offset}, size={self.size})"
+
+
+def _is_set(owner: type, name: str, ref: Ref) -> bool:
+    try:
+        vars(owner)[name].__get__(ref)
+    except AttributeError:
+        return False
+    return True
 
 
 Payload = bytes | Ref
@@ -310,6 +328,7 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+remembers("local files", lambda: len(_descriptors), MAX_OPEN, FILES)
 
 
 class TextRef(Ref):
@@ -347,7 +366,7 @@ class TextRef(Ref):
 
 
 class Positioned(io.RawIOBase):
-    """A file object for libraries that want one: each read is one of ``read``, of an offset and a number of bytes."""
+    """A file object for libraries that need one: each read is one of ``read``, of an offset and a number of bytes."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self._read, self._size, self._at = read, size, 0

@@ -1,6 +1,5 @@
-"""Opening a path or URL, local, remote or cached, to be read from beginning to end or by position; and early reads of
-what references point to in remote files, in which neighbours in a file share one request; and by what a file is told
-from what it was before it changed."""
+"""Opening paths and URLs, local, remote or cached, to be read in order or by position. Also early reads of references
+into remote files, where neighbours share a request, and the identity of files."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def is_local(url: str) -> str | None:
 
 
 def beside(path: str, listed: str) -> str:
-    """Return where the file is that the list ``listed`` names by ``path``.
+    """Return the place of the file ``path`` that the list ``listed`` names.
 
     A relative path starts at the list's folder or, if there is no such file, at the working directory, or else above
     the list's folder: ``/any/data/shards.list`` may name ``/any/data/shards/0.tar`` as ``data/shards/0.tar``. If there
@@ -82,7 +81,7 @@ class CachedFile:
         return self.remote.stamp
 
     def is_there(self) -> bool:
-        """Return whether there is a copy of the file as it is now on the server."""
+        """Return whether the cache has a copy of the current version on the server."""
         if self._local is None:
             found = self.cache.find(self.path, self.remote.identity)
             self._local = LocalFile(found) if found is not None else None
@@ -157,8 +156,8 @@ def identity(url: str, access: Access | None = None) -> tuple[int, str]:
 
 
 def version(url: str, access: Access | None = None) -> tuple[int, str]:
-    """Return what :func:`identity` does, with the inode of a local file and when it changed: it tells a file that was
-    replaced by one of its size and time, too, but is the same on no other machine. Raises: DataError."""
+    """Return :func:`identity` with the inode of a local file and its time of change. It detects a file that was
+    replaced by one of the same size and time, but differs between machines. Raises: DataError."""
     if (status := _status(url)) is None:
         return identity(url, access)
     return status.st_size, f"mtime:{status.st_mtime_ns} {status.st_ino} {status.st_ctime_ns}"
@@ -220,8 +219,8 @@ MOST = 4 << 20  # bytes of one request for several references; of longer audio o
 HEAD = 256 << 10  # first request for a file of unknown size: holds most files whole
 
 
-class Early(Ref):
-    """A reference that knows by itself what to fetch early. ``far``: whether it is to a remote file."""
+class PrefetchedRef(Ref):
+    """A reference that knows what to fetch early. ``far``: whether it is to a remote file."""
 
     __slots__ = ()
 
@@ -234,7 +233,7 @@ class Early(Ref):
         raise NotImplementedError
 
 
-class Whole(Early):
+class RemoteFileRef(PrefetchedRef):
     """A whole remote file of unknown size. Its first 256 KB, mostly all of it, are read once and kept."""
 
     __slots__ = ("_begun", "_job")
@@ -275,10 +274,10 @@ class Whole(Early):
         return self._begun
 
 
-def reference(url: str, access: Access | None = None) -> str | Whole:
-    """Return a local path as it is, of ``file://`` too, and a reference to a remote file. Nothing is opened."""
+def reference(url: str, access: Access | None = None) -> str | RemoteFileRef:
+    """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened."""
     path = is_local(url)
-    return Whole(open_file(url, access)) if path is None else path
+    return RemoteFileRef(open_file(url, access)) if path is None else path
 
 
 class Coming(Ref):
@@ -312,37 +311,37 @@ def is_far(value: object) -> bool:
     """Return whether it is a reference into a remote file."""
     if not isinstance(value, Ref):
         return False
-    of = value if isinstance(value, Early) else value.file
-    return isinstance(of, RemoteFile) or (isinstance(of, (Early, CachedFile)) and of.far)
+    of = value if isinstance(value, PrefetchedRef) else value.file
+    return isinstance(of, RemoteFile) or (isinstance(of, (PrefetchedRef, CachedFile)) and of.far)
 
 
 def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
     """Start fetching what the fields refer to in remote files. Return the number of bytes that this takes at most."""
     found: list[_Entry] = []
-    taken = sum(_look(fields, fields.items(), found) for fields in samples)
+    fetched = sum(_look(fields, fields.items(), found) for fields in samples)
     for group in _merged(found):
         begin = group[0][2].offset
         end = max(ref.offset + ref.size for _, _, ref in group)
         job = submit(_reading(group[0][2].file, begin, end - begin))
-        taken += end - begin
+        fetched += end - begin
         for place, name, ref in group:
             place[name] = ref.reading(Coming(ref, job, ref.offset - begin))
-    return taken
+    return fetched
 
 
 def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) -> int:
     """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``."""
-    taken = 0
+    fetched = 0
     for name, value in values:
         if isinstance(value, Ref):
-            if isinstance(value, Early):
-                taken += value.fetch_early()
+            if isinstance(value, PrefetchedRef):
+                fetched += value.fetch_early()
             elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
                 found.append((place, name, value))
         elif type(value) is list and value and isinstance(value[0], Ref):
             place[name] = several = list(value)  # which this sample has for its own
-            taken += _look(several, enumerate(value), found)
-    return taken
+            fetched += _look(several, enumerate(value), found)
+    return fetched
 
 
 def _is_small(ref: Ref) -> bool:

@@ -1,4 +1,4 @@
-"""Remote files, read by position; what fails is tried again."""
+"""Remote files, read by position, with retries."""
 
 from __future__ import annotations
 

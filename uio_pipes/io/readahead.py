@@ -15,6 +15,7 @@ from typing import NamedTuple
 from weakref import ref
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import remembers
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import Filling
 from uio_pipes.io.ranged import RemoteFile, Sequential, Wait, give_back
@@ -210,3 +211,11 @@ class ReadAhead:
 
 
 _streams: OrderedDict[int, ref[ReadAhead]] = OrderedDict()
+
+
+def _asked() -> int:
+    streams = [stream for each in list(_streams.values()) if (stream := each()) is not None]
+    return sum(block.end - block.offset for stream in streams for block in tuple(stream._blocks))
+
+
+remembers("blocks read ahead", _asked, BUDGET)

@@ -1,4 +1,4 @@
-"""Trying again after faults that may pass, and the identity of a remote file, by which we notice that it was changed.
+"""Retries after temporary faults, and the identity of a remote file, which shows that it was changed.
 
 The jitter comes from the operating system, so that no generator of reproducible draws is touched.
 """
@@ -34,8 +34,8 @@ _jitter = random.SystemRandom()
 
 
 class Fault(Exception):
-    """A failure that may pass. ``got``: bytes that came before it; ``after``: the delay in seconds that the server asks
-    for; ``absent``: there was no connection, as with a mistyped host or port."""
+    """A failure that may be temporary. ``got``: bytes that came before it; ``after``: the delay in seconds that the
+    server asks for; ``absent``: there was no connection, as with a mistyped host or port."""
 
     soon = False  # True if we may ask for the rest at once
 
@@ -47,7 +47,7 @@ class Fault(Exception):
 
 
 class Short(Fault):
-    """Fewer bytes came than were asked for, as servers are allowed to do: the rest is asked for."""
+    """Fewer bytes came than requested, which servers are allowed to send: the rest is requested."""
 
     def __init__(self, got: int, wanted: int) -> None:
         super().__init__(f"the server sent {got} of {wanted} bytes, and the file does not end there", got)
@@ -98,7 +98,7 @@ def keep_trying(
         few = _hasty and last.absent and host not in _reached
         if in_a_row >= (FEW if few else ATTEMPTS) or spent + delay > TOTAL:
             changed = last.reason == "changed_file"
-            remedy = "start again with files at rest" if changed else "check the server and the connection"
+            remedy = "start again when the files no longer change" if changed else "check the server and the connection"
             message = f"given up after {attempts} attempts in {spent:.1f} s, the last one: {last.cause}; {remedy}"
             raise DataError(last.reason, message, url=url, offset=offset + reached)
         if in_a_row > 1:

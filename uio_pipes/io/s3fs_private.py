@@ -1,4 +1,4 @@
-"""All that we use of the inside of fsspec and s3fs, in one place: names that their documentation does not promise.
+"""Everything that we use of the internals of fsspec and s3fs, which their documentation does not promise.
 
 ``tests/io/test_s3fs_private.py`` pins each of them, and says what depends on it.
 """
@@ -12,13 +12,14 @@ import fsspec
 
 from uio_pipes.io.background import within
 
-__all__ = ["file_info", "get_object", "needs_s3fs", "range_reader"]
+__all__ = ["file_info", "needs_s3fs", "range_reader"]
 
 
 def file_info(fs: Any, path: str, timeout: float) -> dict[str, Any]:
     """Return fsspec's entry for a file: ``size``, ``ETag`` and the like. Raises: TimeoutError or FSTimeoutError."""
     if fs.async_impl:
-        return dict(fsspec.asyn.sync(fs.loop, fs._info, path, timeout=timeout))
+        asked = {"refresh": True} if "s3" in fs.protocol else {}  # not what a listing said of it before
+        return dict(fsspec.asyn.sync(fs.loop, fs._info, path, timeout=timeout, **asked))
     return dict(within(timeout, lambda: fs.info(path)))
 
 
@@ -35,13 +36,3 @@ def needs_s3fs(fs: Any, path: str) -> bool:
     """Return whether a request is more than a signed URL can say: headers, a version, and the like."""
     own = set(fs.client_kwargs) - {"endpoint_url", "region_name"} or fs.req_kw or fs.s3_additional_kwargs
     return bool(own or "proxies" in fs.config_kwargs or fs.version_aware or fs.split_path(path)[2])
-
-
-async def get_object(fs: Any, path: str, first: int, last: int) -> dict[str, Any]:
-    """Return S3's answer to a request for the bytes ``first`` to ``last`` (included) of an object."""
-    bucket, key, version = fs.split_path(path)
-    wanted = {"VersionId": version} if version else {}
-    answer: dict[str, Any] = await fs._call_s3(
-        "get_object", Bucket=bucket, Key=key, Range=f"bytes={first}-{last}", **wanted
-    )
-    return answer

@@ -1,10 +1,10 @@
 """Records under 128-bit keys, which many processes and machines add to one folder and find there: a shelf.
 
-Each process appends the bytes of records to a file of its own, ``HOST-PID-RANDOM.data``, and then a row of 64 bytes for
-each to the ``.index`` beside it: where the record is, its CRC32, and a planned length. A row that is not complete or
-whose own sum is wrong is no row, so whatever a kill leaves is not found. The next record is written over what Ctrl-C or
-a full disk has cut off; nothing that a row tells of is ever changed: many read while others write. Object stores cannot
-append, so there both files are uploaded when they are complete, the index last.
+Each process appends the bytes of records to a file of its own, ``HOST-PID-RANDOM.data``. For each it then appends a row
+of 64 bytes to the ``.index`` beside it: where the record is, its CRC32, and a planned length. A row that is not
+complete or whose own sum is wrong is no row, so whatever a kill leaves is not found. The next record is written over
+what Ctrl-C or a full disk has cut off; nothing that a row tells of is ever changed: many read while others write.
+Object stores cannot append, so there both files are uploaded when they are complete, the index last.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import FILES, remembers
 from uio_pipes.base.urls import redact
 from uio_pipes.io.compression import fast_zlib
 from uio_pipes.io.files import plain
@@ -47,7 +48,7 @@ PlanNumbers = tuple[int, int, int]  # three numbers kept with a record: below 2^
 
 
 class Entry(NamedTuple):
-    """Where a record is. ``lengths``: the numbers that were kept with it."""
+    """The place of a record. ``lengths``: the numbers that were kept with it."""
 
     path: str
     offset: int
@@ -129,13 +130,13 @@ class Shelf:
         self._room = 0  # bytes that may be written before the cache is measured again
 
     def refresh(self) -> None:
-        """Learn of what has been added since the last time."""
+        """Read what has been added since the last call."""
         with self._lock:
             self.writes = self._wanted  # there may be room again
             try:
                 new = self._news()
             except Exception as error:  # whatever a server answers, the training goes on
-                logger.warning("the cache %s cannot be read (%s): it is not used now", redact(self.cache.url), error)
+                logger.warning("the cache %s cannot be read (%s): continuing without it", redact(self.cache.url), error)
                 return
             first, counts = len(self._paths), [len(rows) for _, _, rows in new]
             self._paths += [self.folder.join(name.removesuffix(INDEX) + DATA) for name, _, _ in new]
@@ -159,12 +160,17 @@ class Shelf:
         return found
 
     @property
+    def index_bytes(self) -> int:
+        """Bytes of the rows that are known: 68 a record."""
+        return self._known[0].nbytes + self._known[1].nbytes
+
+    @property
     def is_empty(self) -> bool:
         """Whether no record is known."""
         return not (len(self._known[0]) or self._own)
 
     def find(self, key: RecordKey) -> Iterator[Entry]:
-        """Yield where records of this key are, the newest first: mostly one or none."""
+        """Yield the places of records with this key, newest first; usually one or none."""
         if (own := self._own.get(key)) is not None:
             yield own[1]._replace(path=own[0].path)
         rows, file_of = self._known
@@ -175,7 +181,7 @@ class Shelf:
                 yield entry_of(row, self._paths[file_of[at]])
 
     def add(self, key: RecordKey, data: bytes, lengths: PlanNumbers) -> None:
-        """Keep a record, unless the cache is full, cannot be written, or is only read."""
+        """Store a record, unless the cache is full, cannot be written, or is only read."""
         with self._lock:
             if not self.writes:
                 return
@@ -191,7 +197,7 @@ class Shelf:
                 self._stop(f"cannot be written ({error})")
 
     def close(self) -> None:
-        """Upload what has been kept, if it is not on a disk."""
+        """Upload stored records, unless the cache is on a disk."""
         with self._lock:
             if self._file is not None and self._file.scratch is not None:
                 try:
@@ -220,17 +226,17 @@ class Shelf:
 
     def _stop(self, why: str) -> None:
         self.writes = False
-        logger.warning("the cache %s %s: nothing more is kept", redact(self.cache.url), why)
+        logger.warning("the cache %s %s: nothing more is cached", redact(self.cache.url), why)
 
 
 def rows_of(index: bytes, first: int = 0, last: int | None = None) -> IndexRows:
-    """Return the sound ones of the rows ``first`` to ``last`` of an index."""
+    """Return the valid rows among rows ``first`` to ``last`` of an index."""
     rows: IndexRows = np.frombuffer(index, np.uint64, len(index) // 8 // _ROW * _ROW).reshape(-1, _ROW)[first:last]
     return cast(IndexRows, rows[_sums(rows) == rows[:, -1]])
 
 
 def entry_of(row: list[int], path: str) -> Entry:
-    """Return what a row says of a record in the file ``path``."""
+    """Return the entry in a row for a record in the file ``path``."""
     return Entry(path, row[2], row[3], row[4], (row[5], row[6] >> 32, row[6] & 0xFFFFFFFF))
 
 
@@ -284,7 +290,7 @@ def shelf(cache: str, name: str, limit: int, about: str, writes: bool, before: s
 
 
 def close_shelves() -> None:
-    """Upload what this process has kept, where that is not on a disk."""
+    """Upload the stored records of this process, for caches that are not on a disk."""
     for one in list(_shelves.values()):
         one.close()
 
@@ -296,3 +302,5 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+remembers("files of .cache", lambda: _opened.cache_info().currsize + _remote.cache_info().currsize, 256, FILES)
+remembers("places in .cache", lambda: sum(one.index_bytes for one in list(_shelves.values())), None)

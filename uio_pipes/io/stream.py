@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import BinaryIO, Protocol
 from weakref import ref
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import FILES, remembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref, os_failure
@@ -126,7 +127,7 @@ class StreamBytes:
             self.close()
             raise
         self._frames = Decompressed(self._raw, form, self._url) if form else None
-        self._pieces = self._frames or self._plain()
+        self._pieces = self._frames or iter(lambda: self._raw(CHUNK), b"")
 
     @property
     def sound(self) -> int | None:
@@ -211,10 +212,6 @@ class StreamBytes:
             self.close()
         return piece
 
-    def _plain(self) -> Iterator[bytes]:
-        while piece := self._raw(CHUNK):
-            yield piece
-
     def _raw(self, size: int) -> bytes:
         """Return ``size`` bytes of the file, fewer only at its end. (Network files return what has just come in.)"""
         data, self._unread = self._unread[:size], self._unread[size:]
@@ -240,6 +237,9 @@ def _open_streams() -> OrderedDict[int, ref[StreamBytes]]:
     return streams
 
 
+remembers("open streams of this thread", lambda: len(_open_streams()), MAX_STREAMS, FILES)
+
+
 def open_source(url: str, access: Access | None = None, far: ReadAhead | CachedFile | None = None) -> ByteSource:
     """Open a path or URL as a source: ``LocalBytes`` for a plain local or cached file, ``RemoteBytes`` for a plain
     remote one, otherwise ``StreamBytes``. ``far``: the result of ``open_ahead``, if a remote file is open already.
@@ -261,4 +261,4 @@ def open_source(url: str, access: Access | None = None, far: ReadAhead | CachedF
 
 def _refuse_empty(size: int, url: str) -> None:
     if size == 0:
-        raise DataError("empty_file", "the file has 0 bytes: fetch or pack it again, or take it off the list", url=url)
+        raise DataError("empty_file", "the file has 0 bytes: fetch or pack it again, or remove its line", url=url)

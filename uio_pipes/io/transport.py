@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from typing import Any, Protocol
 
@@ -14,10 +13,9 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.connections import discreet
 from uio_pipes.io.http import HttpObject
 from uio_pipes.io.local import os_failure
-from uio_pipes.io.retry import Fault, Identity, check_coding, check_same, is_absent
-from uio_pipes.io.s3fs_private import file_info, get_object, needs_s3fs, range_reader
+from uio_pipes.io.retry import Fault, Identity, check_same, is_absent
+from uio_pipes.io.s3fs_private import file_info, needs_s3fs, range_reader
 
-PIECE = 1 << 18
 SIGNED = 7200  # seconds for which a signed URL is valid
 DEADLINE = 60.0  # seconds for one request, whatever the file system itself tries again
 _PACKAGES = {
@@ -51,7 +49,7 @@ class Transport(Protocol):
     def identity(self) -> Identity: ...
     def fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]: ...
     def tail(self, size: int) -> tuple[bytes, Identity] | None:
-        """Return the last bytes by a single request, None where that cannot be had; it does not raise."""
+        """Return the last bytes with a single request, None where that is impossible; it does not raise."""
 
     def stream(self) -> Stream: ...
 
@@ -68,7 +66,7 @@ def transport(url: str, access: Access) -> Transport:
 def filesystem(url: str, access: Access) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path in it. Raises: DataError ``unopenable``."""
     if "webhdfs://" in url:  # fsspec's reader of it hands a datanode's error page on as data
-        raise DataError("unopenable", "webhdfs:// is not read: use hdfs://, a mounted path, or a copy on S3", url=url)
+        raise DataError("unopenable", "webhdfs:// is not supported: use hdfs://, a mount, or a copy on S3", url=url)
     try:
         fs, path = fsspec.core.url_to_fs(url, **discreet(url, access.options(url)))
     except Exception as error:
@@ -130,14 +128,14 @@ class FsObject:
                 raise self._fault(error) from None
         return self._opened[1:]
 
-    def _fault(self, error: Exception, got: int = 0) -> Exception:
+    def _fault(self, error: Exception) -> Exception:
         for known in (error, error.__cause__):
             if isinstance(known, Fault):
                 return known
         found = failure(error, self.url, self._access)
         if found.reason != "unreadable_file" or isinstance(error, PermissionError) or _is_final(error):
             return found
-        return Fault(self._access.redact(f"{type(error).__name__}: {error}"), got, absent=is_absent(error))
+        return Fault(self._access.redact(f"{type(error).__name__}: {error}"), absent=is_absent(error))
 
 
 class S3Object(FsObject):
@@ -162,7 +160,10 @@ class S3Object(FsObject):
                 return signed.fill(view, offset, known)
             except DataError:
                 self._by_s3fs = True
-        return self._fill(view, offset, known)
+        got, _ = super().fill(view, offset, known)
+        identity = self.identity()  # the bytes come without it
+        check_same(known, identity)
+        return got, identity
 
     def tail(self, size: int) -> tuple[bytes, Identity] | None:
         try:
@@ -188,49 +189,6 @@ class S3Object(FsObject):
                 return None
             self._signed = (time.monotonic(), HttpObject(url, {}))
         return self._signed[1]
-
-    def _fill(self, view: memoryview, offset: int, known: Identity | None) -> tuple[int, Identity]:
-        if known is not None and known.size is not None:
-            view = view[: max(0, known.size - offset)]
-        if not len(view):
-            return 0, known or self.identity()
-        fs, path, _ = self._open()
-        reached = [0]
-        try:
-            identity = fsspec.asyn.sync(fs.loop, self._get, fs, path, view, offset, known, reached, timeout=DEADLINE)
-        except Exception as error:
-            if "range" in str(error).lower() and (size := self.identity().size) is not None and offset >= size:
-                return 0, self.identity()
-            raise self._fault(error, reached[0]) from None
-        return reached[0], identity
-
-    async def _get(
-        self, fs: Any, path: str, view: memoryview, offset: int, known: Identity | None, reached: list[int]
-    ) -> Identity:
-        answer = await get_object(fs, path, offset, offset + len(view) - 1)
-        body = answer["Body"]
-        try:
-            first, total = _place(answer.get("ContentRange", ""))
-            if first != offset:
-                raise Fault(f"the server sent bytes from {first} on instead of {offset}")
-            check_coding(answer.get("ContentEncoding"), self.url)
-            identity = Identity(total, answer["ETag"])
-            check_same(known, identity)
-            while data := (await body.read(PIECE))[: len(view) - reached[0]]:
-                view[reached[0] : reached[0] + len(data)] = data
-                reached[0] += len(data)
-        finally:
-            body.close()
-        if reached[0] < min(len(view), answer["ContentLength"]):
-            raise Fault(f"the body ended after {reached[0]} of {answer['ContentLength']} bytes", reached[0])
-        return identity
-
-
-def _place(content_range: str) -> tuple[int, int]:
-    """Return the first byte of an answer and the size of the file."""
-    if (found := re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", content_range)) is None:
-        raise Fault("the server does not say which bytes it sends")
-    return int(found[1]), int(found[2])
 
 
 def _is_final(error: Exception) -> bool:

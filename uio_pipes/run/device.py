@@ -1,4 +1,4 @@
-"""Copies of batches to the trainer's device, for which ``uio.to_device`` asks."""
+"""Copies of batches to the trainer's device, for ``uio.to_device``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Mover:
         except (RuntimeError, AssertionError, TypeError) as error:
             first = str(error).split("\n", 1)[0]
             raise PipelineError(
-                f"to_device: there is no device {device!r} here ({first}); give cuda:N or cpu"
+                f"to_device: the device {device!r} is not available ({first}); use cuda:N or cpu"
             ) from error
         on_gpu = self.device.type == "cuda"
         self.stream = torch.cuda.Stream(self.device) if on_gpu else None  # type: ignore[no-untyped-call]
 
     def begin(self, batch: Any) -> tuple[Any, torch.cuda.Event | None]:
-        """Begin the copy: return the batch with tensors on the device, and what tells when the copies have run."""
+        """Begin the copy: return the batch with tensors on the device, and an event for the end of the copies."""
         if self.stream is None:
             return walk(batch, torch.Tensor, lambda tensor: tensor.to(self.device)), None
         with torch.cuda.stream(self.stream):
@@ -38,9 +38,5 @@ class Mover:
             return batch
         current = torch.cuda.current_stream(self.device)
         current.wait_event(copied)  # not for the next batch, whose copy may be under way
-        return walk(batch, torch.Tensor, lambda tensor: _used_on(tensor, current))
-
-
-def _used_on(tensor: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
-    tensor.record_stream(stream)  # allocated on another stream: it must not be reused before this one is done
-    return tensor
+        # They were allocated on another stream, and must not be reused before this one is done.
+        return walk(batch, torch.Tensor, lambda tensor: tensor.record_stream(current) or tensor)

@@ -1,4 +1,4 @@
-"""``uio.encode``: a frozen model runs over whole batches, and what it makes is kept for ``.encoded``.
+"""``uio.encode``: runs a frozen model over whole batches, and stores its outputs for ``.encoded``.
 
 Workers decode and pad as for a training, and only what had not been encoded when the run began; this process runs the
 model and appends its results to the cache. Nothing else is to be remembered: a run that was killed is run again.
@@ -37,7 +37,7 @@ _INPUTS = {"feats": "feats_lengths", "pcm": "pcm_length"}  # of a model, and the
 
 
 def encode(loader: Loader, model: FrozenModel) -> Stats:
-    """Run a frozen model over all utterances that it has not encoded yet, and keep what it makes for ``.encoded``.
+    """Run a frozen model over all utterances that it has not encoded yet, and store its outputs for ``.encoded``.
 
     The model is called with the padded waveforms ``pcm`` (B, S) float32, or, if the pipeline makes features, with
     ``feats`` (B, T, F) float32, and their lengths (B,) int32. It returns values (B, T, …) and lengths (B,), of which
@@ -116,18 +116,16 @@ def _encoded_in(loader: Loader) -> Encoded:
     first = stages[0]
     if any((stage.by, list(stage.fields)) != (first.by, list(first.fields)) for stage in stages):
         names = ", ".join(sorted({stage.by for stage in stages}))
-        raise PipelineError(f"encode: one model at a time, not {names}: give a pipeline with the fields of one")
+        raise PipelineError(f"encode: only one model at a time, not {names}: give a pipeline with the fields of one")
     if loader.pipeline._endless:
-        raise PipelineError("encode: the pipeline has no end: leave out repeat()")
+        raise PipelineError("encode: the pipeline is endless: remove repeat()")
     return first
 
 
 def _loader_of(loader: Loader, graph: Graph) -> Loader:
     """Return a loader that runs another graph as this one would, through one epoch."""
     run = copy(loader)
-    run._options = replace(
-        run._options, pipeline=graph, mixes=Mixes.of(graph), uneven="join", steps_per_epoch=None, delivered=()
-    )
+    run._options = replace(run._options, pipeline=graph, mixes=Mixes.of(graph), uneven="join", steps_per_epoch=None)
     run.pipeline, run._fingerprints, run._asked = graph, None, None
     run._lengths = EpochLength(run._options)
     run._progress = EpochProgress.fresh(loader.epoch, run._options)

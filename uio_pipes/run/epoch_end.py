@@ -1,10 +1,10 @@
-"""Decides when an epoch ends if some ranks have more batches than others, and says how many batches it has.
+"""Decides when an epoch ends if some ranks have more batches than others, and counts its batches.
 
-``join``: each rank ends with its own lanes. ``stop``: all end together with the first one. ``repeat``: all end with the
-last one, and the others begin their lanes again in the meantime. For the last two the ranks agree on a horizon H: up to
-H a rank runs freely; at H it waits for one more batch or its end, says how many batches it knows to exist, and the
-ranks take the minimum as the next H. If H does not grow, the epoch is over; for ``repeat``, when H reaches the batches
-of the longest rank. With ``steps_per_epoch`` no rank may end, so H must grow.
+``join``: each rank ends with its own lanes. ``stop``: all end together with the first one. ``share``: what is left then
+is dealt anew (:mod:`uio_pipes.run.dealing`). For the last two the ranks agree on a horizon H: up to H a rank runs
+freely; at H it waits for one more batch or its end, and says how many batches it knows to exist. The minimum is the
+next H. If it does not grow, the epoch is over, or dealt anew. With ``steps_per_epoch`` no rank may end, so it must
+grow.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError, StateError, UioError
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
+from uio_pipes.run.empty_epochs import at_rest, no_batch
 from uio_pipes.run.merge import Merge
-from uio_pipes.run.no_batches import at_rest, no_batch
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.ranks import RankPlace, is_grouped, private_group, waiting
 
-UNEVEN = ("stop", "join", "repeat")
+UNEVEN = ("share", "stop", "join")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
 AHEAD = 8
 NEUTRAL = [1 << 62, 0, 1, 1]  # what a process that receives its batches says: the one that reads speaks for it
@@ -32,9 +33,9 @@ NEUTRAL = [1 << 62, 0, 1, 1]  # what a process that receives its batches says: t
 def choose_uneven(uneven: str | None, ranks: RankPlace) -> str:
     """Return the policy to use. Raises: PipelineError if it is unknown, or needs a process group that is missing."""
     if uneven is None:
-        uneven = "stop" if is_grouped() else "join"
+        uneven = "share" if is_grouped() else "join"
     if uneven not in UNEVEN:
-        raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
+        raise PipelineError(f"uneven must be {in_words(UNEVEN, 'or')}, not {uneven!r}")
     if ranks.world_size == 1:
         return "join"  # one rank ends by itself
     if uneven != "join" and ranks.members is None:
@@ -57,13 +58,13 @@ def group_for_states(options: RunOptions) -> Any:
 
 
 class Horizon:
-    """Decides before each batch whether all ranks go on.
+    """Decides before each batch whether all ranks continue.
 
     ``steps``: an epoch is a number of batches, so there is no end to agree on. ``pipeline``: for error messages.
     """
 
     def __init__(self, merge: Merge, uneven: str, ranks: RankPlace, pipeline: Graph, steps: bool) -> None:
-        self.merge, self.uneven, self.pipeline, self.steps = merge, uneven, pipeline, steps
+        self.merge, self.pipeline, self.steps = merge, pipeline, steps
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
         self.ranks = ranks
         self.members = ranks.mesh or ranks.members or ()
@@ -92,22 +93,19 @@ class Horizon:
         return not self.over
 
     def _agree(self, delivered: int) -> int:
-        """Return the horizon that all ranks agree on, up to which each has batches; under ``repeat``, the end too."""
+        """Return the horizon that all ranks agree on, up to which each has batches."""
         merge = self.merge
         self._look_ahead(delivered)
-        ends = self.uneven == "repeat" and not self.steps
-        own = merge.natural if ends and merge.natural is not None else merge.known
-        goes_on = merge.known > delivered or not (self.endless or merge.repeat)
-        mine = [merge.known, -own, int(merge.had_batches), int(goes_on)]
+        goes_on = merge.known > delivered or not self.endless
+        mine = [merge.known, -int(merge.had_batches), int(merge.had_batches), int(goes_on)]
         word = torch.tensor(mine if self.ranks.reads else NEUTRAL)
         with waiting(self.members, "to say how many batches they have"):
             dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
-        known, longest, had, go_on = int(word[0]), -int(word[1]), bool(word[2]), bool(word[3])
-        if ends and longest == delivered and had:
-            return delivered  # the last one has ended: nobody has to go on
+        known, some_had, all_had, go_on = int(word[0]), bool(word[1]), bool(word[2]), bool(word[3])
+        had = some_had if merge.shares else all_had
         if not (had and go_on):
-            raise self._for_all(goes_on and merge.had_batches, had)
-        return min(known, longest) if ends else known
+            raise self.for_all(goes_on and merge.had_batches, had)
+        return known
 
     def _alone(self) -> UioError:
         """Return the error that says why this rank has nothing to go on with."""
@@ -116,17 +114,19 @@ class Horizon:
             return no_batch("use fewer ranks", why)
         return at_rest(why)
 
-    def _for_all(self, fine: bool, had: bool) -> UioError:
-        """Build the error from all ranks' reasons, so that every rank raises the same. ``fine``: this rank could have
-        continued."""
+    def for_all(self, goes_on: bool, had: bool, choice: str = 'uneven="join"') -> UioError:
+        """Build the error from all ranks' reasons, so that every rank raises the same.
+
+        ``goes_on``: this rank could have continued; ``choice``: with what all ranks could have.
+        """
         reasons: list[Any] = [None] * dist.get_world_size(self.group)
         mine = f"rank {self.ranks.rank}: {self.merge.losses.describe(self.pipeline)}"
         with waiting(self.members, "to say why they have no batch"):
-            dist.all_gather_object(reasons, "" if fine or not self.ranks.reads else mine, group=self.group)
+            dist.all_gather_object(reasons, "" if goes_on or not self.ranks.reads else mine, group=self.group)
         why = "; ".join(filter(None, reasons))
         if had:
             return at_rest(why)
-        return no_batch("use fewer ranks", why) if self.steps else no_batch(why=why)
+        return no_batch("use fewer ranks" + ("" if self.steps else f", or choose {choice}"), why)
 
     def _look_ahead(self, delivered: int) -> None:
         """Fetch some batches that are ready, and at least the next one. An error counts when its turn comes."""
@@ -162,7 +162,7 @@ class EpochLength:
         self._of: tuple[int, int] | None = None
         self._lanes: list[int] | None = None
         self._unknown = ""  # the reason, if they are not known
-        self.told = 0  # batches of this rank, when it was last asked; 0 if it never was
+        self.last_answer = 0  # batches of this rank, when it was last asked; 0 if it never was
 
     def forget(self) -> None:
         """Count again when next asked."""
@@ -177,8 +177,10 @@ class EpochLength:
             sum(of_lane[lane] for lane in lanes_of(lanes, rank, options.world_size))
             for rank in range(options.world_size)
         ]
-        self.told = {"stop": min(of_ranks), "repeat": max(of_ranks)}.get(options.uneven, of_ranks[options.rank])
-        return self.told
+        shared = sum(of_ranks) + (options.world_size - 1 if options.tail == "repeat" else 0)
+        together = {"share": shared // options.world_size, "stop": min(of_ranks)}
+        self.last_answer = together.get(options.uneven, of_ranks[options.rank])
+        return self.last_answer
 
     def _count(self, stream: int, lanes: int, calls: bool, ranks: int) -> list[int]:
         if self._of != (stream, lanes):
@@ -197,7 +199,7 @@ class EpochLength:
         if self._lanes is None:
             raise TypeError(
                 f"the number of batches is not known beforehand: {self._unknown}. Index the data (the command "
-                "`uio index`, then from_tar_index), set steps_per_epoch, or count the batches once (a Loader takes the "
-                "place of torch's DataLoader, and is not put into one)"
+                "`uio index`, then from_tar_index), set steps_per_epoch, or count the batches once (a Loader "
+                "replaces torch's DataLoader; do not wrap it in one)"
             )
         return self._lanes

@@ -8,26 +8,28 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import get_worker_info
 
 from uio_pipes.base.errors import NothingRead, PipelineError, UioError
+from uio_pipes.base.urls import plural
 from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_budget, kind_of
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
+from uio_pipes.run.dealing import RankRest, deal_anew, gathered
+from uio_pipes.run.empty_epochs import EpochEnd, judged
 from uio_pipes.run.epoch_end import Horizon
-from uio_pipes.run.lane_runner import Message, Place, Position
-from uio_pipes.run.lanes import log_memory, spec_of, start_lanes
-from uio_pipes.run.merge import Merge, places_after
-from uio_pipes.run.no_batches import EpochEnd, judged
-from uio_pipes.run.options import LISTENERS, RunOptions
+from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.lanes import LISTENERS, log_memory, start_lanes
+from uio_pipes.run.merge import Merge, places_after, utterances_in
+from uio_pipes.run.options import RunOptions
 from uio_pipes.run.peers import Handover
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import Tuner, WorkerPlan
-from uio_pipes.run.workers import MessageSource, Runner
+from uio_pipes.run.workers import Runner
 
 logger = logging.getLogger("uio_pipes")
 NOTHING_LEFT = "epoch %d is complete in the state that was loaded: continuing with epoch %d"
@@ -55,7 +57,7 @@ class EpochRun(Iterator[Any]):
         self.pid = self._here()
         self.reader: object | None = None  # the one iterator that gets the batches
         self.superseded = ""  # what took them from the one before
-        self.anew = False  # the lanes are to begin anew, where they are, with the next batch
+        self.begun = False  # else the lanes begin with the next batch, where the trainer is
         self.runners: list[Runner] = []
         self.handover: Handover | None = None  # to or from peers that get the same batches
         self.memory_logged = False
@@ -65,80 +67,66 @@ class EpochRun(Iterator[Any]):
         self.examples: dict[str, str] = {}  # the first failure of each kind
         lanes = progress.positions.values()
         self.resumed_at_end = bool(lanes) and all(one.state.done for one in lanes)
-        self.merge = Merge(progress.positions, {}, options.repeat)
-        if not progress.skip:  # else with the first batch
+        self.merge = Merge(progress.positions, (), options, 0, (), lambda: None)
+        if not (progress.skip or progress.ended):
             self._begin()
 
-    def _begin(self, pass_over: int = 0) -> None:
-        """Start the lanes where they stand, and pass over the next ``pass_over`` batches."""
-        options, progress = self.options, self.progress
-        self.handover = Handover(options.ranks) if options.ranks.peers else None
-        states = {lane: position.saved() for lane, position in progress.positions.items()}
-        places = places_after(progress.positions, pass_over, options.repeat)
-        runner_of = {} if progress.ended else self._start(states, places)
-        self.delivered = 0
-        self.passed_over = pass_over
-        self.number = progress.step  # of the next batch, where the trainer is
-        at = self.number, options.in_steps
-        self.merge = Merge(progress.positions, runner_of, options.repeat, options.mover, options.pins, *at)
-        self.merge.over, begin = progress.over, weakref.WeakMethod(self._begin_over)  # no cycle
-        self.merge.begin_over = lambda states, count: run(states, count) if (run := begin()) is not None else None
-        for message in self.merge.pass_over(pass_over):
-            self._report(message)
-            self._settle()
-        if pass_over and options.in_steps:  # others take their place, and their numbers
-            progress.begin_here()
-        uneven = "join" if progress.ended else options.uneven
-        self.horizon = Horizon(self.merge, uneven, options.ranks, options.pipeline, options.in_steps)
-
-    def _start(self, states: dict[int, LaneState], pass_over: dict[int, Place]) -> Mapping[int, MessageSource]:
-        """Start the lanes at these states, or receive what a peer makes of them."""
-        if self.handover is None:
-            return self._start_here(states, pass_over)
-        lanes = [lane for lane, state in states.items() if self.options.repeat or not state.done]
-        return self.handover.sources(lambda: self._start_here(states, pass_over), lanes, self.options.pins)
-
-    def _start_here(
-        self, states: dict[int, LaneState], pass_over: dict[int, Place], waiting: int = 0
-    ) -> dict[int, Runner]:
-        """Start the lanes in this process or its workers. ``waiting``: batches that others have made before."""
-        options, plan = self.options, self.options.plan if self.tuner is None else self.tuner.plan
-        runner_of = start_lanes(
-            spec_of(options, self.progress, pass_over), states, plan, options.world_size, options.pins, options.fleet
-        )
-        self.plan, self.runners, self.returned = plan, list(dict.fromkeys(runner_of.values())), None
-        if self.tuner is not None:
-            self.tuner.began(waiting + len(runner_of))  # so many batches say nothing about their speed
-        return runner_of
-
     def follow(self, options: RunOptions) -> None:
-        """Go by other options from the next batch on."""
-        self.options, self.anew = options, True
+        """Use other options from the next batch on."""
+        self.options, self.begun = options, False
 
-    def _begin_over(self, states: dict[int, LaneState], count: int) -> None:
-        """Let the lanes begin anew at these states, so that they do not make the next ``count`` batches."""
-        self._end_runners()
-        positions = {lane: Position(state) for lane, state in states.items()}
-        self.merge.move(self._start(states, places_after(positions, count, self.options.repeat)))
-        self.passed_over += count
+    def _begin(self) -> None:
+        """Begin where the trainer is: start the lanes, and pass over the batches that it does not want."""
+        self._stop_runners()
+        options, progress = self.options, self.progress
+        states = {lane: position.saved() for lane, position in progress.positions.items()}
+        lanes = [lane for lane, state in states.items() if options.repeat or not state.done]
+        self.delivered = self.passed_over = 0
+        self.number = progress.step  # of the next batch, where the trainer is
+        start = weakref.WeakMethod(self._start)  # no cycle
+        self.merge = Merge(
+            progress.positions, lanes, options, self.number, progress.over, start, progress.turns(options.rank)
+        )
+        self.handover = Handover(options.ranks) if options.ranks.peers else None
+        self._start(states, 0, progress.skip)
+        for message in self.merge.pass_over(progress.skip):
+            self._hear(message)
+            self._settle()
+        if progress.skip and options.in_steps:  # others take their place, and their numbers
+            progress.begin_here()
+        progress.skip, self.begun = 0, True
+        self.horizon = Horizon(self.merge, options.uneven, options.ranks, options.pipeline, options.in_steps)
 
-    def _follow(self, tuner: Tuner) -> None:
-        """Go on with as many workers as the tuner wants.
+    def _start(self, states: dict[int, LaneState], made: int, pass_over: int = 0) -> None:
+        """Start the lanes at these states, in place of those that run by now, whose batches are made again.
 
-        What those before had made since the last message is made again.
+        ``made``: batches to be delivered before; ``pass_over``: how many after them are not to be made.
         """
-        if (received := self.merge.received()) is None:
-            return
-        states, waiting = received
-        before = self.runners
-        try:
-            runner_of = self._start_here(states, {}, waiting)
-        except OSError as error:
-            logger.warning('num_workers="auto" stays with %s: no more could be started (%s)', self.plan, error)
-            tuner.stay(self.plan)
-            return
-        self.merge.move(runner_of if self.handover is None else self.handover.handed_over(runner_of))
-        for runner in before:
+        options, tuner, before = self.options, self.tuner, self.runners
+        plan = (tuner or options).plan
+        turns = self.progress.turns(options.rank)
+        places = places_after(states, pass_over * (1 if turns is None else turns.ranks), options.repeat)
+        for runner in before if tuner is None else ():  # else they go on if no others can be started
+            runner.close()
+
+        def start() -> dict[int, Runner]:
+            try:
+                runner_of = start_lanes(options, self.progress, states, plan, places)
+            except OSError as error:
+                if tuner is None or not before:
+                    raise
+                logger.warning('num_workers="auto" stays with %s: no more could be started (%s)', self.plan, error)
+                tuner.stay(self.plan)
+                return {}  # those before go on
+            self.plan, self.runners, self.returned = plan, list(dict.fromkeys(runner_of.values())), None
+            if tuner is not None:
+                tuner.began(made + len(runner_of))  # so many batches say nothing about their speed
+            return runner_of
+
+        handover = self.handover
+        self.merge.move(start() if handover is None else handover.sources(start, self.merge.lanes, options.pins))
+        self.passed_over += pass_over
+        for runner in before if self.runners is not before else ():
             runner.close()
 
     def __next__(self) -> Any:
@@ -152,28 +140,22 @@ class EpochRun(Iterator[Any]):
             progress.step, progress.ended, progress.loaded, self.returned = steps, True, None, None
             raise StopIteration  # without closing: the stream goes on in the next epoch
         try:
-            if self.progress.skip or self.anew:
-                self._stop_runners()
-                self._begin(self.progress.skip)
-                self.progress.skip, self.anew = 0, False
-            elif self.tuner is not None and self.tuner.plan != self.plan:
-                self._follow(self.tuner)
+            if progress.skip or not self.begun:
+                self._begin()
+            elif self._wants_other_workers and (reached := self.merge.received()):
+                self._start(*reached)
             waited = self.merge.waited
-            if not self.horizon.allows(self.delivered):
-                self._finish()
-                raise StopIteration
-            self.progress.loaded = None
-            message = self._deliver()
-            self._settle()
-            self.delivered += 1
-            self.progress.lost += [self.progress.step + number - self.number for number in self.merge.lost]
-            self.merge.lost.clear()
-            self.progress.step += message.number - self.number
-            self.number = message.number
-            for told in self.options.delivered:
-                told(message, self.progress)
-            for listener in LISTENERS:
-                listener.hear(message, self.progress, self.options)
+            while True:
+                while not self.horizon.allows(self.delivered):
+                    if not self._deal():
+                        self._finish()
+                        raise StopIteration
+                progress.loaded = None
+                message = self._deliver()
+                self._settle()
+                self.delivered += 1
+                if not message.over:
+                    break
             if self.tuner is not None and self.tuner.plan == self.plan:
                 if self.returned is not None:
                     step, wait = called - self.returned, self.merge.waited - waited
@@ -181,13 +163,40 @@ class EpochRun(Iterator[Any]):
                 self.returned = time.perf_counter()
             return message.batch
         except BaseException as error:
-            if isinstance(error, UioError):
-                self._log_rest()
+            if isinstance(error, UioError):  # which hides the failures of batches that will not be delivered
+                for report in (report for message in self.merge.undelivered for report in message.reports):
+                    self.failures.add(report)
             if isinstance(error, Exception):
                 with contextlib.suppress(RuntimeError):
                     self._settle(error)
             self.close()
             raise
+
+    @property
+    def _wants_other_workers(self) -> bool:
+        return self.tuner is not None and self.tuner.plan != self.plan and not self.merge.in_turns
+
+    def _deal(self) -> bool:
+        """Share what is left of the epoch if this rank, or another one, has no batch; return whether they did."""
+        options, progress, horizon, merge = self.options, self.progress, self.horizon, self.merge
+        if not options.shares or horizon.group is None:
+            return False
+        at_end = merge.known == self.delivered  # all that was fetched
+        cut = merge.cut if at_end else None
+        if not merge.in_turns or (at_end and not (merge.gone or cut)):
+            while (message := merge.deliver(batches=False)) is not None:
+                self._hear(message)
+        lanes = {i: position.saved() for i, position in progress.positions.items() if options.ranks.reads}
+        mine = RankRest({lane: state.text(lane) for lane, state in lanes.items() if not state.done}, merge.gone, cut)
+        rests = gathered(mine, horizon.members, horizon.group)
+        deal, left = deal_anew(rests, progress.deal, options.world_size)
+        if not left or (deal.last and options.tail == "drop"):
+            if not progress.step:
+                raise horizon.for_all(bool(merge.undelivered), False, 'tail="repeat"')
+            return False
+        progress.go_by(deal, left, options.rank)
+        self._begin()
+        return True
 
     def _settle(self, error: Exception | None = None) -> None:
         """Wait until all peers have what they need to follow to here, or to ``error``."""
@@ -199,31 +208,36 @@ class EpochRun(Iterator[Any]):
         while True:
             message = self.merge.deliver()
             assert message is not None
-            self._report(message)
-            if message.batch is not None:
+            self._hear(message)
+            if message.is_step:
                 return message
 
-    def _report(self, message: Message) -> None:
+    def _hear(self, message: Message) -> None:
+        """Go on to what a message says: number its batch, and log, count and pass on what it reports."""
+        progress = self.progress
+        progress.step += message.number - self.number
+        self.number = message.number
+        progress.lost += [progress.step] * message.lost
         for report in message.reports if self.options.ranks.reads else ():
             suspect = isinstance(report, Report) and report.error.reason == "suspect"
             self.failures.add(report, logging.INFO if suspect else logging.WARNING)
-            for heard in self.options.heard:
-                heard(report)
             if isinstance(report, Report):
                 self.examples.setdefault(kind_of(report.error, report.stage), report)
-            if isinstance(report, Report) and self.quarantine is not None:
-                where = {"epoch": self.progress.epoch, "rank": self.options.rank}
-                self.quarantine.add(entry_of(report.error, report.stage, **where))
+                if self.quarantine is not None:
+                    where = {"epoch": progress.epoch, "rank": self.options.rank}
+                    self.quarantine.add(entry_of(report.error, report.stage, **where))
         add_tallies(self.tallies, message.tallies if self.options.ranks.reads else {})
         self._judge()
-        if message.counts.get("failures"):
-            total = sum(p.counts.get("failures", 0) for p in self.merge.positions.values())
-            check_budget(total, self.options.failures, message.reports[-1] if message.reports else "see above")
+        if message.reports and message.counts.get("failures"):
+            total = sum(p.state.counts.get("failures", 0) for p in self.merge.positions.values())
+            check_budget(total, self.options.failures, message.reports[-1])
         if message.counts.get("failures") or message.counts.get("lost"):
             self._check_shares()
         if message.memory and not self.memory_logged:
             self.memory_logged = True
             log_memory(message.memory * max(1, len(self.runners)))
+        for listener in LISTENERS:
+            listener.hear(message, progress, self.options)
 
     def _check_shares(self, at_end: tuple[int, int] | None = None) -> None:
         options = self.options
@@ -247,7 +261,7 @@ class EpochRun(Iterator[Any]):
         progress.loaded = None
         if options.uneven == "join":
             while (rest := self.merge.deliver()) is not None:
-                self._report(rest)
+                self._hear(rest)
             losses = self.merge.losses
             now = bool(self.delivered or self.passed_over)
             delivered = now or losses.utterances > 0
@@ -263,7 +277,8 @@ class EpochRun(Iterator[Any]):
             self._check_shares((sums[2], sums[3]))  # of all ranks, so that all of them stop
             progress.left_out = left = (sums[0], sums[1])
             if any(left) and options.rank == 0:
-                logger.warning("%s", progress.stats(options.pipeline).told_left_out(progress.epoch))
+                stats = progress.stats(options.pipeline)
+                logger.warning("%s", stats.told_left_out(progress.epoch, options.shares))
             progress.ended = True
 
     def take_end(self) -> EpochEnd | None:
@@ -274,20 +289,15 @@ class EpochRun(Iterator[Any]):
     def _left_out(self) -> tuple[int, int]:
         """Return what this rank did not deliver: utterances that it knows of, and list items not yet opened."""
         merge = self.merge
-        if self.options.uneven == "repeat":
-            return 0, 0
-        held = sum(u for u, _ in merge.remaining.values()) + merge.undelivered()
+        undelivered = sum(utterances_in(message.batch) for message in merge.undelivered)
+        if self.options.shares:
+            return undelivered, 0
+        held = undelivered + sum(u for u, _ in merge.remaining.values())
         items = sum(i for _, i in merge.remaining.values())
         for lane, position in merge.positions.items():
             if lane not in merge.remaining and not position.state.done and not position.state.k:  # not begun
                 items += len(range(lane, self.items, self.progress.lanes))
         return held, items
-
-    def _log_rest(self) -> None:
-        """Log the failures in batches that will not be delivered."""
-        for message in self.merge.unreported():
-            for report in message.reports:
-                self.failures.add(report)
 
     def supersede(self, how: str, reader: object | None = None) -> None:
         """Let only ``reader`` get batches from now on; ``how``: what happened, for the message to the one before."""
@@ -297,13 +307,13 @@ class EpochRun(Iterator[Any]):
         """Raises: UioError if batches go to another iterator by now, or belong to the process that forked this one."""
         if self.pid != self._here():
             raise UioError(
-                f"the loader is in the middle of an epoch in process {self.pid}, and this process was forked from it: "
-                "its workers and threads are not here. Make a uio.Loader of its own here"
+                f"this process was forked from process {self.pid} while its loader was in the middle of an epoch. The "
+                "workers and threads of the loader do not exist here: create a new uio.Loader"
             )
         if self.reader is not reader:
             raise UioError(
-                f"this iteration over the loader gives no more batches: {self.superseded}. Iterate over the loader "
-                "again (`for batch in loader`), which goes on from where it stands"
+                f"this iteration over the loader has ended: {self.superseded}. Iterate over the loader "
+                "again (`for batch in loader`), which continues from its position"
             )
 
     def close(self) -> None:
@@ -314,9 +324,6 @@ class EpochRun(Iterator[Any]):
 
     def _stop_runners(self) -> None:
         self.merge.close()
-        self._end_runners()
-
-    def _end_runners(self) -> None:
         runners, self.runners = self.runners, []
         for runner in runners:
             runner.close()
@@ -325,11 +332,11 @@ class EpochRun(Iterator[Any]):
         self.close()
 
 
-AGAIN = "another one over the same loader has begun since"
+AGAIN = "a newer iteration over the same loader has begun"
 
 
 class Batches(Iterator[Any]):
-    """The iterator that a trainer gets of a run. ``at_end`` is told, once, how the epoch ended on this rank."""
+    """The iterator over a run that a trainer gets. ``at_end`` is told, once, how the epoch ended on this rank."""
 
     def __init__(self, run: EpochRun, at_end: Callable[[int, bool, NothingRead | None], None]) -> None:
         self.run, self.at_end, self.over, self.name = run, at_end, False, object()
@@ -349,18 +356,18 @@ class Batches(Iterator[Any]):
             raise
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise UioError("an iteration over a loader is neither copied nor pickled: copy the loader, or save its state")
+        raise UioError("an iteration over a loader cannot be copied or pickled: copy the loader, or save its state")
 
 
 def batch_at(options: RunOptions, progress: EpochProgress, items: int, step: int, utterances: bool = False) -> Any:
-    """Return the batch of a step of the epoch, made in this process and without the other ranks.
+    """Return the batch of a step of the epoch, made in this process without the other ranks.
 
     ``items``: in the lists. ``utterances``: as an option.
     """
     options.ranks.check()
     ranks = options.ranks._replace(members=None, peers=(), mesh=())
     own = replace(options, ranks=ranks, num_workers=0, fleet=None, mover=None, pin_memory=False)
-    own = replace(own, snapshot_every=sys.maxsize, utterances=utterances, delivered=())  # no state is wanted
+    own = replace(own, snapshot_every=sys.maxsize, utterances=utterances)  # no state is wanted
     start = progress.before(step, options.in_steps)
     start.check_ranks(own)
     received = start.received + start.skip + 1
@@ -370,12 +377,13 @@ def batch_at(options: RunOptions, progress: EpochProgress, items: int, step: int
     except StopIteration:
         if (end := run.take_end()) is not None and end.error is not None:
             raise end.error from None
-        told = f"batch_at: epoch {start.epoch} has no batch {step} on rank {ranks.rank}"
-        raise PipelineError(f"{told}: batches count from 0 at the beginning of the epoch") from None
+        problem = f"batch_at: epoch {start.epoch} has no batch {step} on rank {ranks.rank}"
+        there = f"it has {plural(start.step, 'batch')}, which count from 0 at its beginning"
+        if options.shares:
+            there += ", and what ranks share at its end is made again from a state that was saved there"
+        raise PipelineError(f"{problem}: {there}") from None
     finally:
         run.close()
-    if any(position.state.pass_ for position in start.positions.values()) and not options.in_steps:
-        raise PipelineError(f'batch_at: under uneven="repeat", step {step} comes after lanes have begun again')
     if not options.repeat and start.received != received:
-        raise PipelineError(f"batch_at: nothing is left of batch {step}: all of its utterances failed, or are skipped")
+        raise PipelineError(f"batch_at: batch {step} is empty: all of its utterances failed, or are skipped")
     return batch

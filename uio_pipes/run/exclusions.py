@@ -1,4 +1,4 @@
-"""Utterances that are left out from a step of a run on, by ``loader.exclude``.
+"""Utterances that ``loader.exclude`` leaves out from some step on.
 
 A state holds them as a journal: the utterances of each call, with its epoch and step. Lanes plan them as ever, so that
 batches, their order and all positions stay as they are; what is excluded is left out of its batch when that is made.
@@ -29,16 +29,16 @@ class Exclusions:
 
     @classmethod
     def of(cls, meta: Meta) -> Exclusions:
-        """Return what a state has of them."""
+        """Return the exclusions in a state."""
         return cls(tuple(meta.excluded or ()))
 
     @property
     def saved(self) -> list[dict[str, Any]] | None:
-        """What a state keeps; None if nothing was ever excluded."""
+        """The part of a state; None if nothing was ever excluded."""
         return list(self.journal) or None
 
     def added(self, given: Iterable[str] | os.PathLike[str], where: Where) -> Exclusions:
-        """Return these and the utterances that are given: keys, or a file that names them. Raises: UioError."""
+        """Return these exclusions and the given utterances: keys, or a file of keys. Raises: UioError."""
         known, new = _since(self.journal), dict[str, list[str]]()
         for place, key in dict.fromkeys(_named(given)):
             if not {ANYWHERE, place} & known.get(key, {}).keys():

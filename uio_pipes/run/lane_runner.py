@@ -1,4 +1,4 @@
-"""Runs lanes, with the same code in the main process, in worker processes and in a dataset; where they stand for the
+"""Runs lanes, with the same code in the main process, in workers and in a dataset, and tracks their positions for the
 trainer.
 
 Each batch comes as a :class:`Message` that also says where the lane stands after it.
@@ -20,6 +20,7 @@ import torch
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.errors import StateError, UioError
+from uio_pipes.base.memory import totals
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, RowOrigin
 from uio_pipes.core.ledger import Failures, Ledger, Tally
@@ -28,6 +29,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
 from uio_pipes.core.stage import Node
 from uio_pipes.io.shelf import close_shelves
+from uio_pipes.run.dealing import Turns
 from uio_pipes.run.exclusions import Excluding
 from uio_pipes.run.state import LaneState
 
@@ -36,27 +38,29 @@ REPLAYED = 1 << 16  # most batches that a resume passes over, unless snapshot_ev
 
 
 @dataclass(frozen=True)
-class RunSpec:
-    """The parameters that all lanes of an epoch share."""
+class LaneOptions:
+    """The options that all lanes of an epoch share; they are sent to the workers. Those of a loader are
+    :class:`~uio_pipes.run.options.RunOptions`, and :func:`~uio_pipes.run.lanes.options_of` fills in the epoch's."""
 
     pipeline: Graph
-    lanes: int
     seed: int
-    epoch: int
+    lanes: int
     failures: Failures
     snapshot_every: int = 1
-    repeat: bool = False
+    repeat: bool = False  # lanes that have ended begin again
+    key_filters: tuple[Callable[[str], bool], ...] = ()  # true of the keys of utterances that are left out
+    utterances: bool = False  # to give those of each batch, finished, instead of its tensors
+    step_ranks: int = 1  # ranks for which steps are counted
+    epoch: int = 0  # from here on: of the epoch that runs
     pass_over: Mapping[int, Place] = field(default_factory=dict)  # lane → up to where batches are not made
-    ranks: int = 1  # for which steps are counted
-    left_out: tuple[Callable[[str], bool], ...] = ()  # utterances by their keys
     excluding: Excluding | None = None
     origins: bool = False  # whether to tell those of the utterances in each batch
-    utterances: bool = False  # to give those of each batch, finished, instead of its tensors
+    turns: Turns | None = None  # which batches are this rank's, if others run the same lane
 
 
 @dataclass
 class Message:
-    """One batch of a lane, or its end, and where the lane stands after it."""
+    """One batch of a lane, or its end, with the position of the lane after it."""
 
     lane: int
     pass_: int
@@ -76,42 +80,51 @@ class Message:
     copied: Any = None  # a CUDA event, after the copy of the batch to the trainer's device
     tallies: dict[str, Tally] = field(default_factory=dict)  # counted since the message before
     origins: list[RowOrigin] = field(default_factory=list)  # of its utterances, and perhaps others, if wanted
+    remembered: tuple[int, int] = (0, 0)  # open files and bytes of caches of the process that made it
+    others: bool = False  # it belongs to another rank that runs the same lane
+    closes: bool = False  # with it, each of these ranks has had a turn
+    over: bool = False  # it is not wanted, and passed over as a step of all ranks
+
+    @property
+    def is_step(self) -> bool:
+        """True if with it, this rank takes part in a step."""
+        return self.batch is not None or self.over
 
 
 class LaneRunner:
     """Runs one lane of one epoch, from ``state`` on."""
 
-    def __init__(self, spec: RunSpec, lane: int, state: LaneState, tables: dict[Hashable, Any]) -> None:
-        self.spec, self.lane, self.tables = spec, lane, tables
+    def __init__(self, options: LaneOptions, lane: int, state: LaneState, tables: dict[Hashable, Any]) -> None:
+        self.options, self.lane, self.tables = options, lane, tables
         self.k = state.k
         self.pass_ = state.pass_
         self.done = state.done
-        self.ledger = Ledger(spec.failures)
+        self.ledger = Ledger(options.failures)
         if state.counts:
             self.ledger.load(state.counts)
-        self.settings = Settings(state.settings, lane, spec.lanes, spec.ranks)
+        self.settings = Settings(state.settings, lane, options.lanes, options.step_ranks)
         self._build()
         if not self.done:
-            with self.context.pulse.patient():
+            with self.context.stall_guard.while_restoring():
                 self._restore(state)
 
     def _build(self) -> None:
-        spec = self.spec
-        place = (self.lane, spec.lanes, spec.seed, spec.epoch, self.pass_)
-        shared: Any = {"tables": self.tables, "settings": self.settings, "left_out": spec.left_out}
-        shared["origins"] = [] if spec.origins else None
-        if spec.excluding is not None:
-            shared["excluded"] = spec.excluding.follow(self.settings, self.pass_)
+        options = self.options
+        place = (self.lane, options.lanes, options.seed, options.epoch, self.pass_)
+        shared: Any = {"tables": self.tables, "settings": self.settings, "key_filters": options.key_filters}
+        shared["origins"] = [] if options.origins else None
+        if options.excluding is not None:
+            shared["excluded"] = options.excluding.follow(self.settings, self.pass_)
         lane = Lane(self.ledger, *place, **shared)
         self.context = lane
-        self.node = spec.pipeline.build(lane)
+        self.node = options.pipeline.build(lane)
 
     def _restore(self, state: LaneState) -> None:
         """Bring the nodes to where the lane stood. Nothing is decoded or counted on the way."""
-        with one_thread(), self.context.replay(skimming=self.spec.pipeline._skims):
+        with one_thread(), self.context.replay(skimming=self.options.pipeline._skims):
             self._reset(state.node_states)
             try:
-                for k in range(state.k - _replayed(state, self.lane, self.spec), state.k):
+                for k in range(state.k - _replayed(state, self.lane, self.options), state.k):
                     self.settings.position = k
                     self.node.next()
             except StopIteration:
@@ -131,35 +144,24 @@ class LaneRunner:
         except (LookupError, TypeError, ValueError, ArithmeticError, StopIteration) as error:
             node = _node_in(error, self.node)
             raise StateError(
-                f"lane {self.lane}: {node} cannot take what it saved ({type(error).__name__}: {error}): it has changed "
-                "since, or its reset has a mistake"
+                f"lane {self.lane}: {node} cannot restore what it saved ({type(error).__name__}: {error}): it has "
+                "changed since, or its reset() contains a bug"
             ) from error
 
-    def pass_over(self, count: int) -> Any:
-        """Pass over the next ``count`` batches; return the last one, of which nothing has been made, if it can be had.
-
-        Raises: StopIteration at the end.
-        """
-        item = None
-        with one_thread(), self.context.replay(skimming=self.spec.pipeline._skims):
-            for _ in range(count):
-                self.settings.begin(self.k)
-                item = self.node.next()
-                self.k += 1
-        return item
-
-    def again(self) -> None:
-        """Begin the lane once more, as the next pass (``uneven="repeat"``)."""
-        self.settings.again(self.k)
+    def next_pass(self) -> None:
+        """Begin the lane once more, as the next pass of a stream."""
+        self.settings.next_pass(self.k)
         self.pass_, self.k, self.done = self.pass_ + 1, 0, False
         self._build()
         self.node.reset(None)
 
-    def next(self) -> Message:
-        """Return the next batch of the lane, or its end."""
-        k, given = self.k, self.context.pulse.given
-        passing = (self.pass_, k) < self.spec.pass_over.get(self.lane, (0, 0))
-        self.context.mode.skimming = (passing or self.spec.utterances) and self.spec.pipeline._skims
+    def next(self, others: bool = False) -> Message:
+        """Return the next batch of the lane, or its end. ``others``: it is another rank's, which counts it."""
+        k, given = self.k, self.context.stall_guard.given
+        passing = others or (self.pass_, k) < self.options.pass_over.get(self.lane, (0, 0))
+        turns = self.options.turns
+        self.ledger.quiet = others or (turns is not None and turns.again)
+        self.context.mode.skimming = (passing or self.options.utterances) and self.options.pipeline._skims
         self.settings.begin(k)
         with one_thread():
             try:
@@ -167,15 +169,15 @@ class LaneRunner:
                 batch = None if passing else self._deliver(item)
             except StopIteration:
                 self.done = True
-                if starved := self.context.pulse.starved_stage:
+                if starved := self.context.stall_guard.starved_stage:
                     self.ledger.reports.append(f"{starved}: nothing came of a whole round of this lane's data: it ends")
                 return self._message(k, None, None)
-        if passing:  # others near its utterances may have been lost
+        if passing and not others:  # some near its utterances may have been lost
             self.ledger.passed += len(item) if isinstance(item, list) else int(isinstance(item, Sample))
         self.k += 1
         if batch is None and not passing:
-            self.context.pulse.given = given  # of what came out, nothing was left
-        snapshot = _dump(self.node.get_state(), self.lane) if self.k % self.spec.snapshot_every == 0 else None
+            self.context.stall_guard.given = given  # of what came out, nothing was left
+        snapshot = _dump(self.node.get_state(), self.lane) if self.k % self.options.snapshot_every == 0 else None
         return self._message(k, batch, snapshot)
 
     def _deliver(self, item: Any) -> Any:
@@ -204,13 +206,15 @@ class LaneRunner:
         origins = list(self.context.origins or ())
         if origins and self.context.origins is not None:
             self.context.origins.clear()
-        return Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest, tallies=tallies, origins=origins)
+        message = Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest, tallies=tallies, origins=origins)
+        message.remembered = totals()
+        return message
 
 
-def _replayed(state: LaneState, lane: int, spec: RunSpec) -> int:
+def _replayed(state: LaneState, lane: int, options: LaneOptions) -> int:
     """Return the batches from the lane's snapshot to where it stands. Raises: StateError if there are too many."""
     count = state.k - state.at
-    most = max(spec.snapshot_every, REPLAYED)
+    most = max(options.snapshot_every, REPLAYED)
     if count > most:
         raise StateError(
             f"lane {lane}: at is {state.at}, but k is {state.k}: {count} batches after its last snapshot, more "
@@ -259,13 +263,13 @@ def _dump(state: dict[str, Any], lane: int) -> str:
 class LaneStream(Iterator[Message]):
     """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``)."""
 
-    def __init__(self, spec: RunSpec, states: dict[int, LaneState]) -> None:
-        self.spec = spec
+    def __init__(self, options: LaneOptions, states: dict[int, LaneState]) -> None:
+        self.options = options
         tables = dict[Hashable, Any]()
-        self.runners = {i: LaneRunner(spec, i, s, tables) for i, s in states.items() if not s.done or spec.repeat}
+        self.runners = {i: LaneRunner(options, i, s, tables) for i, s in states.items() if not s.done or options.repeat}
         self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
         heapq.heapify(self.queue)
-        if spec.repeat:
+        if options.repeat:
             for i in (i for i, r in self.runners.items() if r.done):
                 self._repeat(i)
 
@@ -273,14 +277,19 @@ class LaneStream(Iterator[Message]):
         if not self.queue:
             raise StopIteration
         _, _, lane = heapq.heappop(self.queue)
-        runner = self.runners[lane]
+        runner, turns = self.runners[lane], self.options.turns
         began = time.perf_counter()
-        message = runner.next()
+        turn = 0 if turns is None else turns.at(runner.k)
+        others = turns is not None and turn != turns.turn
+        message = runner.next(others)
+        message.others = others
+        if turns is not None and not message.done and message.k not in turns.lost:
+            message.closes = turn == turns.ranks - 1
         message.took = time.perf_counter() - began
         message.memory *= len(self.runners)
         if not runner.done:
             heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
-        elif self.spec.repeat:
+        elif self.options.repeat:
             self._repeat(lane)
         if not self.queue:
             close_shelves()  # before the trainer hears of the end, and ends this process
@@ -288,7 +297,7 @@ class LaneStream(Iterator[Message]):
 
     def _repeat(self, lane: int) -> None:
         runner = self.runners[lane]
-        runner.again()
+        runner.next_pass()
         heapq.heappush(self.queue, (runner.pass_, runner.k, lane))
 
 
@@ -298,6 +307,7 @@ class Position:
     def __init__(self, state: LaneState) -> None:
         self.state = state
         self.held: int | None = None  # utterances in the lane's buffers after it; None before the lane was heard of
+        self.remembered = 0, 0  # by the process that made its last batch: open files, and bytes of caches
         self.waited_us = int(state.counts.get("waited_us", 0))
 
     def advance(self, message: Message, waited_us: int = 0) -> None:
@@ -305,7 +315,7 @@ class Position:
         state = self.state
         self.waited_us += waited_us
         state.pass_, state.done, state.counts = message.pass_, message.done, message.counts
-        self.held = message.remaining[0]
+        self.held, self.remembered = message.remaining[0], message.remembered
         state.k = message.k if message.done else message.k + 1
         if message.settings is not None:
             state.settings = message.settings

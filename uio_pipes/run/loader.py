@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy, deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from uio_pipes.base.checks import require_whole
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import NothingRead, UioError
+from uio_pipes.base.hints import keyword_hints
 from uio_pipes.base.processes import cores_of_rank
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import Failures
 from uio_pipes.core.statistics import Stats
@@ -22,7 +22,6 @@ from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import EpochLength, choose_uneven
 from uio_pipes.run.epoch_run import AGAIN, Batches, EpochRun, batch_at
 from uio_pipes.run.options import RunOptions, fingerprints_of, fitted, open_quarantine
-from uio_pipes.run.private import WITHOUT_DATASET, check_resumed
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Ranks, place_of_rank
 from uio_pipes.run.ray.fleet import RayWorkers
@@ -32,11 +31,18 @@ from uio_pipes.run.tuning import Tuner
 
 NEARLY = 0.8  # of an epoch: others are hardly shorter
 logger = logging.getLogger("uio_pipes")
-Uneven = Literal["stop", "join", "repeat"]
-"""How ranks with unequal numbers of batches end: together, each on its own, or when the last has finished."""
+Uneven = Literal["share", "stop", "join"]
+"""How ranks with unequal numbers of batches end: together with all data, together with the first, or each by itself."""
+ON_SET_EPOCH: list[Callable[[Loader, int], None]] = []  # checks of who calls: integrations/callers.py
+ON_STATE: weakref.WeakKeyDictionary[Loader, Callable[[], None]] = weakref.WeakKeyDictionary()  # before it is saved
+WITHOUT_DATASET = (
+    "a uio.Loader has no 'dataset', which skip_first_batches of Accelerate needs (the Trainer calls it to resume). "
+    "Load what loader.state_dict() returned instead of skipping batches; "
+    "with Hugging Face's Trainer, uio.HFTrainerMixin saves and loads it (docs/trainers.md)"
+)
 
 
-@understood
+@keyword_hints
 class Loader(Steered):
     """Run a pipeline: iterate over the batches of one epoch after another, beginning anywhere.
 
@@ -47,9 +53,9 @@ class Loader(Steered):
             others, up to as many as CPU cores, as long as the trainer waits and they help; each rank by itself.
             ``uio.RayWorkers(count)`` runs as many on a Ray cluster. Batches and states are those of any other number
             with the same lanes. Default: 0.
-        lanes: number of ordered streams that an epoch is dealt to, at least ``world_size``. A fixed number, such as
-            64, makes epochs equal on any number of ranks and workers. Default: None, ranks × workers, as in WeNet; with
-            ``num_workers="auto"`` ranks × 16.
+        lanes: number of ordered streams that an epoch is dealt to; at least ``world_size``, unless ranks share them. A
+            fixed number, such as 64, makes epochs equal on any number of ranks and workers. Default: None, ranks ×
+            workers, as in WeNet; with ``num_workers="auto"`` ranks × 16.
         rank: number of this process among all that train together. Default: None, from ``torch.distributed``, or 0
             without a process group.
         world_size: number of those processes; given together with ``rank``. Default: None, from
@@ -58,9 +64,10 @@ class Loader(Steered):
             Default: True.
         ranks: ``uio.Ranks(group=…)`` or ``uio.Ranks(mesh=…)`` names the processes that share the data, instead of rank
             and world size. Default: None, all processes.
-        uneven: how an epoch ends if some ranks have more batches than others. "stop": all end with the first one;
-            "join": each ends with its own batches; "repeat": all end with the last one, and meanwhile the others begin
-            again. Default: None, "stop" if there is a process group and otherwise "join".
+        uneven: how an epoch ends if some ranks have more batches than others. "share": ranks that have no batch any
+            more take over a part of what the others have left. So all end together, and no utterance is left out but
+            those of the last step (``tail``). "stop": all end with the first one; "join": each ends with its own
+            batches. Default: None, "share" if there is a process group and otherwise "join".
         steps_per_epoch: batches of each rank in an epoch, for streams without an end (``repeat()``) and for epochs of
             weeks. The next epoch goes on with the same stream, which begins again when it ends; statistics and
             failures are counted from the beginning of the stream. Default: None, an epoch is all the data.
@@ -73,6 +80,9 @@ class Loader(Steered):
             ``uio.Failures(…)`` says how many may fail, and notes them in a file. Default: "skip".
         on_change: for a state of another list or graph, raise an "error", or "restart" its epoch; "adopt" goes on
             exactly where the state was saved if only mixes have other weights or new sources. Default: "error".
+        tail: what to do under ``uneven="share"`` with a last step for which not all ranks have a batch: "drop" leaves
+            its batches out, at most one fewer than ranks; "repeat" gives ranks without one the batch of another rank.
+            Default: "drop".
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -96,6 +106,7 @@ class Loader(Steered):
         snapshot_every: int = 1,
         failures: Literal["skip", "raise"] | Failures = "skip",
         on_change: Literal["error", "restart", "adopt"] = "error",
+        tail: Literal["drop", "repeat"] = "drop",
     ) -> None:
         place = place_of_rank(rank, world_size, ranks, partition)
         self._options = options = RunOptions.of(
@@ -111,6 +122,7 @@ class Loader(Steered):
             snapshot_every=snapshot_every,
             failures=Failures.of(failures),
             on_change=on_change,
+            tail=tail,
         )
         self.pipeline, self.seed = pipeline, seed
         self._tuner = Tuner.beginning(prefetch_factor, cores_of_rank()) if options.tuned else None
@@ -126,12 +138,12 @@ class Loader(Steered):
 
     @property
     def epoch(self) -> int:
-        """The current epoch, or the next one before it has begun."""
+        """The current epoch, or before it has begun, the next one."""
         return self._progress.epoch
 
     @property
     def num_workers(self) -> int:
-        """Worker processes of this rank: as many as were asked for, or as ``"auto"`` has chosen by now."""
+        """Number of worker processes of this rank, as requested or as currently chosen by ``"auto"``."""
         return (self._tuner or self._options).plan.workers
 
     @property
@@ -150,7 +162,8 @@ class Loader(Steered):
             PipelineError: ``epoch`` is not a whole number, or is below 0.
         """
         require_whole("epoch", epoch, 0)
-        check_resumed(self, epoch, self.epoch, self._progress.received, self._options.in_steps)
+        for check in ON_SET_EPOCH:
+            check(self, epoch)
         self._asked = epoch
         self._go_to(epoch)
 
@@ -217,20 +230,22 @@ class Loader(Steered):
 
     @property
     def together(self) -> bool:
-        """True if ranks step together, so that the epoch ends for all at once."""
+        """True if ranks step together, so the epoch ends for all at once."""
         return self._options.together
 
     def state_dict(self) -> dict[str, str]:
-        """Return where each of this rank's lanes stands after the last batch received, as a flat dict of strings.
+        """Return the position of each of this rank's lanes after the last batch received, as a flat dict of strings.
 
         Between loading a state and the next batch it is the state that was loaded.
         """
+        ON_STATE.get(self, lambda: None)()
         return self._progress.state(self._options, self.fingerprints())
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go to where a state was saved, also on another number of ranks (up to its number of lanes) and of workers.
+        """Go to a saved position, also on a different number of workers or ranks.
 
-        Ranks beyond the number of lanes get nothing under ``uneven="join"``; otherwise iterating raises StateError.
+        Ranks beyond the number of lanes get a part of what these have under ``uneven="share"``, and nothing under
+        ``"join"``; otherwise, or with ``steps_per_epoch``, iterating raises StateError.
 
         Args:
             state_dict: the result of :meth:`state_dict`, ``uio.gather_state`` or ``uio.merge_states``.
@@ -246,7 +261,7 @@ class Loader(Steered):
         self._asked = asked
         epoch = meta.epoch if asked is None else asked
         if changed:
-            logger.warning("epoch %s begins again: %s", meta.epoch, "; ".join(changed))
+            logger.warning("epoch %s restarts: %s", meta.epoch, "; ".join(changed))
             progress = EpochProgress.fresh(epoch, self._options)
         else:
             progress = EpochProgress.loaded_from(meta, state_dict, self.rank, self.world_size)
@@ -291,11 +306,11 @@ class Loader(Steered):
     def _all_received(self) -> bool:
         """Return whether the trainer took all batches that there are by ``len``, without asking for one more."""
         progress = self._progress
-        if progress.loaded is not None:
+        if progress.loaded is not None or (progress.deal is not None and progress.since > [progress.epoch, 0]):
             return False
         if self.steps_per_epoch is not None:
             return progress.step >= self.steps_per_epoch
-        if not self._lengths.told or progress.received < NEARLY * self._lengths.told:
+        if not self._lengths.last_answer or progress.received < NEARLY * self._lengths.last_answer:
             return False  # nobody goes by len, or it is too early to count the batches of this epoch
         with contextlib.suppress(TypeError):
             return progress.received >= len(self)
@@ -331,12 +346,12 @@ class Loader(Steered):
     def __getstate__(self) -> dict[str, Any]:
         if self._active is not None:
             raise UioError(
-                "a loader that has begun to iterate cannot be pickled: send its pipeline, make a Loader of it there, "
-                "and let that load_state_dict(loader.state_dict()) to go on at the same place"
+                "a loader that has begun to iterate cannot be pickled: send its pipeline instead, create a Loader "
+                "there, and call its load_state_dict(loader.state_dict()) to continue at the same place"
             )
         return vars(self)
 
     def __repr__(self) -> str:
-        workers = counted(self.num_workers, "worker") if self._tuner is None else f"auto ({self._tuner.plan})"
-        where = f"rank {self.rank} of {self.world_size}, {workers}, {counted(self._progress.lanes, 'lane')}"
+        workers = plural(self.num_workers, "worker") if self._tuner is None else f"auto ({self._tuner.plan})"
+        where = f"rank {self.rank} of {self.world_size}, {workers}, {plural(self._progress.lanes, 'lane')}"
         return f"Loader({where}, epoch {self.epoch}, uneven={self.uneven!r})\n{self.pipeline}"

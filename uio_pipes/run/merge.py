@@ -6,7 +6,7 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from queue import SimpleQueue
@@ -15,12 +15,14 @@ from typing import Any, TypeAlias
 import torch
 
 from uio_pipes.base.errors import UioError
-from uio_pipes.run.device import Mover
+from uio_pipes.run.dealing import LaneBatch, Turns
+from uio_pipes.run.empty_epochs import Losses
 from uio_pipes.run.lane_runner import Message, Place, Position
-from uio_pipes.run.no_batches import Losses
+from uio_pipes.run.options import RunOptions
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import MessageSource
 
+BeginOver = Callable[[dict[int, LaneState], int, int], None]
 ReceiveJob: TypeAlias = "tuple[Future[Message], Callable[[int], Message], int]"
 
 
@@ -66,29 +68,30 @@ class Merge:
     Attributes:
         positions: of each lane, as the trainer knows it.
         known: batches known to exist since this merge began: those delivered and those fetched.
-        natural: ``known`` when each lane had ended once (under ``repeat`` they go on after that); None before.
         example: one failure, as it is reported.
         waited: seconds spent waiting for messages.
         passed: messages that were delivered or passed over.
         number: of the next batch to be fetched, among all of this rank in the epoch.
-        lost: the numbers before which nothing was left of a batch since the trainer got one.
-        over: ranges of numbers to pass over; ``begin_over(states, count)`` lets runners begin there that do not make
-            the next ``count`` batches.
+
+    Args:
+        lanes: those that give batches; ``move`` says who runs them.
+        over: ranges of numbers to pass over; ``begin_over``: a weak reference to what lets runners begin at states,
+            with so many batches made before, that do not make the next ones. ``turns``: of this rank, if others run
+            the same lane.
     """
 
     def __init__(
         self,
         positions: dict[int, Position],
-        runner_of: Mapping[int, MessageSource],
-        repeat: bool,
-        mover: Mover | None = None,
-        pin: bool = False,
-        number: int = 0,
-        steps: bool = False,
+        lanes: Collection[int],
+        options: RunOptions,
+        number: int,
+        over: Sequence[range],
+        begin_over: Callable[[], BeginOver | None],
+        turns: Turns | None = None,
     ) -> None:
-        self.positions, self.repeat = positions, repeat
+        self.positions, self.lanes, self.repeat = positions, lanes, options.repeat
         self.known = 0
-        self.natural: int | None = None
         self.remaining: dict[int, tuple[int, int]] = {}
         self.example = ""
         self.waited = 0.0
@@ -96,45 +99,51 @@ class Merge:
         self._failed: Exception | None = None  # what came instead of a message: nothing comes after it
         self._counts: dict[int, dict[str, Any]] = {}
         # Lanes that gave a batch in their current pass, and lanes whose last whole pass gave none.
-        self._gave = {lane for lane in runner_of if positions[lane].state.k and not positions[lane].state.done}
+        self._gave = {lane for lane in lanes if positions[lane].state.k and not positions[lane].state.done}
         self._rest: set[int] = set()
-        self._runner_of = runner_of
+        self._runner_of: dict[int, MessageSource] = {}
         self._fetched: deque[tuple[Message, int]] = deque()
-        self._due = due(positions, runner_of, repeat)
-        self.number, self.steps = number, steps
-        self.lost: list[int] = []
-        self.over: Sequence[range] = ()
-        self.begin_over: Callable[[dict[int, LaneState], int], None] = lambda states, count: None
-        self._told = 0  # number up to which runners know what they are to pass over
-        self._mover = mover
+        self._due = due({lane: positions[lane].state for lane in lanes}, self.repeat)
+        self.number, self.steps, self.shares = number, options.in_steps, options.shares
+        self._over_at, self._begin_over = over, begin_over
+        self._lost = None if turns is None else turns.lost
+        self.gone: LaneBatch | None = None  # of which nothing is left, though it was this rank's turn
+        self.turns_taken, self._own = 0, False  # in the step that is being fetched; whether this rank had one
+        self._last_to_pass = 0  # number up to which runners know what they are to pass over
+        self._mover = options.mover
         # With workers, a thread receives the next message while the trainer works, and begins its copy to a GPU.
-        ahead = any(runner.ahead for runner in runner_of.values())
         # Pinning must not open a context on another GPU than the trainer's.
-        self._receiver = Receiver(torch.cuda.current_device() if pin else None) if ahead else None
+        self._receiver = Receiver(torch.cuda.current_device() if options.pins else None)
         self._ahead: Future[Message] | None = None
+        self._received_losses: Losses | None = None
 
     @property
     def had_batches(self) -> bool:
         """True if this rank has had any batch in this epoch, before a resume or since."""
-        return self.known > 0 or any(p.state.k or p.state.pass_ for p in self.positions.values())
+        begun = any(p.state.k or p.state.pass_ for p in self.positions.values())
+        return self.known > 0 or begun or self.cut is not None
 
     @property
     def at_rest(self) -> bool:
         """True if it is pointless to begin the lanes again: a whole pass of each has given nothing."""
-        return len(self._rest) == len(self._runner_of)
+        return len(self._rest) == len(self.lanes)
 
     @property
     def losses(self) -> Losses:
-        """The utterances lost in this epoch, as far as it has been fetched."""
+        """The utterances lost in the part of this epoch that has been fetched."""
         counts = {lane: position.state.counts for lane, position in self.positions.items()} | self._counts
         return Losses.of(counts.values(), self.example)
 
     @property
     def received_losses(self) -> Losses:
-        """Those up to the last batch that the trainer received, in the lanes that were heard of since this run began:
-        how much the others hold back is not known."""
-        known = [one for one in self.positions.values() if one.held is not None or one.state.done]
-        return Losses.of((one.state.counts for one in known), self.example, sum(one.held or 0 for one in known))
+        """Those up to the last batch that the trainer received, in the lanes that are known since this run began:
+        how much the others hold back is not known. Once asked for, they are counted on with each message."""
+        if (found := self._received_losses) is None:
+            known = [one for one in self.positions.values() if one.held is not None or one.state.done]
+            found = Losses.of((one.state.counts for one in known), held=sum(one.held or 0 for one in known))
+            self._received_losses = found
+        found.example = self.example
+        return found
 
     def fetch(self) -> bool:
         """Wait for one more batch. Return False at the end, or if all lanes give nothing pass after pass.
@@ -144,14 +153,24 @@ class Merge:
         while True:
             if self._failed is not None:
                 raise self._failed
-            if self.natural is None and (not self._due or self._due[0][0] > 0):
-                self.natural = self.known
+            if self.gone is not None:
+                return False
             if not self._due or self.at_rest:
                 return False
-            if self._over() and self.number >= self._told:
+            if self._lost is None and self._over() and self.number >= self._last_to_pass:
                 self._tell()
             message = self._take()
-            if message.batch is not None:
+            if self._lost is None:
+                found = message.is_step
+            else:
+                self.turns_taken += not (message.done or message.k in self._lost)
+                self._own |= message.is_step
+                found = message.closes and self._own
+                if message.lost:
+                    self.gone = (message.lane, message.k)
+                if message.closes:
+                    self.turns_taken, self._own = 0, False
+            if found:
                 self.known += 1
                 return True
 
@@ -169,12 +188,15 @@ class Merge:
             heapq.heappush(self._due, (pass_, k + 1, lane))
         elif self.repeat:
             heapq.heappush(self._due, (pass_ + 1, 0, lane))
-        if not message.done:
+        if not (message.done or message.others):
             if over := self._over():
                 message.batch = None
                 self._gave.add(lane)
-            message.lost = self.steps and message.batch is None and not over
-            self.number += over or message.batch is not None or not self.steps
+            known = self._lost is not None and k in self._lost
+            message.over = over and self.shares and not known
+            another = self.steps or self.shares  # takes the place of one that is lost
+            message.lost = another and message.batch is None and not (over or known)
+            self.number += over or message.batch is not None or not another
         message.number = self.number
         self._note(message)
         self.remaining[lane] = message.remaining
@@ -182,20 +204,21 @@ class Merge:
         self.waited += waited
         self._fetched.append((message, int(waited * 1e6)))
         self._ahead = None
-        if self._receiver is not None and self._due:
-            self._ahead = self._receiver.begin(self._received, self._due[0][2])
+        if self._due and self._runner_of[next_lane := self._due[0][2]].ahead:
+            self._ahead = self._receiver.begin(self._received, next_lane)
         return message
 
     def _over(self, later: int = 0) -> bool:
         """Return whether the next batch, or one that comes so much ``later``, is to be passed over."""
-        return any(self.number + later in one for one in self.over)
+        return any(self.number + later in one for one in self._over_at)
 
     def _tell(self) -> None:
         """Let runners begin that do not make the batches which are to be passed over now."""
         count = next((n for n in range(1, MOST_AT_ONCE) if not self._over(n)), MOST_AT_ONCE)
-        self._told = self.number + count
-        if (made := self.received()) is not None and count > (ahead := made[1] - len(self._fetched)):
-            self.begin_over(made[0], count - ahead)
+        self._last_to_pass = self.number + count
+        begin, made = self._begin_over(), self.received()
+        if begin is not None and made is not None and count > (ahead := made[1] - len(self._fetched)):
+            begin(*made, count - ahead)
 
     def _note(self, message: Message) -> None:
         """Note which lanes give batches. A lane that gave none in a whole pass is tried again in the next one."""
@@ -219,72 +242,95 @@ class Merge:
         return message
 
     @property
+    def in_turns(self) -> bool:
+        """True if others run the same lane."""
+        return self._lost is not None
+
+    @property
+    def cut(self) -> tuple[int, int] | None:
+        """The lane that has ended before each of its ranks had a turn, and how many had one."""
+        if not self.turns_taken or self._due or self.gone is not None:
+            return None
+        return next(iter(self.lanes)), self.turns_taken
+
+    @property
     def going(self) -> int:
         """The number of lanes that have not ended."""
         return len(self._due)
 
     def received(self) -> tuple[dict[int, LaneState], int] | None:
-        """Return where the lanes stand after the last message that came, and how many the trainer has yet to get.
+        """Return the positions of the lanes after the last message, and how many messages the trainer has yet to get.
 
         None if an error came: it is raised when its turn comes.
         """
-        messages = [message for message, _ in self._fetched]
+        messages = self.undelivered
         if self._ahead is not None:
             try:
                 messages.append(self._ahead.result())
             except Exception:
                 return None
-        reached = {lane: Position(replace(self.positions[lane].state)) for lane in self._runner_of}
+        reached = {lane: Position(replace(self.positions[lane].state)) for lane in self.lanes}
         for message in messages:
             reached[message.lane].advance(message)
         return {lane: position.saved() for lane, position in reached.items()}, len(messages)
 
     def move(self, runner_of: Mapping[int, MessageSource]) -> None:
-        """Go on with other runners, whose lanes begin where ``received`` says."""
-        self._runner_of = {**self._runner_of, **runner_of}
+        """Continue with these runners, whose lanes begin at the positions of ``received``."""
+        self._runner_of |= runner_of
 
     def close(self) -> None:
-        """Receive nothing more; call it before the runners are closed."""
-        if self._receiver is not None:
-            self._receiver.close()
-            self._due.clear()
-            self._ahead = None  # its batch may lie in shared memory
+        """Stop receiving; call it before the runners are closed."""
+        self._receiver.close()
+        self._due.clear()
+        self._ahead = None  # its batch may lie in shared memory
 
-    def deliver(self) -> Message | None:
-        """Return the next fetched message that says anything, or None, and advance the positions to it."""
-        while self._fetched:
+    def deliver(self, batches: bool = True) -> Message | None:
+        """Return the next fetched message that is not empty, or None, and advance the positions to it.
+
+        ``batches``: False to stop before a batch, or before a step that is passed over.
+        """
+        while self._fetched and (batches or not self._fetched[0][0].is_step):
             message, waited_us = self._fetched.popleft()
-            self.passed += 1
-            self.positions[message.lane].advance(message, waited_us)
-            self.lost += [message.number] * message.lost
-            if message.batch is not None or message.reports or message.tallies:
+            self._advance(message, waited_us)
+            if message.is_step or message.reports or message.tallies or message.lost:
                 if self._mover is not None:
                     message.batch = self._mover.end(message.batch, message.copied)
+                last = message
+                while self._lost is not None and message.is_step and not last.closes:
+                    last, waited_us = self._fetched.popleft()  # those of the other ranks in this step
+                    self._advance(last, waited_us)
                 return message
         return None
 
     def pass_over(self, n: int) -> Iterator[Message]:
-        """Drop the next ``n`` batches, whether they have been made or not; yield their messages."""
+        """Drop the next ``n`` batches, made or not; yield their messages."""
         number = self.number
         while n and self._due and not self.at_rest:
             message = self._take()
-            if self.steps:  # which the epoch makes up for
-                self.number, message.lost = number, False
+            is_step = (not message.done) if self._lost is None else message.closes
+            number += is_step and not self.steps  # which the epoch makes up for
+            self.number, message.number, message.lost, message.batch = number, number, False, None
             self._fetched.clear()
-            self.passed += 1
-            self.positions[message.lane].advance(message)
-            if not message.done:
+            self._advance(message)
+            if not (message.done or message.others):
                 self._gave.add(message.lane)
-                n -= 1
+            n -= is_step
             yield message
 
-    def unreported(self) -> Iterator[Message]:
-        """Yield the messages that were fetched and will not be delivered, for their reports."""
-        yield from (message for message, _ in self._fetched)
+    def _advance(self, message: Message, waited_us: int = 0) -> None:
+        """Note that the trainer received a message."""
+        position = self.positions[message.lane]
+        known = position.held is not None or position.state.done
+        before = position.state.counts if known else {}, position.held or 0
+        self.passed += 1
+        position.advance(message, waited_us)
+        if self._received_losses is not None:
+            self._received_losses.move(*before, position.state.counts, position.held or 0)
 
-    def undelivered(self) -> int:
-        """Return the number of utterances in batches that were fetched, but not delivered."""
-        return sum(utterances_in(message.batch) for message, _ in self._fetched)
+    @property
+    def undelivered(self) -> list[Message]:
+        """The messages that were fetched, but not delivered."""
+        return [message for message, _ in self._fetched]
 
 
 def utterances_in(batch: Any) -> int:
@@ -294,11 +340,10 @@ def utterances_in(batch: Any) -> int:
     return len(batch) if isinstance(batch, list) else int(batch is not None)
 
 
-def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -> list[tuple[int, int, int]]:
-    """Return what each lane gives next, as a heap of (pass, k, lane)."""
+def due(states: Mapping[int, LaneState], repeat: bool) -> list[tuple[int, int, int]]:
+    """Return the next batch of each lane, as a heap of (pass, k, lane)."""
     heap = []
-    for lane in lanes:
-        state = positions[lane].state
+    for lane, state in states.items():
         if not state.done:
             heap.append((state.pass_, state.k, lane))
         elif repeat:
@@ -307,10 +352,10 @@ def due(positions: Mapping[int, Position], lanes: Iterable[int], repeat: bool) -
     return heap
 
 
-def places_after(positions: Mapping[int, Position], n: int, repeat: bool) -> dict[int, Place]:
-    """Return where the lanes stand after the next ``n`` batches if none ends. If one does, its next pass is made, and
-    others go further than this."""
-    heap = due(positions, positions, repeat)
+def places_after(states: Mapping[int, LaneState], n: int, repeat: bool) -> dict[int, Place]:
+    """Return the positions of the lanes after the next ``n`` batches if none ends. If one does, its next pass is made,
+    and others go further than this."""
+    heap = due(states, repeat)
     for _ in range(n if heap else 0):
         pass_, k, lane = heap[0]
         heapq.heapreplace(heap, (pass_, k + 1, lane))

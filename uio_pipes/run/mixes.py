@@ -37,14 +37,14 @@ class Mixes:
 
     @classmethod
     def of(cls, graph: Graph, records: Mapping[str, MixRecord] | None = None) -> Mixes:
-        """Return the mixes of a graph, with the journals that a state has of them."""
+        """Return the mixes of a graph, with their journals in a state."""
         weights = {path: weights for path, _, weights in _mixes(graph)}
         known = {path: record["journal"] for path, record in (records or {}).items()}
         return cls(weights, {path: journal for path, journal in known.items() if journal and path in weights})
 
     @property
     def saved(self) -> dict[str, MixRecord] | None:
-        """What a state keeps; None without mixes."""
+        """The part of a state; None without mixes."""
         found = {p: {"weights": dict(w), "journal": self.journals.get(p, [])} for p, w in self.weights.items()}
         return found or None
 
@@ -139,7 +139,7 @@ class Mixes:
             if known
             else "the pipeline has no mix with weights of its own"
         )
-        raise PipelineError(f"reweight: {what}; weights that follow the step (uio.by_step) are not changed by hand")
+        raise PipelineError(f"reweight: {what}; weights that follow the step (uio.by_step) cannot be changed by it")
 
     def check_dealt(self, graph: Graph, paths: Iterable[str]) -> None:
         """Raises: PipelineError if what comes out of a mix is dealt to lanes: each would change at another place."""
@@ -148,7 +148,7 @@ class Mixes:
             if graph._deals and Trait.DEALS not in mixes[path].traits:
                 where = f"the mix {path!r}" if path else "the mix"
                 remedy = "put .sharding_filter() into each of its sources"
-                raise PipelineError(f"{where} stands before sharding_filter and cannot change during a run: {remedy}")
+                raise PipelineError(f"{where} comes before sharding_filter and cannot change during a run: {remedy}")
 
 
 def arranged(graph: Graph, records: Mapping[str, MixRecord], *, edited: bool) -> Graph:

@@ -1,13 +1,12 @@
-"""The options of a loader, checked, and the differences to a state that is loaded into it."""
+"""The checked options of a loader, and their differences from a loaded state."""
 
 from __future__ import annotations
 
 import logging
 import os
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -16,12 +15,12 @@ from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.ledger import Failures
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, stamp
 from uio_pipes.run.device import Mover
 from uio_pipes.run.exclusions import Exclusions
+from uio_pipes.run.lane_runner import LaneOptions
 from uio_pipes.run.mixes import Mixes, arranged
 from uio_pipes.run.ranks import RankPlace
 from uio_pipes.run.ray.fleet import Fleet, RayWorkers
@@ -32,48 +31,34 @@ from uio_pipes.stages.utterances.filter import Exclude
 logger = logging.getLogger("uio_pipes")
 
 
-class Listener(Protocol):
-    """Something that wants to know where the batches of all loaders of this process come from."""
-
-    def hear(self, message: Any, progress: Any, options: RunOptions) -> object:
-        """Take note of a batch that is delivered, and of the position of the epoch behind it."""
-
-
-LISTENERS: weakref.WeakSet[Listener] = weakref.WeakSet()
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of a loader, named after the arguments of :class:`~uio_pipes.run.loader.Loader`.
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(LaneOptions):
+    """The options of a loader, named after the arguments of :class:`~uio_pipes.run.loader.Loader`: those of its lanes,
+    and what it adds for ranks, workers and states.
 
     ``num_workers`` counts the actors of a ``fleet``, too; ``ranks`` is where this process stands among those given.
 
     Raises: PipelineError if one breaks a rule.
     """
 
-    pipeline: Graph
-    seed: int
     num_workers: int | Literal["auto"]
-    lanes: int
     ranks: RankPlace
     uneven: str
     steps_per_epoch: int | None
     prefetch_factor: int
     pin_memory: bool
-    snapshot_every: int
-    failures: Failures
     on_change: str
+    tail: str = "drop"
     mixes: Mixes = field(default_factory=Mixes)
     mover: Mover | None = None
-    left_out: tuple[Callable[[str], bool], ...] = ()  # by loader.skip
     excluded: Exclusions = field(default_factory=Exclusions)
-    heard: tuple[Callable[[str], object], ...] = ()  # called with each report of a failure
-    delivered: tuple[Callable[[Any, Any], object], ...] = ()  # called with each message, and the progress after it
-    utterances: bool = False  # to give those of each batch, finished, instead of its tensors
-    counted: int | None = None  # ranks for which steps are counted; None, these
+    of_workers: bool = (
+        False  # the ranks are workers of another loader, which decides about steps and says what it lacks
+    )
     fleet: Fleet | None = None  # that the workers run in, instead of processes of this machine
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "repeat", self.in_steps)
         if not isinstance(self.pipeline, Graph):
             raise PipelineError(_no_pipeline(self.pipeline))
         require_whole("seed", self.seed)
@@ -82,10 +67,23 @@ class RunOptions:
             require_whole(name, getattr(self, name), least)
         if self.steps_per_epoch is not None:
             require_whole("steps_per_epoch", self.steps_per_epoch, 1)
-        _require_flag("pin_memory", self.pin_memory)
+        if not isinstance(self.pin_memory, bool):
+            raise PipelineError(f"pin_memory must be True or False, not {self.pin_memory!r}")
+        if self.tail not in ("drop", "repeat"):
+            raise PipelineError(f"tail must be 'drop' or 'repeat', not {self.tail!r}")
         if self.on_change not in ("error", "restart", "adopt"):
             raise PipelineError(f"on_change must be 'error', 'restart' or 'adopt', not {self.on_change!r}")
-        self._check_graph()
+        kind = self.pipeline._kind
+        if kind in ("item", "file", "record"):
+            raise PipelineError(
+                f"the pipeline gives {kind}s, not utterances: add .open_files().load_from_tar() or .load_from_raw()"
+            )
+        if self.lanes < self.ranks.world_size and not self.shares:
+            raise PipelineError(
+                f"{self.lanes} lanes cannot feed {self.ranks.world_size} ranks: lanes must be at least world_size "
+                'unless they share them (uneven="share"); omit lanes, or use a multiple of the number of ranks'
+            )
+        self.pipeline._check_lanes(self.lanes)
 
     @classmethod
     def of(
@@ -100,21 +98,9 @@ class RunOptions:
         fleet = Fleet(num_workers) if isinstance(num_workers, RayWorkers) else None
         count = num_workers.count if isinstance(num_workers, RayWorkers) else num_workers
         lanes = default_lanes(ranks.world_size, count) if lanes is None else lanes
-        made = cls(pipeline, num_workers=count, lanes=lanes, ranks=ranks, fleet=fleet, **options)
+        place: Any = {"ranks": ranks, "step_ranks": ranks.world_size}
+        made = cls(pipeline=pipeline, num_workers=count, lanes=lanes, fleet=fleet, **place, **options)
         return replace(made, mixes=Mixes.of(pipeline))
-
-    def _check_graph(self) -> None:
-        kind = self.pipeline._kind
-        if kind in ("item", "file", "record"):
-            raise PipelineError(
-                f"the pipeline gives {kind}s, not utterances: add .open_files().load_from_tar() or .load_from_raw()"
-            )
-        if self.lanes < self.ranks.world_size:
-            raise PipelineError(
-                f"{self.lanes} lanes cannot feed {self.ranks.world_size} ranks: lanes must be at least world_size; "
-                "leave it out, or take a multiple of the number of ranks"
-            )
-        self.pipeline._check_lanes(self.lanes)
 
     @property
     def rank(self) -> int:
@@ -126,17 +112,17 @@ class RunOptions:
 
     @property
     def pins(self) -> bool:
-        """True if batches are put in pinned memory: without a GPU there is none."""
+        """True if batches are put in pinned memory, which needs a GPU."""
         return self.pin_memory and torch.cuda.is_available()
 
     @property
     def plan(self) -> WorkerPlan:
-        """The workers to run, if they are given."""
+        """The given number of workers, if any."""
         return WorkerPlan(0 if self.num_workers == "auto" else self.num_workers, self.prefetch_factor)
 
     @property
     def tuned(self) -> bool:
-        """True if this process finds out how many workers it needs."""
+        """True if this process chooses the number of workers itself."""
         return self.num_workers == "auto" and self.ranks.reads
 
     @property
@@ -145,40 +131,30 @@ class RunOptions:
         return self.steps_per_epoch is not None
 
     @property
-    def of_workers(self) -> bool:
-        """True if the ranks are workers of another loader, which decides about steps and says what it lacks."""
-        return self.counted is not None
+    def shares(self) -> bool:
+        """True if ranks share what is left of an epoch when one of them has no batch any more."""
+        return self.uneven == "share" and not (self.in_steps or self.pipeline._endless)
 
     @property
     def together(self) -> bool:
         """True if ranks step together, so that the epoch ends for all at once."""
         return self.uneven != "join" or self.in_steps
 
-    @property
-    def repeat(self) -> bool:
-        """True if lanes that have ended begin again."""
-        return self.uneven == "repeat" or self.in_steps
-
-
-def _require_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise PipelineError(f"{name} must be True or False, not {value!r}")
-
 
 def _no_pipeline(given: object) -> str:
     """Return what to give to a loader instead of something that is not a pipeline."""
     rule = f"pipeline must be a Pipeline, not {given!r}"
     if isinstance(getattr(given, "pipeline", None), Graph):
-        return f"{rule}; give the pipeline that it was made of (its attribute .pipeline)"
+        return f"{rule}; give its pipeline (the attribute .pipeline)"
     if isinstance(given, DataLoader):
-        return f"{rule}; a Loader takes the place of torch's DataLoader, so give it the pipeline itself"
+        return f"{rule}; a Loader replaces torch's DataLoader, so give it the pipeline itself"
     if isinstance(given, (list, tuple, Dataset)):
         return f"{rule}; uio.from_iterable(…) makes one of a Dataset or a list of utterances"
     return f"{rule}; begin with uio.from_shard_list(…), uio.from_raw_list(…) or another uio.from_…"
 
 
 def default_lanes(world_size: int, num_workers: int | Literal["auto"]) -> int:
-    """Return the number of lanes that deals as WeNet does: one for each worker of each rank.
+    """Return the number of lanes that distributes data like WeNet: one for each worker of each rank.
 
     If the workers are yet to be chosen, on each rank for itself, it depends on nothing but the number of ranks.
     """
@@ -215,7 +191,7 @@ def open_quarantine(options: RunOptions) -> Quarantine | None:
 
 
 _ENDLESS = (
-    'the epoch has no end: the pipeline has none (it has repeat(), or mix(…, stop="endless")), and the loader no '
+    'the epoch has no end: the pipeline is endless (repeat(), or mix(…, stop="endless")), and the loader no '
     "steps_per_epoch. Give Loader(steps_per_epoch=…), unless the trainer itself stops after a number of steps"
 )
 
@@ -264,7 +240,7 @@ def _fitted(meta: Meta, options: RunOptions, fingerprints: Mapping[str, Any]) ->
     try:
         before = arranged(options.pipeline, records, edited=False)
     except KeyError as gone:
-        remedy = f"keep it, with the weight 0, as utterances of it may still wait in buffers. {REMEDY}"
+        remedy = f"keep it with weight 0, because its utterances may still be in buffers. {REMEDY}"
         return options, [f"a mix has no source {gone} any more, which the state has: {remedy}"]
     if _differences(meta, options, {"graph": before.fingerprint(), "list": before._list_fingerprint()}):
         return options, found

@@ -1,4 +1,4 @@
-"""The results of a decoding, from any number of ranks, in the order of the list."""
+"""Decoding results in the order of the list, from any number of ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,12 @@ import torch.distributed as dist
 from uio_pipes.base.errors import NothingRead, PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.io.files import write_lines
+from uio_pipes.run.lane_runner import Message
+from uio_pipes.run.lanes import LISTENERS
 from uio_pipes.run.loader import Loader
+from uio_pipes.run.options import RunOptions
 from uio_pipes.run.partial import Changed, DecodedBatch, Partial, ResultWriter, State, changes, write_json
+from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import private_group
 from uio_pipes.stages.batches.pad import ORIGIN, keeping
 
@@ -27,7 +30,7 @@ REMEDY = 'Decode as before, or begin again with OrderedResults(…, on_change="r
 
 
 class OrderedResults:
-    """Decode with any number of ranks, killed and resumed at will, into one file in the order of the list.
+    """Write decoding results to one file in the order of the list, on any number of ranks, and resume after a kill.
 
     As in ``results = uio.OrderedResults("test.txt", pipeline)``, then ``for batch in results: results.add(texts)``, and
     at last ``results.finish()``. Each rank writes what it has to ``test.txt.partial``, a line a batch, together with
@@ -59,7 +62,7 @@ class OrderedResults:
         **options: Any,
     ) -> None:
         if own := {"uneven", "steps_per_epoch"} & options.keys():
-            raise PipelineError(f"OrderedResults: {min(own)} is not for a decoding, which has each utterance once")
+            raise PipelineError(f"OrderedResults: {min(own)} cannot be set for decoding: each utterance comes once")
         if on_change not in ("error", "restart"):
             raise PipelineError(f"OrderedResults: on_change must be 'error' or 'restart', not {on_change!r}")
         graph = keeping(pipeline, ORIGIN, "OrderedResults")
@@ -81,7 +84,7 @@ class OrderedResults:
 
     @property
     def complete(self) -> bool:
-        """True if an earlier run has decoded it all, so that no batch comes and the file is there."""
+        """True if an earlier run has decoded everything and written the file; no batch is left."""
         return self._state is None
 
     def _begun(self, restart: bool) -> State | None:
@@ -112,15 +115,17 @@ class OrderedResults:
         loader.load_state_dict(self._state)
         with self._partial.writer(loader.rank) as self._writer, noting_failures(loader) as self._failures:
             self._before = loader.state_dict()
-            for batch in () if loader.finished else _whatever_comes(loader):
-                self._batch = list(zip(batch.pop(ORIGIN), batch["keys"], strict=True))
-                yield batch
-                if self._batch:
-                    raise PipelineError("OrderedResults: call add(results) with the results of a batch before the next")
+            with contextlib.suppress(NothingRead):  # where nothing can be read, the failures say so in the end
+                for batch in () if loader.finished else loader:
+                    self._batch = list(zip(batch.pop(ORIGIN), batch["keys"], strict=True))
+                    yield batch
+                    if self._batch:
+                        rule = "call add(results) with the results of a batch before the next"
+                        raise PipelineError(f"OrderedResults: {rule}")
             self._note([])
 
     def add(self, results: Sequence[Any]) -> None:
-        """Note the results of the batch that came last: they are on the disk when this returns.
+        """Record the results of the last batch; they are on disk when this returns.
 
         Args:
             results: of each utterance of the batch, in its order: a text, or anything that JSON can hold.
@@ -160,11 +165,10 @@ class OrderedResults:
         whole = Loader(self.loader.pipeline, seed=self.loader.seed, lanes=self.loader.lanes, rank=0, world_size=1)
         whole.load_state_dict(self._partial.state())
         if not whole.finished:
-            raise PipelineError(
-                "OrderedResults: finish() is called once the loop over the batches has ended on all ranks"
-            )
+            raise PipelineError("OrderedResults: call finish() after the loop over the batches has ended on all ranks")
         failures = sorted({failure for record in self._partial.records() for failure in record.failures})
-        write_lines(self.path, (f"{key} {_as_text(result)}".rstrip().replace("\n", " ") for key, result in self.rows()))
+        texts = ((k, one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)) for k, one in self.rows())
+        write_lines(self.path, (f"{key} {text}".rstrip().replace("\n", " ") for key, text in texts))
         failed = self.path.with_name(f"{self.path.name}.failed")
         failed.unlink(missing_ok=True)
         if failures:
@@ -188,28 +192,27 @@ class OrderedResults:
         return made[0]
 
 
-def _whatever_comes(loader: Loader) -> Iterator[Any]:
-    """Yield the batches, if any: where nothing can be read, the failures say so in the end."""
-    with contextlib.suppress(NothingRead):
-        yield from loader
-
-
 @contextlib.contextmanager
 def noting_failures(loader: Loader) -> Iterator[list[str]]:
     """Give a list that gets the loader's reports on what failed, of each when the batch after it comes."""
-    found: list[str] = []
-    before = loader._options
-    loader._follow(replace(before, heard=(*before.heard, lambda report: found.append(str(report)))))
+    LISTENERS.add(listener := _FailuresOf(loader))
     try:
-        yield found
+        yield listener.found
     finally:
-        loader._follow(replace(loader._options, heard=before.heard))
+        LISTENERS.discard(listener)
+
+
+class _FailuresOf:
+    origins = False
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader, self.found = loader, list[str]()
+
+    def hear(self, message: Message, progress: EpochProgress, options: RunOptions) -> None:
+        if progress is self.loader._progress and options.ranks.reads:
+            self.found += map(str, message.reports)
 
 
 def moved(before: State, after: State) -> State:
     """Return the lanes whose position has changed."""
     return {name: text for name, text in after.items() if name != "meta" and before.get(name) != text}
-
-
-def _as_text(result: Any) -> str:
-    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The partial results of a decoding: what a killed run leaves on the disk, and what the next run continues from.
+"""The partial results of a decoding, which a killed run leaves on disk and the next run continues.
 
 ::
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from uio_pipes.base.errors import StateError
-from uio_pipes.base.processes import Busy, taken
+from uio_pipes.base.processes import Busy, try_lock
 from uio_pipes.io.files import write_lines
 from uio_pipes.run.state_merging import merge_states
 
@@ -104,7 +104,7 @@ class ResultWriter:
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab")
         try:
-            if not taken(self._file.fileno(), PATIENCE):
+            if not try_lock(self._file.fileno(), PATIENCE):
                 raise Busy(f"another decoding writes to {path}: wait for it, or end it")
             self._file.truncate(_sound(path.read_bytes())[1])
         except BaseException:
@@ -129,19 +129,16 @@ class ResultWriter:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file that is there as a whole, or not at all; its folder is made."""
+    """Write a file completely or not at all, and create its folder."""
     write_lines(path, [json.dumps(value, ensure_ascii=False)])
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return what differs between two decodings; "" if nothing does."""
-    return ", ".join(_change(name, before.get(name), now[name]) for name in now if before.get(name) != now[name])
-
-
-def _change(name: str, old: Any, new: Any) -> str:
-    if name == "graph" and old:  # the first stage that differs
-        old, new = next(((a, b) for a, b in zip(old, new, strict=False) if a != b), (old, new))
-    return f"{name} was {old!r}, now {new!r}"
+    found = {name: (before.get(name), new) for name, new in now.items() if before.get(name) != new}
+    if (graph := found.get("graph")) is not None and graph[0]:  # the first stage that differs
+        found["graph"] = next(((a, b) for a, b in zip(graph[0], graph[1], strict=False) if a != b), graph)
+    return ", ".join(f"{name} was {old!r}, now {new!r}" for name, (old, new) in found.items())
 
 
 def _records(path: Path) -> list[DecodedBatch]:
@@ -154,12 +151,10 @@ def _sound(data: bytes) -> tuple[list[DecodedBatch], int]:
     records, end = [], 0
     for line in data.splitlines(keepends=True):
         try:
-            records.append(DecodedBatch(**json.loads(line)) if line.endswith(b"\n") else _refuse())
+            if not line.endswith(b"\n"):
+                break
+            records.append(DecodedBatch(**json.loads(line)))
         except (ValueError, TypeError):
             break
         end += len(line)
     return records, end
-
-
-def _refuse() -> DecodedBatch:
-    raise ValueError("a torn line")

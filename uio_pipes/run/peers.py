@@ -1,4 +1,4 @@
-"""How one process reads for its peers, which get the same batches, and hands them over.
+"""Reading by one process for its peers, which get the same batches.
 
 Each has a merge of its own, which asks for messages in the same order; on the first peer they come from the runners of
 its lanes and are sent on, on the others they are received. So positions, states, statistics and errors are the same on
@@ -15,7 +15,7 @@ import contextlib
 import pickle
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ class Handover:
         self._sends: deque[list[Any]] = deque()  # for each message that a peer may not have received yet
         self._received = 0
 
-    def sources(self, start: Callable[[], dict[int, Runner]], lanes: Iterable[int], pin: bool) -> dict[int, Any]:
+    def sources(self, start: Callable[[], dict[int, Runner]], lanes: Collection[int], pin: bool) -> dict[int, Any]:
         """Return lane → where its messages come from. Only the peer that reads starts runners.
 
         If they cannot be started, the first message is the error: so all peers hear of it.
@@ -50,26 +50,20 @@ class Handover:
         if not self.reads:
             return dict.fromkeys(lanes, Receiving(self, pin))
         try:
-            return self.handed_over(start())
+            return {lane: HandedOver(runner, self) for lane, runner in start().items()}
         except Exception as error:
             return dict.fromkeys(lanes, HandedOver(_Failed(error), self))
-
-    def handed_over(self, runner_of: dict[int, Runner]) -> dict[int, HandedOver]:
-        """Return runners that send each message to the other peers, too."""
-        return {lane: HandedOver(runner, self) for lane, runner in runner_of.items()}
 
     def send(self, message: Message) -> None:
         """Begin to send a message to all other peers."""
         block, pieces = _packed(message)
         tensors = torch.tensor([len(block), pieces]), block
         with self._waiting_for_others():
-            self._sends.append([self._send(tensor, peer) for peer in self._others for tensor in tensors])
-
-    def _send(self, tensor: torch.Tensor, peer: int) -> Any:
-        return dist.isend(tensor, group=self._group, dst=peer, tag=self._run)
+            to = [(tensor, peer) for peer in self._others for tensor in tensors]
+            self._sends.append([dist.isend(t, group=self._group, dst=peer, tag=self._run) for t, peer in to])
 
     def _waiting_for_others(self) -> contextlib.AbstractContextManager[None]:
-        return waiting(self._others, "to take the batches that this one reads for them", told=False)
+        return waiting(self._others, "to take the batches that this one reads for them", warn=False)
 
     def receive(self) -> Message:
         """Wait for the next message. Raises: RuntimeError if the peer that reads has ended."""
@@ -82,7 +76,7 @@ class Handover:
     def _wait(self, tensor: torch.Tensor) -> None:
         work = dist.irecv(tensor, group=self._group, src=self._first, tag=self._run)
         assert work is not None
-        with waiting([self._first], "to hand over a batch that it has read", told=False):
+        with waiting([self._first], "to hand over a batch that it has read", warn=False):
             work.wait(patience())
 
     def settle(self, count: int | None) -> None:

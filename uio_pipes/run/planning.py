@@ -1,4 +1,4 @@
-"""Plans the batches of an epoch without making one: nothing is decoded.
+"""Plans the batches of an epoch without decoding anything.
 
 The graph runs as it is, up to the batches: sources, filters, shuffle, sort and batching see the same utterances with
 the same planned lengths as in training, so that the batches are the same. Stages that make tensors are left out.
@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.audio.length import TICKS
 from uio_pipes.base.errors import DataError, PipelineError, UioError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import MakesBatches, Uncountable, with_branches
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import MAKING, Failures, Ledger, Tally
-from uio_pipes.core.realize import Length, Measure, Pair, measure_of, names_of
+from uio_pipes.core.realize import Measure, Pair, measure_of, names_of
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
@@ -43,7 +43,7 @@ LENIENT = Failures(max_failures=sys.maxsize, max_consecutive_failures=sys.maxsiz
 
 
 class NotKnown(UioError):
-    """The number of batches shows only when the pipeline runs; the message says why."""
+    """The number of batches is known only after the pipeline has run; the message explains why."""
 
 
 class Sizes:
@@ -123,7 +123,7 @@ class LanePlan:
         for name, counts in self.sources.items():
             counts.append(there[name])
         numbers = {name: number for number, name in enumerate(self.sources)}
-        self._origins.extend([n for o in origins for n in (numbers[o.source], o.pass_, o.item, o.offset)])
+        self._origins.extend([n for o in origins for n in (numbers[o.source], o.pass_ % 2**63, o.item, o.offset)])
 
     def measure_mixing(self) -> None:
         """Find how far apart utterances come that are neighbours in their file; forget where they come from."""
@@ -157,17 +157,20 @@ def plan_lanes(
 
     Raises: PipelineError if the graph has no end, or a node of the user's stands after the batches.
     """
-    _check_plannable(graph, most)
+    if graph._endless and most is None:
+        raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
+    if not graph._skims:
+        raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
     planned, tables = _by_plan(graph, strict=False), dict[Hashable, Any]()
     first: Node | None = None
     pads = next((stage.name for stage in graph.stages if Trait.ONE_RATE in stage.traits), "")
     making = [stage for stage in graph.stages if isinstance(stage, MakesBatches) and stage.sized_by is not None]
     batching: MakesBatches = making[-1] if making else Batch()
-    told = by or batching.sized_by
-    size = None if told is None else measure_of(told)
+    counted_by = by or batching.sized_by
+    size = None if counted_by is None else measure_of(counted_by)
     for index in range(lanes) if only is None else only:
         lane = _lane(index, lanes, seed, epoch, pass_, tables, ranks, before=(made or {}).get(index, 0))
-        plan = LanePlan(index, names_of(told))
+        plan = LanePlan(index, names_of(counted_by))
         node = planned.build(lane)
         first = first or node  # keeps the shuffled order, which lanes share
         with _seldom_collected():
@@ -194,31 +197,6 @@ def _seldom_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*usual)
-
-
-def plan_utterances(graph: Graph, by: Length | Pair | None, most: int | None = None) -> LanePlan:
-    """Return the lengths of all utterances (or of ``most``) that come out of a graph without batches."""
-    lane = _lane(0, 1, 0, 0, 0, {})
-    plan, size = LanePlan(0, names_of(by)), None if by is None else measure_of(by)
-    with _seldom_collected():
-        for item in islice(items_of(_by_plan(graph, strict=False).build(lane)), most):
-            for lengths in _lengths(item, lane.ledger, plan, "", size):
-                for sizes, length in zip(plan.sizes, lengths, strict=True):
-                    sizes.lengths.append(length)
-    plan.take(lane.ledger)
-    return plan
-
-
-def _check_plannable(graph: Graph, most: int | None = None) -> None:
-    if graph._endless and most is None:
-        raise PipelineError("the pipeline has no end (repeat(), or a mix with stop='endless'): add .take(…) to plan it")
-    check_skims(graph)
-
-
-def check_skims(graph: Graph) -> None:
-    """Raises: PipelineError if a node of the user's stands after the batches."""
-    if not graph._skims:
-        raise PipelineError("what a node given to .through(…) after the batches does cannot be planned: leave it out")
 
 
 def count_batches(
@@ -279,13 +257,15 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
     for sample in item if isinstance(item, list) else [item]:
         try:
             plan, of = (sample.planned(), sample.chain.streams) if isinstance(sample, Sample) else (None, ())
-            heard = [sample.stream(one) for one in of] if of else []  # fails as when it is made
-            frames = sum(one.length for one in heard if one is not None) if plan is None else plan.length
+            streams = [sample.stream(one) for one in of] if of else []  # fails as when it is made
+            frames = sum(one.length for one in streams if one is not None) if plan is None else plan.length
             length = frames if size is None else size(sample)
         except DataError as error:
             ledger.fail(error, MAKING)
         else:
-            rate = 0 if plan is None else _rate(plan, sample)
+            rate = 0  # in Hz, of the audio as it will be, if that is known
+            if plan is not None:
+                rate = plan.sample_rate if plan.samples and plan.sample_rate != TICKS else rates_of(sample.fields)[0]
             if rate or (plan is not None and plan.samples > 0 and plan.sample_rate == TICKS):  # known in seconds
                 lane.rates[rate] += 1
             planned.append((length, frames, rate, sample))
@@ -298,11 +278,6 @@ def _lengths(item: Any, ledger: Ledger, lane: LanePlan, pads: str, size: Measure
     if isinstance(item, list):
         lane.longest.append(getattr(max(good, key=itemgetter(1))[3], "key", "") if good else "")
     return [length if isinstance(length, tuple) else (length,) for length, *_ in good]
-
-
-def _rate(plan: Plan, sample: Sample) -> int:
-    """Return the sample rate in Hz that the audio will have, or 0 if it is not known."""
-    return plan.sample_rate if plan.samples and plan.sample_rate != TICKS else rates_of(sample.fields)[0]
 
 
 # The graph that runs instead
@@ -325,11 +300,11 @@ def _by_plan(graph: Graph, strict: bool, calls: bool = True) -> Graph:
                 raise NotKnown(why)
             if not calls and callable(getattr(stage, "function", None)):
                 raise NotKnown(f"the function given to {stage.name} would be called for it: ask before iterating")
-            if isinstance(stage, Op) and AUDIO & stage.writes:
+            if isinstance(stage, Op) and not AUDIO.isdisjoint(stage.writes):
                 stage = _PlanOnly(stage)
         stages.append(stage)
         if strict and isinstance(stage, Loading):
-            of = [one.of for one in graph.stages if isinstance(one, Op) and one.of and AUDIO & one.writes]
+            of = [one.of for one in graph.stages if isinstance(one, Op) and one.of and not AUDIO.isdisjoint(one.writes)]
             stages.append(_Unopened(("wav", "feat", *of)))
     return Graph(tuple(stages))
 

@@ -1,5 +1,4 @@
-"""All that we use of the inside of torch, and of Hugging Face's packages, in one place: names that no documentation
-promises.
+"""Everything that we use of the internals of torch, which its documentation does not promise.
 
 ``tests/run/test_torch_private.py`` pins each of them, and says what depends on it.
 """
@@ -7,18 +6,14 @@ promises.
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from math import ceil
-from types import FrameType
 from typing import Any
 
 import torch.distributed as dist
 from torch._C import _remove_worker_pids
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
 
 GONE = 5.0  # seconds until the system has taken down a process whose pipe it has closed
@@ -95,79 +90,3 @@ def timeout_of(group: Any) -> timedelta:
 def collate_by(kind: type, function: Callable[..., Any]) -> None:
     """Have torch's ``default_collate`` call ``function`` for batches of ``kind``."""
     default_collate_fn_map[kind] = function
-
-
-def check_dealt_once(world_size: int) -> None:
-    """Raises: PipelineError if what asks for the data deals it to processes, though it is the share of a rank."""
-    if world_size > 1 and (processes := _dealt_to()) > 1:
-        raise PipelineError(
-            f"as_dataset: the dataset gives each of {world_size} ranks its share, and Accelerate (accelerator.prepare, "
-            f"the Trainer) deals that share to {processes} processes again, so that most of the data would be lost. "
-            "Make it by as_dataset(partition=False), and Accelerate alone deals it out (if the pipeline makes batches, "
-            "with dispatch_batches=False); or keep it out of prepare, as a uio.Loader"
-        )
-
-
-def _dealt_to() -> int:
-    """Return to how many processes a caller deals what it gets, whatever stands between it and us; 1 if none does."""
-    for names in _callers("accelerate.data_loader", "transformers.trainer_pt_utils"):
-        dealer: Any = names.get("self")
-        if type(dealer).__name__ == "IterableDatasetShard":
-            return int(dealer.num_processes)
-        if type(dealer).__name__ == "DataLoaderDispatcher":
-            return int(dealer.state.num_processes)
-    return 1
-
-
-def _callers(*modules: str) -> Iterator[Mapping[str, Any]]:
-    """Give the variables of each caller in these modules. To look at others would keep what their variables hold."""
-    frame: FrameType | None = sys._getframe()
-    while (frame := frame.f_back if frame is not None else None) is not None:
-        if frame.f_globals.get("__name__") in modules:
-            yield frame.f_locals
-
-
-WITHOUT_DATASET = (
-    "a uio.Loader has no 'dataset' that could be begun again to pass over batches, as skip_first_batches of Accelerate "
-    "wants, which the Trainer calls when it resumes. Load what loader.state_dict() returned instead of passing over; "
-    "with Hugging Face's Trainer, uio.HFTrainerMixin saves and loads it (docs/trainers.md)"
-)
-
-
-def check_resumed(loader: object, epoch: int, at: int, received: int, in_steps: bool) -> None:
-    """Raises: PipelineError if it is a Trainer on this ``loader`` that resumes in ``epoch``, and the loader, which has
-    given ``received`` batches of epoch ``at``, would give what it had before.
-
-    ``in_steps``: epochs are stretches of one stream, so that the next one begins where the state says, too.
-    """
-    for names in _callers("transformers.trainer"):
-        trainer: Any = names.get("self")
-        steps = names.get("num_update_steps_per_epoch")
-        resumed = names.get("resume_from_checkpoint") and names.get("train_dataloader") is loader
-        if not (steps and resumed and names.get("epochs_trained") == epoch):
-            continue
-        step: int = trainer.state.global_step
-        if (epoch != at or not received) if step % steps else (in_steps and epoch > at and not received):
-            raise PipelineError(
-                f"the Trainer resumes at step {step}, in epoch {epoch}, and the loader stands at batch {received} of "
-                f"epoch {at}: it would give batches again. uio.HFTrainerMixin saves and loads the loader's state with "
-                "each checkpoint (docs/trainers.md); without it, load what loader.state_dict() returned at that step, "
-                "and let steps_per_epoch= tell the Trainer the length of an epoch"
-            )
-
-
-def check_continued(epoch: int) -> None:
-    """Raises: PipelineError if it is a Trainer that resumes in a later epoch and begins with ``epoch`` instead.
-
-    Of a dataset without a length it expects that one epoch has all its steps. Then it passes over too much of the
-    first one, and trains again on what came after that.
-    """
-    for names in _callers("transformers.trainer"):
-        if names.get("resume_from_checkpoint") and names.get("epochs_trained") == epoch:
-            was = ceil(names["self"].state.epoch or 0) - 1  # epoch and share of its steps
-            if was > epoch:
-                raise PipelineError(
-                    f"the Trainer resumes in epoch {was} of a dataset without a length, counts epochs anew, and would "
-                    "train again on batches that it had. Let the pipeline have one epoch without an end, by .repeat(), "
-                    "or train on a uio.Loader with uio.HFTrainerMixin (docs/trainers.md)"
-                )

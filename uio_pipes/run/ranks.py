@@ -1,4 +1,4 @@
-"""Which processes share the data, which of them get the same batches, and how they wait for each other."""
+"""Which processes share the data, which of them get the same batches, and how ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch.distributed as dist
 
 from uio_pipes.base.checks import require_whole
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hints import keyword_hints
 from uio_pipes.run.private import group_named_by_its_members, timeout_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("uio_pipes")
 ProcessGroups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their members
 PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
-TOLD_AFTER = 60.0  # seconds after which a rank says for whom it waits
+WARN_AFTER = 60.0  # seconds after which a rank says for whom it waits
 _groups: weakref.WeakKeyDictionary[Any, ProcessGroups] = weakref.WeakKeyDictionary()  # by the world that they are in
 
 
@@ -62,7 +62,7 @@ class RankPlace(NamedTuple):
         if self.early and is_grouped() and dist.get_world_size() > 1:
             raise PipelineError(
                 "the loader was made before torch.distributed was initialized, so that each rank would get all the "
-                "data: make it after init_process_group, or with partition=False if each rank shall get all"
+                "data: make it after init_process_group, or with partition=False if each rank should get all"
             )
         if self.early and (world := os.environ.get("WORLD_SIZE", "1")) != "1":
             _warn_of_no_group(world)
@@ -82,7 +82,7 @@ def is_grouped() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-@understood
+@keyword_hints
 @dataclass(frozen=True)
 class Ranks:
     """The processes that share the data, if not all do: ``uio.Loader(…, ranks=uio.Ranks(mesh=mesh, data="dp"))``.
@@ -109,7 +109,7 @@ class Ranks:
 
     def __post_init__(self) -> None:
         if self.group is not None and self.mesh is not None:
-            raise PipelineError("group and mesh say the same in different ways: give one of them")
+            raise PipelineError("group and mesh mean the same: give only one of them")
         if self.peers not in ("read", "receive"):
             raise PipelineError(f"peers must be 'read' or 'receive', not {self.peers!r}")
         if self.peers == "receive" and self.mesh is None:
@@ -131,7 +131,7 @@ def place_of_rank(
     if not isinstance(ranks, Ranks | None):
         raise PipelineError(f"ranks must be uio.Ranks(…), not {ranks!r}; as in ranks=uio.Ranks(group=…)")
     if ranks is not None and (rank, world_size) != (None, None):
-        raise PipelineError("rank, world_size and ranks=uio.Ranks(…) say the same in different ways: leave ranks out")
+        raise PipelineError("rank and world_size mean the same as ranks=uio.Ranks(…): remove ranks")
     ranks = ranks or Ranks()
     if ranks.mesh is not None:
         place = _in_mesh(ranks.mesh, ranks.data)
@@ -145,7 +145,7 @@ def place_of_rank(
 
 
 def private_group(members: Sequence[int]) -> Any:
-    """Return a gloo group of our own, so that our messages never mix with the trainer's collectives.
+    """Return a private gloo group, so our messages never mix with the trainer's collectives.
 
     Only its members call this: nothing waits for other processes. See :func:`waiting` for how long they wait.
     """
@@ -160,18 +160,18 @@ def private_group(members: Sequence[int]) -> Any:
 
 
 @contextlib.contextmanager
-def waiting(members: Sequence[int], what: str, told: bool = True) -> Iterator[None]:
+def waiting(members: Sequence[int], what: str, warn: bool = True) -> Iterator[None]:
     """Around a wait in a private group: name who waits for what if the others do not come, or have ended.
 
-    Ranks wait as long as in the trainer's own group, and at least ``PATIENCE``. ``told``: whether a warning says so
-    after ``TOLD_AFTER``; it costs a thread, which is too dear for each batch.
+    Ranks wait as long as in the trainer's own group, and at least ``PATIENCE``. ``warn``: whether a warning says so
+    after ``WARN_AFTER``; it costs a thread, which is too dear for each batch.
     """
     began, rank = time.monotonic(), dist.get_rank()
     others = [str(member) for member in members if member != rank]
     these = f"rank{'s' * (len(others) > 1)} {', '.join(others)}" if len(others) < 9 else f"{len(others)} ranks"
     alike = "all ranks must iterate their loaders and save alike"
-    said = f"rank %d has waited {TOLD_AFTER:g} s for %s %s, and goes on waiting: {alike}"
-    timer = Timer(TOLD_AFTER, logger.warning, (said, rank, these, what)) if told else None
+    said = f"rank %d has waited {WARN_AFTER:g} s for %s %s, and goes on waiting: {alike}"
+    timer = Timer(WARN_AFTER, logger.warning, (said, rank, these, what)) if warn else None
     if timer is not None:
         timer.daemon = True
         timer.start()
@@ -203,7 +203,7 @@ def _given(rank: int | None, world_size: int | None) -> RankPlace:
     if rank is not None:
         require_whole("rank", rank)
     if (rank is None) != (world_size is None):
-        raise PipelineError("rank and world_size are given together, or neither")
+        raise PipelineError("give both rank and world_size, or neither")
     world = dist.group.WORLD if is_grouped() else None
     if rank is None or world_size is None:
         return RankPlace(0, 1, early=True) if world is None else _in_group(world)
@@ -218,7 +218,7 @@ def _in_group(group: Any) -> RankPlace:
         raise PipelineError(f"group must be a process group of torch.distributed, not {group!r}")
     rank = dist.get_rank(group)
     if rank < 0:
-        raise PipelineError("this process is not in the group that was given: make the loader in its members only")
+        raise PipelineError("this process is not in the given group: create the loader only in its members")
     members = tuple(dist.get_process_group_ranks(group))
     return RankPlace(rank, len(members), members=members)
 
@@ -240,7 +240,7 @@ def _in_mesh(mesh: Any, data: str | Sequence[str] | None) -> RankPlace:
         rule = "data must name the dimensions of the mesh along which batches differ, each once"
         raise PipelineError(f"{rule}, of {', '.join(names)}, not {data!r}")
     if place is None:
-        raise PipelineError("this process is not in the mesh: make the loader in its members only")
+        raise PipelineError("this process is not in the mesh: create the loader only in its members")
     along = [names.index(name) for name in wanted]
     others = [dim for dim in range(len(names)) if dim not in along]
     rank, peer = (_number([place[d] for d in dims], [mesh.mesh.shape[d] for d in dims]) for dims in (along, others))

@@ -56,10 +56,10 @@ class Ring:
             os.close(self._fd)
             raise
         weakref.finalize(self, os.close, self._fd)
-        self.taken = np.frombuffer(
+        self.in_use = np.frombuffer(
             self._memory, np.uint8, slots
         )  # for each slot, 1 from its sending until it is released
-        self.address = self.taken.ctypes.data
+        self.address = self.in_use.ctypes.data
         self._lent: dict[int, int] = {}  # slots in which tensors of this process lie → their bytes
         self._parted: dict[
             int, Callable[[], int]
@@ -80,7 +80,9 @@ class Ring:
     def array(self, slot: int, place: TensorPlace) -> np.ndarray[Any, Any]:
         """Return the memory at ``place``, without a copy."""
         count = math.prod(place.shape)
-        flat = np.frombuffer(self._memory, _numpy(place.dtype), count, PAGE + slot * SLOT + place.offset)
+        flat = np.frombuffer(
+            self._memory, str(place.dtype).removeprefix("torch."), count, PAGE + slot * SLOT + place.offset
+        )
         return flat.reshape(place.shape)
 
     def maps(self, slot: int, size: int) -> tuple[Callable[[], int], Callable[[], int]]:
@@ -115,7 +117,7 @@ class Ring:
         self._lent.pop(slot, None)
         back = self._parted.pop(slot, None)
         if back is None or back() == self._start(slot):
-            self.taken[slot] = 0
+            self.in_use[slot] = 0
 
     def _start(self, slot: int) -> int:
         return int(self.address) + PAGE + slot * SLOT
@@ -229,13 +231,13 @@ class Writer:
 
     def _free(self, slot: int) -> bool:
         assert self._ring is not None
-        return not self._ring.taken[slot] and all(view() is None for view in self._views[slot])
+        return not self._ring.in_use[slot] and all(view() is None for view in self._views[slot])
 
     def sent(self) -> int | None:
         """Return the slot that the current message uses, or None. From now on it belongs to the main process."""
         if self._ring is None or self._slot is None or not self._used:
             return None
-        self._ring.taken[self._slot] = 1
+        self._ring.in_use[self._slot] = 1
         return self._slot
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -271,7 +273,3 @@ class Writer:
         tensor = torch.from_numpy(array)  # it keeps the array, as all its views do
         self._made[tensor.data_ptr()] = place
         return tensor
-
-
-def _numpy(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -21,7 +21,7 @@ MixRecord = dict[str, Any]  # of a mix in a state: "weights" by source, and "jou
 
 
 class Where(NamedTuple):
-    """Where a rank stands: epoch and step, and of how many ranks."""
+    """The position of a rank: epoch and step, and the number of ranks."""
 
     epoch: int
     step: int
@@ -42,12 +42,15 @@ class Meta:
         lanes: number of lanes that the epoch is dealt to.
         stream: with ``steps_per_epoch``, the epoch in which the stream began.
         step: number of the next step in this epoch. world_size: number of the ranks that saved the state.
+        since: epoch and step since which there have been as many ranks and lanes, all of them at the same step.
         skip: batches to pass over before the next one.
         mixes: the weights of mixes and what changed in them (see :mod:`uio_pipes.run.mixes`).
         excluded: the utterances left out by ``loader.exclude`` (see :mod:`uio_pipes.run.exclusions`).
         ranks: the number of ranks for which steps are counted, if something follows the step.
         over: ranges of batches to pass over when their turn comes, as [start, stop, step], by their numbers on a rank.
         ahead: the state of the next epoch, if some ranks had begun it.
+        deal: how the ranks share what was left when the first of them had no batch any more (see
+            :mod:`uio_pipes.run.dealing`); ``rank``: whose counts are in the lanes, None for those of all.
     """
 
     epoch: int
@@ -58,6 +61,7 @@ class Meta:
     listed: list[int | str] = field(metadata={"key": "list"})
     step: int
     world_size: int
+    since: list[int]
     stream: int | None = None
     skip: int = 0
     mixes: dict[str, dict[str, Any]] | None = None
@@ -65,11 +69,17 @@ class Meta:
     ranks: int | None = None
     over: list[list[int]] | None = None
     ahead: dict[str, str] | None = None
+    deal: dict[str, Any] | None = None
 
     @property
     def data_epoch(self) -> int:
         """The epoch whose data this is: with ``steps_per_epoch`` the one in which the stream began."""
         return self.epoch if self.stream is None else self.stream
+
+    @property
+    def place(self) -> list[int]:
+        """Epoch and step."""
+        return [self.epoch, self.step]
 
     @property
     def changes(self) -> list[dict[str, Any]]:

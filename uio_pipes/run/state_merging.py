@@ -14,7 +14,8 @@ from typing import Any
 
 from uio_pipes.base.errors import StateError
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.run.state import LaneState, Meta, lane_age, lane_name, lanes_in, read_meta
+from uio_pipes.run.dealing import added
+from uio_pipes.run.state import LaneState, Meta, lane_age, lane_name, lanes_in, read_lane, read_meta
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
         raise StateError("merge_states got no state: pass the state_dict() of each rank")
     saved = [_saved(state) for state in given]
     carried = [_saved(s.meta.ahead, own=False) for s in saved if s.meta.ahead is not None]
-    newest = max([*saved, *carried], key=lambda s: s.age)
+    newest = _apart_since(max([*saved, *carried], key=lambda s: s.age), saved)
     _check_changes([one.meta for one in saved], newest.meta)
     for one in [*saved, *carried]:
         _check_same(one, newest, ("seed", "graph", "list"))
@@ -73,6 +74,14 @@ def _saved(state: Mapping[str, Any], own: bool = True) -> _Saved:
     return _Saved(meta, {lane: state[lane_name(lane)] for lane in lanes}, own)
 
 
+def _apart_since(newest: _Saved, saved: list[_Saved]) -> _Saved:
+    """Return the newest one, whose steps are numbers of this run from there on if ranks stand at other steps."""
+    others = [one for one in saved if one.epoch == newest.epoch and one.meta.step != newest.meta.step]
+    if all(lane_age(text)[2] for one in others for text in one.lanes.values()):  # they have ended
+        return newest
+    return replace(newest, meta=replace(newest.meta, since=newest.meta.place))
+
+
 def _check_same(one: _Saved, other: _Saved, names: tuple[str, ...]) -> None:
     for name in names:
         ours, theirs = one.meta.saved()[name], other.meta.saved()[name]
@@ -87,29 +96,38 @@ def _check_changes(metas: list[Meta], newest: Meta) -> None:
     for meta in metas:
         out, most = ([entry["keys"] for entry in one.excluded or []] for one in (meta, newest))
         if out != most[: len(out)]:
-            raise StateError("excluded: ranks leave out other utterances: all ranks must give exclude the same ones")
+            raise StateError(
+                "excluded: ranks exclude different utterances: call exclude with the same ones on all ranks"
+            )
         for path, record in (meta.mixes or {}).items():
             ours, theirs = (
                 [entry["weights"] for entry in one["journal"]] for one in (record, (newest.mixes or {})[path])
             )
             if ours != theirs[: len(ours)]:
                 raise StateError(
-                    f"mixes: one rank has changed the weights to {ours[-1]}, another to {theirs[-1]}: all ranks must "
-                    "give reweight the same weights"
+                    f"mixes: one rank has changed the weights to {ours[-1]}, another to {theirs[-1]}: call "
+                    "reweight with the same weights on all ranks"
                 )
 
 
 def _newest(saved: Iterable[_Saved]) -> dict[int, str]:
-    """Return the newest string of each lane."""
+    """Return the newest string of each lane. Ranks that took turns in one have counts of their own in it."""
     found: dict[int, str] = {}
+    counted: dict[int, set[int | None]] = {}
     for one in saved:
+        rank = (one.meta.deal or {}).get("rank")
         for lane, text in one.lanes.items():
             if lane not in found or lane_age(text) > lane_age(found[lane]):
-                found[lane] = text
+                found[lane], counted[lane] = text, {rank}
+            elif rank is not None and rank not in counted[lane] and lane_age(text) == lane_age(found[lane]):
+                state, more = (read_lane({lane_name(lane): each}, lane) for each in (found[lane], text))
+                found[lane] = replace(state, counts=added(state.counts, more.counts)).text(lane)
+                counted[lane].add(rank)
     return found
 
 
 def _state(meta: Meta, lanes: dict[int, str], ahead: dict[str, str] | None = None) -> dict[str, str]:
+    meta = replace(meta, deal=meta.deal and {**meta.deal, "rank": None})
     return {lane_name(lane): lanes[lane] for lane in sorted(lanes)} | {"meta": replace(meta, ahead=ahead).text}
 
 
@@ -129,7 +147,7 @@ def _apart(saved: list[_Saved], newest: _Saved) -> dict[str, str]:
         ranks = {min(s.lanes) for s in late if s.own and s.lanes}
         over = {lane for lane in range(early[0].meta.lanes if early else 0) if lane % world in ranks}
         unbegun = {lane for lane in range(newest.meta.lanes) if lane % world not in ranks}
-    before = max(early, key=lambda s: s.age, default=newest)
+    before = _apart_since(max(early, key=lambda s: s.age), saved) if early else newest
     for one in early:
         _check_same(one, before, ("lanes",))
     ended = {lane: _fresh(lane, before.epoch, done=True) for lane in over}

@@ -1,4 +1,4 @@
-"""What a loader can be told in the middle of a run, from the next batch on."""
+"""Changes to a loader during a run, from the next batch on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 
 from uio_pipes.run.epoch_end import EpochLength
 from uio_pipes.run.epoch_run import EpochRun
-from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import Where
 
 
 class Steered:
-    """The part of a loader that goes by other options during a run."""
+    """The part of a loader whose options can change during a run."""
 
     _options: RunOptions
     _progress: EpochProgress
@@ -26,37 +25,35 @@ class Steered:
     _fingerprints: dict[str, Any] | None
 
     def skip(self, what: int | range | Callable[[str], bool]) -> None:
-        """Pass over batches of this rank, after a loss spike for example, or leave utterances out of them.
+        """Skip batches of this rank, for example after a loss spike, or leave utterances out of them.
 
         It takes effect with the next batch; in the middle of an epoch the workers are started again for it. Nothing is
         decoded of what is left out, and all else stays as it is, batch for batch. Where ranks step together, each of
         them calls it at the same step.
 
         Args:
-            what: how many batches to pass over next, 0 or more, added to those that are still to be passed over; or a
-                range of steps of this epoch, as ``batch_at`` counts them, of which those that have passed are ignored
-                (a state remembers both, another epoch forgets them: between two epochs, call ``set_epoch`` first); or a
+            what: how many batches to pass over next, 0 or more, added to those that are still to be passed over. Or a
+                range of steps of this epoch, as ``batch_at`` counts them; those that have passed are ignored. A state
+                remembers both; another epoch forgets them, so call ``set_epoch`` first between two epochs. Or a
                 function of an utterance's key that is true if the utterance is to be left out, such as
                 ``bad_keys.__contains__``. It holds for this loader, in later epochs, too. No state can hold it: give it
                 again after a resume. Such utterances are counted in ``stats().skipped["skip"]``.
 
         Raises:
-            PipelineError: ``what`` is none of these, or below 0; a range under ``uneven="repeat"``, where steps have no
-                numbers of their own once a rank has begun again.
+            PipelineError: ``what`` is none of these, or below 0.
         """
         if callable(what):
-            self._follow(replace(self._options, left_out=(*self._options.left_out, what)))
+            self._follow(replace(self._options, key_filters=(*self._options.key_filters, what)))
         else:
             self._progress.pass_over(what, self._options)
-            if isinstance(what, range):
-                self._follow(self._options)
+            self._follow(self._options)
 
     def reweight(self, weights: Mapping[str, float]) -> None:
-        """Give sources of a mix other weights, from the next batch that is made on.
+        """Change the weights of a mix's sources, from the next batch that is made on.
 
         In the middle of an epoch the workers are started again for it. Utterances that wait in buffers were drawn by
         the weights before, and come first. No source loses its position; a weight of 0 lets one rest. States hold the
-        change, and what changed when (``uio state show``). Where ranks step together, each of them calls it at the same
+        change, and what changed when (``uio state``). Where ranks step together, each of them calls it at the same
         step.
 
         Args:
@@ -76,7 +73,7 @@ class Steered:
 
         In the middle of an epoch the workers are started again for it. Nothing of these utterances is decoded. Their
         batches get smaller, and all else stays as it is, as with a function given to ``skip``; but states hold them,
-        and from which step on (``uio state show``). They are counted in ``stats().skipped["excluded"]``. Where ranks
+        and from which step on (``uio state``). They are counted in ``stats().skipped["excluded"]``. Where ranks
         step together, each of them calls it at the same step.
 
         Args:
@@ -108,8 +105,3 @@ class Steered:
         self._options = options
         if (run := self._run) is not None and not run.closed:
             run.follow(options)
-
-
-def on_delivery(loader: Steered, call: Callable[[Message, EpochProgress], object]) -> None:
-    """Have ``call`` called with each batch that is delivered from now on, and the position of the epoch behind it."""
-    loader._follow(replace(loader._options, delivered=(*loader._options.delivered, call)))

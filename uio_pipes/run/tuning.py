@@ -1,9 +1,9 @@
-"""``num_workers="auto"``: how many workers a loader has, and how far they prepare ahead, chosen from measured rates.
+"""``num_workers="auto"``: chooses the number of workers and how far they prepare ahead, from measured rates.
 
 The loader begins with one worker and measures windows of batches. If the trainer waits, it tries a larger plan: more
-workers if they are too slow on average, otherwise batches prepared further ahead. A plan with which the trainer still
-waits, and in two windows gets no more speed, is given up for the one before and not tried again, unless that one turns
-out to be slower by now. So plans grow, the search ends, and nothing oscillates.
+workers if they are too slow on average, otherwise batches prepared further ahead. If the trainer still waits, and two
+windows show no more speed, it returns to the plan before. The larger one is not tried again, unless the one before
+turns out to be slower by now. So plans grow, the search ends, and nothing oscillates.
 
 Who makes a batch does not matter to it (rule 6 of docs/architecture.md), so no batch and no state depends on a plan.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any, NamedTuple
 
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 
 LANES = 16  # of each rank, unless `lanes` is given: the same on all machines, however many workers they come to
 WINDOW = 32  # batches that are measured together, or one of each lane, if those are more
@@ -36,7 +36,7 @@ class WorkerPlan(NamedTuple):
     prefetch: int
 
     def __str__(self) -> str:
-        return f"{counted(self.workers, 'worker')}, prefetch {self.prefetch}"
+        return f"{plural(self.workers, 'worker')}, prefetch {self.prefetch}"
 
 
 class Rates(NamedTuple):
@@ -189,7 +189,7 @@ class Tuner:
         self.plan = plan
 
     def stay(self, plan: WorkerPlan) -> None:
-        """Note that no more processes can be started than ``plan`` has."""
+        """Note that no more processes than those of ``plan`` can be started."""
         self.plan = self.limit = plan
         self._before = None
 

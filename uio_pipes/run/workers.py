@@ -1,9 +1,9 @@
 """Runs lanes in this process or in worker processes, and brings their batches to the trainer.
 
-Each worker process belongs to a torch ``DataLoader`` of its own, so that the main process can choose the worker that it
-takes the next batch from (torch's round robin would tie the order to the number of workers). Small tensors travel as
-arrays in the message, large ones in a :class:`~uio_pipes.run.shared_memory.Ring`; without room there, each becomes a
-shared memory file of its own, which is torch's way.
+Each worker process belongs to a torch ``DataLoader`` of its own. So the main process chooses the worker that gives the
+next batch; torch's round robin would tie the order to the number of workers. Small tensors travel as arrays in the
+message, large ones in a :class:`~uio_pipes.run.shared_memory.Ring`; without room there, each becomes a shared memory
+file of its own, which is torch's way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from uio_pipes.base.processes import end_with_parent, uninterrupted
 from uio_pipes.base.urls import redact
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.schedule import show
-from uio_pipes.run.lane_runner import LaneStream, Message, RunSpec
+from uio_pipes.run.lane_runner import LaneOptions, LaneStream, Message
 from uio_pipes.run.private import are_alive, close_our_writer, exit_code, shut_down, watch_alone, worker_pids
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer, leasing
 from uio_pipes.run.state import LaneState
@@ -45,7 +45,7 @@ _AGAIN = "load the last state to go on"
 def lost(pids: str, exit_code: int | None) -> RuntimeError:
     """Return the error for a worker that ended without a message; ``exit_code``: a signal's is negative."""
     if exit_code == -signal.SIGBUS:
-        return RuntimeError(f"worker process {pids} met the end of memory that it shares: {_room()}; {_AGAIN}")
+        return RuntimeError(f"worker process {pids} ran out of shared memory: {_room()}; {_AGAIN}")
     if exit_code in (None, 0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGALRM):
         return RuntimeError(f"worker process {pids} was killed (out of memory?); {_AGAIN}")
     if exit_code is not None and exit_code > 0:
@@ -69,9 +69,9 @@ def _room() -> str:
         total, _, free = shutil.disk_usage(SHARED)
         size = f"is too small ({total / 1e6:,.1f} MB, of which {free / 1e6:,.1f} are free)"
     except OSError:
-        size = "is not there"
+        size = "is missing"
     return (
-        f"{SHARED}, by which workers hand data to the trainer, {size}: give the container more (docker run "
+        f"{SHARED}, through which workers pass data to the trainer, {size}: give the container more (docker run "
         "--shm-size=8g, or --ipc=host; in Kubernetes a volume emptyDir with medium: Memory), or use fewer workers"
     )
 
@@ -95,8 +95,8 @@ class InProcess:
 
     ahead = False
 
-    def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool) -> None:
-        self._stream = LaneStream(spec, states)
+    def __init__(self, options: LaneOptions, states: dict[int, LaneState], pin: bool) -> None:
+        self._stream = LaneStream(options, states)
         self._pin = pin
 
     def take(self) -> Message:
@@ -115,15 +115,15 @@ class Worker:
 
     ahead = True
 
-    def __init__(self, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
+    def __init__(self, options: LaneOptions, states: dict[int, LaneState], pin: bool, prefetch: int) -> None:
         context = start_context()
         if context.get_start_method() != "fork":
-            _check_sendable(spec, context.get_start_method())
+            _check_sendable(options, context.get_start_method())
         # Slots: for batches in the queue, the one being made, one that a user's node may hold, the trainer's.
         self._ring = Ring.made(prefetch + 2 + LENT)
         self._pin = pin
         loader: Any = DataLoader(
-            _WorkerLanes(self._ring, spec, states),
+            _WorkerLanes(self._ring, options, states),
             batch_size=None,
             num_workers=1,
             prefetch_factor=prefetch,
@@ -171,11 +171,11 @@ def start_context() -> BaseContext:
     return multiprocessing.get_context("fork" if linux else None)
 
 
-def _check_sendable(spec: RunSpec, method: str) -> None:
+def _check_sendable(options: LaneOptions, method: str) -> None:
     """Raises: PipelineError naming the stage that cannot be sent to a process that is not a fork."""
-    stages = reversed(list(spec.pipeline._every_stage()))  # those within a mix come before it
+    stages = reversed(list(options.pipeline._every_stage()))  # those within a mix come before it
     parts = [(stage.describe(), stage) for stage in stages]
-    for name, part in [*parts, *((f"skip({show(function)})", function) for function in spec.left_out)]:
+    for name, part in [*parts, *((f"skip({show(function)})", function) for function in options.key_filters)]:
         try:
             ForkingPickler.dumps(part)
         except Exception as error:
@@ -212,21 +212,23 @@ def _begin(_: int) -> None:
     """Prepare the process of a worker.
 
     torchrun and Slurm send SIGTERM to all processes of a rank, but a trainer that saves first still needs its workers.
+    A terminal sends Ctrl-C to all of them, too, and it is the trainer that ends its workers.
     """
     end_with_parent()  # torch's own watch misses a parent that dies while its worker starts
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the trainer may use it for something else
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(GRACE))
 
 
 class _WorkerLanes(IterableDataset[Any]):
-    def __init__(self, ring: Ring | None, spec: RunSpec, states: dict[int, LaneState]) -> None:
-        self.ring, self.spec, self.states = ring, spec, states
+    def __init__(self, ring: Ring | None, options: LaneOptions, states: dict[int, LaneState]) -> None:
+        self.ring, self.options, self.states = ring, options, states
 
     def __iter__(self) -> Iterator[Any]:
         try:
             writer = Writer(self.ring)
             batch_memory.use(writer.empty)
-            stream = LaneStream(self.spec, self.states)
+            stream = LaneStream(self.options, self.states)
             while True:
                 writer.begin()
                 message = next(stream, None)

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple, NoReturn, get_args
 
 import uio_pipes.tokenizers as tokenizers
 from uio_pipes.base.checks import in_words, is_number, is_weight, nearest, require
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.json_text import parse_yaml, place_of
-from uio_pipes.base.urls import AnyPath
+from uio_pipes.base.urls import AnyPath, is_named
 from uio_pipes.core.schedule import by_step, each_value
-from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.io.access import Access, AccessOptions, Unpack, takes_access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.conversations import from_conversations
@@ -27,6 +26,7 @@ from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.mixing import mix, tempered
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
+from uio_pipes.sources.seen import Found, Seen
 from uio_pipes.sources.table.source import from_table
 from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
@@ -66,7 +66,7 @@ class ConfigEntry:
     def __init__(self, marked: Any, place: str, access: Access, files: tuple[str, ...], root: bool = False) -> None:
         self._marked, self._place, self._files = marked, place, files  # the last one is its own, others lead to it
         if not isinstance(marked, Mapping):
-            raise PipelineError(f"{place}: a mapping of keys and values is wanted here, not {marked!r:.80}")
+            raise PipelineError(f"{place}: expected a mapping of keys and values, not {marked!r:.80}")
         self._keys: dict[str, str] = {}
         self.values: dict[str, Any] = {}
         for key, value in marked.items():
@@ -101,7 +101,7 @@ class ConfigEntry:
         return f"{self._place}.{self._keys.get(key, key)}"
 
     def word(self, key: str) -> str:
-        """Return a key as the file has it, where that may be NeMo's name for it."""
+        """Return a key as it is written in the file, perhaps under NeMo's name."""
         return self._keys.get(key, key)
 
     def fail(self, key: str, message: str) -> NoReturn:
@@ -136,7 +136,7 @@ class ConfigEntry:
 
 
 def read(path: str, access: Access) -> Any:
-    """Return what a YAML file holds. Raises: ListError, PipelineError."""
+    """Return the contents of a YAML file. Raises: ListError, PipelineError."""
     try:
         with open_binary(path, access) as file:
             return parse_yaml(file.read(), path)
@@ -178,19 +178,31 @@ _TOKENIZERS = {name: getattr(tokenizers, name) for name in tokenizers.__all__ if
 
 
 class Handed(NamedTuple):
-    """A value that a group hands down, and its place in the file."""
+    """A value that a group passes down, and its place in the file."""
 
     value: Any
     place: str
 
 
-@understood
+class MixFile:
+    """A YAML file that describes a mix of sources."""
+
+    sentence = "NeMo `input_cfg`: a YAML file that lists several manifests"
+
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        if not is_named(seen.path, (".yaml", ".yml")) or not seen.lines or b"\0" in seen.head:
+            return None
+        if not re.search(rb"(?m)^(?:sources:|input_cfg:|- )", seen.head):
+            what = "is a configuration, but has no sources: uio.wenet_dataset takes that of a trainer"
+            raise ListError(f"{seen.path} {what}")
+        return Found("mix of sources", from_config, (seen.path,))
+
+
+@takes_access
 def from_config(
     config: AnyPath | Mapping[str, Any],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from a mix of sources that a YAML file describes.
 
@@ -205,10 +217,7 @@ def from_config(
     Args:
         config: path or URL of the YAML file, or what it holds, as a dict. Relative paths in it start at the working
             directory.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`: for this file, and for each of
-            its sources that has none of its own. Default: None.
-        cache: local folder that keeps copies of remote files, for those sources, too. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how this file is reached, and each of its sources that says nothing else: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an entry breaks a rule; the message names file, line and key.
@@ -216,16 +225,14 @@ def from_config(
     """
     ok = isinstance(config, (str, os.PathLike, Mapping)) and bool(config)
     require(ok, "from_config", "config must be the path of a YAML file, or a dict", config, "name a file")
-    access = Access.of("from_config", storage_options, cache, cache_size)
+    reached = Access.of("from_config", **access)
     name = "config" if isinstance(config, Mapping) else os.fspath(config)
-    content = config if isinstance(config, Mapping) else read(name, access)
+    content = config if isinstance(config, Mapping) else read(name, reached)
     content = {"sources": content} if isinstance(content, list) else content
-    root = ConfigEntry(content, name, access, (name,), root=True)
+    root = ConfigEntry(content, name, reached, (name,), root=True)
     for key in {"name", "weight"} & root.values.keys():
         root.fail(key, f"the whole file has no {key!r}, only the entries of a group have: leave it out")
-    given: dict[str, Any] = {"stop": "all", "storage_options": storage_options, "cache": cache}
-    given |= {} if cache is None else {"cache_size": cache_size}
-    handed = {key: Handed(value, name) for key, value in given.items() if value is not None}
+    handed = {key: Handed(value, name) for key, value in {"stop": "all", **access}.items() if value is not None}
     temperature, levels = root.values.pop("temperature", 1.0), root.levels()  # one for each level, the outermost first
     each = temperature if isinstance(temperature, list) else [temperature] * levels
     if len(each) != levels or not all(is_number(t) and t >= 0 for t in each):
@@ -317,8 +324,8 @@ def _applied(pipeline: Pipeline, entry: ConfigEntry) -> Pipeline:
         name, given = (step, {}) if isinstance(step, str) else next(iter(step.items()))
         if name not in _STAGES:
             near = nearest(str(name), _STAGES)
-            told = f"; did you mean {near!r}?" if near else ""
-            raise PipelineError(f"{place}: there is no stage {name!r}{told}")
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise PipelineError(f"{place}: there is no stage {name!r}{hint}")
         made = _made(place, given)
         pipeline = _called(place, getattr(pipeline, name), *_arguments(made))
     return pipeline

@@ -1,5 +1,4 @@
-"""``from_conversations``: conversations of text and audio, one a line, in any order and any of the shapes that they are
-written in.
+"""``from_conversations``: conversations of text and audio, one per line, in any order and in any of the usual formats.
 
 NeMo's ``multimodal_conversation`` has turns of ``from``, ``type`` and ``value``, which is a text or the path of a
 recording. ShareGPT's have no type; tags such as ``<sound>`` in a text of the user's stand for the recordings that the
@@ -12,19 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from uio_pipes.base.checks import require, require_root
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.formats.lists.json_lines import key_of
-from uio_pipes.formats.naming import FieldNames, names_of
-from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.formats.naming import names_of
+from uio_pipes.io.access import Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.format import RowPlace, key_of
 from uio_pipes.sources.nemo.source import ListNemo, ManifestPaths, data_sets
-from uio_pipes.sources.nemo.table import ManifestGroup, Manifests, cut
+from uio_pipes.sources.nemo.table import cut
+from uio_pipes.sources.seen import Found, Seen
 
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 _BESIDE = ("audio", "audios", "sound", "speech", "ori_sound")  # names of a line's recordings; the first one counts
@@ -230,48 +230,8 @@ TAGS = ("<sound>", "<speech>", "<audio>")
 _TIMES = ("start", "end", "duration")
 
 
-class ConversationTable(Manifests):
-    """The conversations of all manifests, in their order. ``tags``: what stands for audio in texts; ``root``: where
-    relative paths start, by default at the manifest's folder.
-
-    Raises: ListError, as other manifests.
-    """
-
-    wanted: ClassVar[str] = 'a conversation is {"messages": […]} or {"conversations": […]}, one a line'
-
-    def __init__(
-        self,
-        manifests: tuple[ManifestGroup, ...],
-        tars: tuple[ManifestGroup, ...] | None,
-        access: Access,
-        names: FieldNames = (),
-        tags: tuple[str, ...] = TAGS,
-        root: str | None = None,
-    ) -> None:
-        super().__init__(manifests, tars, access, names, root)
-        self._tag = re.compile("|".join(map(re.escape, sorted(tags, key=len, reverse=True))))
-
-    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
-        """Return the fields of a conversation. Raises: LeftOut ``skipme``, DataError."""
-        custom, key = line.get("custom"), self.named(line, number)
-        if isinstance(custom, dict) and custom.get("_skipme"):
-            raise LeftOut("skipme", "the line is marked with _skipme", url=self.place(number), member=key)
-        messages, spoken = read_turns(line, self._tag)
-        audio = [self.recording(line, str(one.path), number) for one in spoken]
-        times = [_times(one, at) for at, one in enumerate(spoken, 1)]
-        line |= {"key": key, "messages": messages, "audio": audio}
-        for name in _TIMES:
-            values = [one.get(name) for one in times]
-            if any(value is not None for value in values) if name != "duration" else values and None not in values:
-                line[f"audio_{name}"] = values
-        return line
-
-    def named(self, line: dict[str, Any], number: int) -> str:
-        return key_of(line, self.place(number))
-
-
 def recordings_of(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield each recording of a conversation as the fields of an utterance; nothing of others."""
+    """Yield each recording of a conversation as the fields of an utterance; nothing for other data."""
     for number, wav in enumerate(fields["audio"] if "messages" in fields else ()):
         times = {name: fields[f"audio_{name}"][number] for name in _TIMES if f"audio_{name}" in fields}
         yield {"key": fields["key"], "wav": wav, **times}
@@ -288,18 +248,51 @@ def _times(spoken: SpokenPart, number: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ListConversations(ListNemo):
-    """Conversations of JSON lines. ``shuffle``: in another order in each epoch, without a buffer."""
+    """Conversations of JSON lines. ``tags``: what stands for audio in texts."""
 
     name: ClassVar[str] = "list_conversations"
+    sentence: ClassVar[str] = (
+        "conversations: NeMo's `multimodal_conversation` and `share_gpt`, Hugging Face's `messages`"
+    )
+    wanted: ClassVar[str] = 'a conversation is {"messages": […]} or {"conversations": […]}, one a line'
 
     tags: tuple[str, ...] = TAGS
 
-    def table(self) -> ConversationTable:
-        """Look through the files. Raises: ListError."""
-        return ConversationTable(self.manifests, self.tars, self.access, self.names, self.tags, self.root)
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        if not seen.has(*_TURNS):
+            return None
+        lacks = "no utterances of one recording each"
+        return Found("conversations in JSON lines", from_conversations, (seen.path,), lacks=lacks)
+
+    def utterance(self, row: dict[str, Any], at: RowPlace) -> dict[str, Any]:
+        """Return the fields of a conversation. Raises: LeftOut ``skipme``, DataError."""
+        custom, key = row.get("custom"), self.key(row, at)
+        if isinstance(custom, dict) and custom.get("_skipme"):
+            raise LeftOut("skipme", "the line is marked with _skipme")
+        messages, spoken = read_turns(row, self._tag)
+        paths = [str(one.path) for one in spoken]
+        if self.tars is None:
+            audio = [self.audio(path, at) for path in paths]
+        else:
+            audio = [at.rows.member(row, path, at.file) for path in paths]
+        times = [_times(one, number) for number, one in enumerate(spoken, 1)]
+        row |= {"key": key, "messages": messages, "audio": audio}
+        for name in _TIMES:
+            values = [one.get(name) for one in times]
+            if any(value is not None for value in values) if name != "duration" else values and None not in values:
+                row[f"audio_{name}"] = values
+        return row
+
+    def key(self, row: dict[str, Any], at: RowPlace) -> str:
+        return key_of(row, at)
+
+    @cached_property
+    def _tag(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, sorted(self.tags, key=len, reverse=True))))
 
 
-@understood
+@reaches_files
 def from_conversations(
     manifest: ManifestPaths,
     tarred_audio: ManifestPaths | None = None,
@@ -308,9 +301,7 @@ def from_conversations(
     audio_root: AnyPath | None = None,
     fields: Mapping[str, str] | None = None,
     shuffle: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from conversations in JSON lines, plain or compressed, which are read in any order.
 
@@ -345,9 +336,7 @@ def from_conversations(
         fields: the names that fields have in the lines, by ours: ``{"messages": "dialogue"}``. Default: None.
         shuffle: whether to deal all conversations in another order in each epoch: a random order of all, without a
             buffer. Default: False.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -358,7 +347,6 @@ def from_conversations(
     tags = (audio_tag,) if isinstance(audio_tag, str) else tuple(audio_tag)
     ok = bool(tags) and all(isinstance(tag, str) and tag for tag in tags)
     require(ok, "from_conversations", "audio_tag must be a tag, or several", audio_tag, 'as in audio_tag="<audio>"')
-    access = Access.of("from_conversations", storage_options, cache, cache_size)
+    reached = Access.of("from_conversations", **access)
     names, root = names_of("from_conversations", fields), require_root("from_conversations", audio_root)
-    listing = ListConversations(manifests, tars, shuffle, names, access, root, tags)
-    return Pipeline((listing,)).sharding_filter().load_records()
+    return ListConversations(manifests, shuffle, reached, root, tars, names, tags).pipeline

@@ -22,13 +22,13 @@ from torchdata.nodes import BaseNode
 from uio_pipes.audio.length import Plan
 from uio_pipes.audio.recording import as_waveform
 from uio_pipes.base.checks import require
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.base.hints import keyword_hints
 from uio_pipes.base.json_text import refused
 from uio_pipes.core.capabilities import KnowsFields, Uncountable
 from uio_pipes.core.chain import Link
-from uio_pipes.core.items import Loaded
+from uio_pipes.core.items import SampleMaker
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
@@ -43,21 +43,21 @@ _BUFFER = "BufferShuffledExamplesIterable"
 
 
 def decoded_columns(items: Any) -> list[str]:
-    """Return the columns that a dataset would decode as audio whenever an item is touched."""
+    """Return the columns that a dataset decodes as audio whenever an item is accessed."""
     features = getattr(items, "features", None)
     columns = features.items() if isinstance(features, Mapping) else ()
     return [name for name, f in columns if type(f).__name__ == "Audio" and getattr(f, "decode", False)]
 
 
 def loses_items(items: Any) -> bool:
-    """Return whether the state of an ``IterableDataset`` leaves items out: it has a shuffle buffer."""
+    """Return whether the state of an ``IterableDataset`` loses items because it has a shuffle buffer."""
     inner = getattr(items, _INSIDE, None)
     return inner is not None and any(type(i).__name__ == _BUFFER and i.buffer_size > 1 for i in _iterables(inner))
 
 
 def way_of_next(items: Any) -> Callable[[Iterator[Any]], Any]:
-    """Return ``next``, and for an ``IterableDataset`` of theirs one that hides that we are in a worker of a DataLoader:
-    there it would yield a share of its items, and shuffle them by other numbers, while lanes share all items out."""
+    """Return ``next``, or for a foreign ``IterableDataset`` one that hides that this is a worker of a DataLoader.
+    There, the dataset would yield only a share of its items, which lanes share out already."""
     return _unshared if hasattr(items, _INSIDE) else next
 
 
@@ -87,7 +87,7 @@ class IterableNode(Node):
     def __init__(self, items: Any, lane: Lane, names: Renames = None) -> None:
         super().__init__()
         self.items, self.lane, self.names = items, lane, names
-        self.loaded = Loaded(lane)
+        self.loaded = SampleMaker(lane)
         self.next_of = way_of_next(items)
 
     def start(self) -> None:
@@ -114,14 +114,14 @@ class IterableNode(Node):
             except DataError as error:
                 self.lane.ledger.fail(error, "from_iterable")
             else:
-                self.lane.ledger.fine("from_iterable")
+                self.lane.ledger.succeeded("from_iterable")
                 return sample
 
     def _sample(self, item: Any, number: int) -> Sample:
         if not isinstance(item, Mapping):
             raise PipelineError(
                 f"from_iterable: item {number} must be a mapping with key, wav (or feat) and txt, not "
-                f"{type(item).__name__}; change it by a Dataset around it, Hugging Face's by .with_format(None)"
+                f"{type(item).__name__}; convert it in a Dataset, or for Hugging Face use .with_format(None)"
             )
         given = renamed(item, self.names) if self.names else item
         fields = {name: value for name, value in given.items() if value is not None}
@@ -137,7 +137,7 @@ class IterableNode(Node):
             check_rate(fields, place)
         elif not isinstance(wav, (str, bytes, type(None))):
             if type(wav).__name__ == "AudioDecoder":  # of torchcodec, as datasets decode
-                raise PipelineError(f"from_iterable: {place} is a decoder of audio; {undecoded()}")
+                raise PipelineError(f"from_iterable: {place} is an audio decoder; {undecoded()}")
             message = f"wav must be a path, URL, bytes, array or tensor, not {type(wav).__name__}"
             raise DataError("bad_audio", message, url=place, member=fields["key"])
         origin = Origin(number, pass_=self.lane.pass_, source=self.lane.source)
@@ -287,7 +287,7 @@ class FromIterable(KnowsFields, Uncountable, Flow):
 
     @property
     def way(self) -> str:
-        """The way to resume it: "index", "state" or "skip"."""
+        """How to resume it: "index", "state" or "skip"."""
         if is_indexed(self.items):
             return "index"
         return "state" if hasattr(self.items, "state_dict") and not loses_items(self.items) else "skip"
@@ -299,7 +299,7 @@ class FromIterable(KnowsFields, Uncountable, Flow):
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns of one of Hugging Face's data sets; [] if they are not known."""
+        """The column names of a Hugging Face data set; [] if they are unknown."""
         known: Any = getattr(self.items, "column_names", None)
         return known if isinstance(known, list) else []
 
@@ -334,7 +334,7 @@ def is_indexed(items: Any) -> bool:
     return by_number and not isinstance(items, (Mapping, IterableDataset))
 
 
-@understood
+@keyword_hints
 def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, str] | None = None) -> Pipeline:
     """Start a pipeline from any Python object that yields utterances: a list, a ``Dataset``, an ``IterDataPipe``, a
     node.
@@ -374,7 +374,7 @@ def from_iterable(items: Iterable[Mapping[str, Any]], *, fields: Mapping[str, st
     rule = "a generator or iterator can be iterated only once, but epochs and resuming need it again"
     require(not once, FromIterable.name, rule, items, f"{remedy} that makes it")
     decoded = decoded_columns(items)
-    rule = "a dataset must leave its audio undecoded, or all of it is decoded whenever an item is touched"
+    rule = "a dataset must leave its audio undecoded, or all audio is decoded whenever an item is accessed"
     require(not decoded, FromIterable.name, rule, decoded, undecoded(*decoded[:1]))
     stage = FromIterable(items, fields)
     first = [stage.kinds] if stage.columns else items if isinstance(items, (list, tuple)) else ()

@@ -8,22 +8,55 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from uio_pipes.base.checks import require
-from uio_pipes.base.elsewhere import understood
-from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.base.urls import is_named
+from uio_pipes.formats.lists.lines import ARCHIVES
+from uio_pipes.io.access import Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.seen import Found, Seen
 from uio_pipes.stages.reading.loading import ListFiles
 
+
+class RawList:
+    """WeNet's raw lists."""
+
+    sentence = 'WeNet raw list: one `{"key", "wav", "txt"}` per line'
+
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        """Return how JSON lines are read that no other format knows: with our names, or damaged beyond recognition."""
+        ours = {"key", "wav", "feat"} if seen.is_inline else {"key", "wav", "feat", "txt"}
+        if not seen.is_json or (seen.columns and not ours & seen.columns):
+            return None
+        has_text = "txt" in seen.columns or not seen.columns
+        options = {"text": "txt" if has_text else None}
+        kind = "raw list" + ("" if has_text else SILENT)
+        return Found(kind, from_raw_list, (seen.path,), options, listed=True, records=lambda: seen.objects)
+
+
+class ShardList:
+    """Tar shards, and lists of them."""
+
+    sentence = "WeNet shards: `KEY.wav`, `KEY.txt` in tars"
+
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        if is_named(seen.path, ARCHIVES):
+            return Found("tar shard", from_shard_list, (seen.path,), listed=True)
+        named = (one for line in seen.entries for one in (line, line.split(None, 1)[0]))
+        listed = any(is_named(one, ARCHIVES) for one in named)
+        return Found("shard list", from_shard_list, (seen.path,), listed=True) if listed else None
+
+
+SILENT = " without transcripts"
 ListEntry = str | os.PathLike[str] | Mapping[str, object]
 
 
-@understood
+@reaches_files
 def list_files(
     paths: str | os.PathLike[str] | Iterable[ListEntry],
     *,
     shuffle: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from data lists.
 
@@ -32,13 +65,7 @@ def list_files(
             URLs; names of tar shards themselves (``data/*.tar``); JSON objects as dicts. Give one, or several in a
             Python list. In list files, blank lines and lines that start with ``#`` are ignored.
         shuffle: whether to deal the lines in another order in each epoch. Default: False.
-        storage_options: options for fsspec's file systems, with which lists, shards and audio are read: ``{"key":
-            …, "secret": …}`` for all, or by protocol: ``{"s3": {…}, "https": {"headers": {…}}}``. They are neither
-            printed nor saved in a state. Default: None.
-        cache: local folder that keeps copies of remote files, shared by all processes of the machine. Default:
-            None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text ("200GB"); the copies that were not
-            used for the longest time go first. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: nothing was given, or something that is not a path.
@@ -49,8 +76,7 @@ def list_files(
     require(ok, "list_files", "paths must be a path or a list of paths", paths, "name one")
     given = [paths] if one else list(paths)  # type: ignore[arg-type]
     require(bool(given), "list_files", "at least one list or shard must be given", paths, "name a list file")
-    access = Access.of("list_files", storage_options, cache, cache_size)
-    return Pipeline((ListFiles(tuple(map(_entry, given)), shuffle, access),))
+    return Pipeline((ListFiles(tuple(map(_entry, given)), shuffle, Access.of("list_files", **access)),))
 
 
 def _entry(entry: object) -> str:
@@ -62,16 +88,14 @@ def _entry(entry: object) -> str:
     return str(path)
 
 
-@understood
+@reaches_files
 def from_raw_list(
     paths: Any,
     *,
     shuffle: bool = False,
     text: str | None = "txt",
     fields: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from raw lists (JSON lines): ``list_files(…).sharding_filter().load_from_raw()``.
 
@@ -82,20 +106,18 @@ def from_raw_list(
             where a line has it. Default: "txt".
         fields: our names of fields whose names in the lines are others, as in ``{"wav": "audio", "txt": "text"}``.
             Default: None, all have ours.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote audio. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
         ListError: when the pipeline runs, if a list is missing, empty or no raw list, or none of its first 100 lines
             has what ``fields`` asks for.
     """
-    listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
+    listed = list_files(paths, shuffle=shuffle, **access)
     return listed.sharding_filter().load_from_raw(fields=fields, text=text)
 
 
-@understood
+@reaches_files
 def from_shard_list(
     paths: Any,
     *,
@@ -104,10 +126,8 @@ def from_shard_list(
     text: str | None = "txt",
     verify: Literal["crc"] | None = None,
     fields: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    cache_size: int | str = CACHE_SIZE,
     interleave: int = 1,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from lists of tar shards: ``list_files(…).sharding_filter().open_files().load_from_tar()``.
 
@@ -125,17 +145,15 @@ def from_shard_list(
         fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
             JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
             ours are the suffixes.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote shards. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
         interleave: shards that each lane reads at once, an utterance of each in turn, for shards of one speaker or one
             book each. Default: 1.
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
         ListError: when the pipeline runs, if a list is missing, empty or not a list, or none of the first 100
             utterances of its first shard has what ``fields`` asks for.
     """
-    listed = list_files(paths, shuffle=shuffle, storage_options=storage_options, cache=cache, cache_size=cache_size)
+    listed = list_files(paths, shuffle=shuffle, **access)
     files = listed.sharding_filter().open_files(interleave=interleave)
     return files.load_from_tar(grouping=grouping, text=text, verify=verify, fields=fields)

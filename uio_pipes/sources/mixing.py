@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uio_pipes.base.checks import is_number, is_weight, require
-from uio_pipes.base.elsewhere import understood
+from uio_pipes.base.hints import keyword_hints
 from uio_pipes.core.schedule import Schedule, changed
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.stages.order.mix import Interleave, Mix
@@ -15,7 +15,7 @@ from uio_pipes.stages.order.mix_node import Stop
 Pipelines = Mapping[str, Pipeline] | Sequence[Pipeline]
 
 
-@understood
+@keyword_hints
 def mix(
     pipelines: Pipelines,
     weights: Mapping[str, float] | Sequence[float] | None = None,
@@ -55,7 +55,7 @@ def mix(
         temperature,
         "1 changes nothing, 0 makes all sources equal",
     )
-    rule = "temperature works on weights, such as hours: without them all sources come alike"
+    rule = "temperature changes weights, such as hours, but no weights are given"
     require(weights is not None or temperature in (0, 1), "mix", rule, temperature, "give weights")
     given = changed(_weights(named, weights), lambda of: tuple(tempered(weight, temperature) for weight in of))
     return Pipeline((Mix(named, given, stop),))
@@ -66,7 +66,7 @@ def tempered(weight: Any, temperature: float) -> Any:
     return changed(weight, lambda w: w if temperature == 1 or not w else w**temperature)
 
 
-@understood
+@keyword_hints
 def interleave(pipelines: Pipelines, *, stop: Stop = "all") -> Pipeline:
     """Start a pipeline from several others that take turns. Otherwise it works like :func:`mix`.
 
@@ -109,6 +109,6 @@ def _weights(named: Mapping[str, Any], given: Mapping[str, float] | Sequence[flo
         "mix",
         f"weights must be {len(named)} numbers above 0",
         given,
-        "0 is for a source that rests, but not for all",
+        "0 pauses a source, but at least one must be above 0",
     )
     return tuple(given)

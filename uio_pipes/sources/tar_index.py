@@ -11,29 +11,28 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.checks import require
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.urls import AnyPath, redact
-from uio_pipes.core.items import Loaded, Record
+from uio_pipes.base.urls import is_named, path_of, redact
+from uio_pipes.core.items import Record, SampleMaker
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, names
+from uio_pipes.core.stage import NO_IDENTITY, names, one_of
 from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import LOOKED_AT, Renames, asked, check_asked, finding, transcript
 from uio_pipes.formats.tar.catalogue import IndexedShards, open_shards
-from uio_pipes.formats.tar.checks import against_manifest
+from uio_pipes.formats.tar.checks import SUFFIX, against_manifest
 from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
-from uio_pipes.formats.tar.index import FRAME_RATE
+from uio_pipes.formats.tar.index import FRAME_RATE, MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.io.local import Payload, RandomFile, Ref
 from uio_pipes.io.opening import identity, is_local, open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
+from uio_pipes.sources.seen import Found, Seen
 from uio_pipes.stages.reading.loading import ListFiles
 
 
@@ -106,7 +105,7 @@ class TarIndex(Parts):
 
     def _utterance(self, at: int, within: int) -> TarUtterance:
         file, members, index = self._file(at), dict[str, Payload](), self.shards[at]
-        for suffix, offset, size, crc in index.members(within):
+        for suffix, offset, size, crc, _ in index.members(within):
             members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
         return TarUtterance(index.key(within), index.start(within), members)
 
@@ -146,19 +145,25 @@ class ListTarIndex(Source):
     """Utterances of indexed shards. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "from_tar_index"
+    sentence: ClassVar[str] = "the same with an index (`uio index`)"
 
     paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
-    verify: Literal["crc"] | None = None
+    verify: Literal["crc"] | None = one_of(("crc", None), None, "leave it out to trust the bytes")
     indexes: str | None = field(default=None, metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names(members=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.verify in (None, "crc")
-        require(ok, self.name, "verify must be 'crc' or None", self.verify, "leave it out to trust the bytes")
         check_members(self.name, self.fields)
+
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        if not is_named(seen.path, SUFFIX) or not seen.head.startswith(MAGIC):
+            return None
+        shard = path_of(seen.path).removesuffix(SUFFIX) + seen.path[len(path_of(seen.path)) :]
+        return Found("index of a tar shard", from_tar_index, (shard,))
 
     def table(self) -> TarIndex:
         """Open the indexes. Raises: ListError with the shard and the remedy."""
@@ -168,7 +173,7 @@ class ListTarIndex(Source):
                 f"{redact(url)} is compressed ({form}): its utterances can only be read one after the other. "
                 "Unpack it and index it again, or read it with from_shard_list"
             )
-        return TarIndex(shards.bounded(), self.verify == "crc", self.access, self.fields)
+        return TarIndex(shards, self.verify == "crc", self.access, self.fields)
 
     def item(self, table: TarIndex, number: int, origin: Origin) -> Record:
         return Record(table, number, origin._replace(offset=table.start(number)))
@@ -199,7 +204,7 @@ class OpenIndex(Mapping[str, Sample]):
 
     def __init__(self, records: TarIndex) -> None:
         self.records = records
-        self._loaded = Loaded(Lane(Ledger()))
+        self._loaded = SampleMaker(Lane(Ledger()))
 
     def __getitem__(self, key: str) -> Sample:
         if not isinstance(key, str):
@@ -219,7 +224,7 @@ class OpenIndex(Mapping[str, Sample]):
         return int(self.records.shards.facts["utterances"].sum())
 
 
-@understood
+@reaches_files
 def from_tar_index(
     paths: Any,
     *,
@@ -227,9 +232,7 @@ def from_tar_index(
     verify: Literal["crc"] | None = None,
     indexes: str | None = None,
     fields: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from tar shards that ``uio index`` has indexed; their utterances are read in any order.
 
@@ -246,30 +249,24 @@ def from_tar_index(
         fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
             JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
             ours are the suffixes.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote shards. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         ListError: when the pipeline runs, if a shard has no index, or one of other bytes, or is compressed, or none of
             the first 100 utterances has what ``fields`` asks for.
     """
-    stage = ListTarIndex(
-        _names(paths), shuffle, verify, indexes, Access.of("from_tar_index", storage_options, cache, cache_size), fields
-    )
+    stage = ListTarIndex(_names(paths), shuffle, verify, indexes, Access.of("from_tar_index", **access), fields)
     return Pipeline((stage,)).sharding_filter().load_records()
 
 
-@understood
+@reaches_files
 def open_index(
     paths: Any,
     *,
     verify: Literal["crc"] | None = None,
     indexes: str | None = None,
     fields: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> OpenIndex:
     """Open indexed tar shards for random access: ``uio.open_index("shards.list")["BAC009S0002W0122"]["txt"]``.
 
@@ -282,15 +279,13 @@ def open_index(
         fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
             JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
             ours are the suffixes.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         ListError: a shard has no index, or one of other bytes, or is compressed.
     """
-    access = Access.of("open_index", storage_options, cache, cache_size)
-    return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, access, fields).table())
+    reached = Access.of("open_index", **access)
+    return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, reached, fields).table())
 
 
 def _names(paths: Any) -> tuple[str, ...]:

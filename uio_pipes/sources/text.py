@@ -1,9 +1,9 @@
-"""``from_text`` and ``from_jsonl``: utterances of text, a line each, of one file or of several side by side."""
+"""``from_text`` and ``from_jsonl``: utterances of text, one per line, of one file or of several parallel files."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from hashlib import blake2b
@@ -13,17 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.checks import require, require_paths
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.urls import AnyPath, counted, name_of, redact
-from uio_pipes.core.roles import Source
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import AnyPath, name_of, plural, redact
 from uio_pipes.core.stage import NO_IDENTITY
-from uio_pipes.formats.lists.json_lines import JsonRecords, key_of
-from uio_pipes.formats.lists.lines import Block, Lines
+from uio_pipes.formats.lists.json_lines import JsonRows
+from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import FieldNames, names_of, transcript
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.formats.rows.cutting import Cutter, LineCutter, RowBounds
+from uio_pipes.io.access import Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.format import Format, RowPlace, key_of
+from uio_pipes.sources.seen import Found, Seen
 
 _MAY_BE_BLANK = (*range(33), 0xC2, 0xE1, 0xE2, 0xE3)  # first bytes of white space in UTF-8
 
@@ -40,32 +42,28 @@ class TextLines(Lines):
     of_folder: ClassVar[str] = "the files in it by a glob ({}/*.txt)"
     empty: ClassVar[str] = "no line"
 
+    cutter: Cutter = LineCutter()
+
     def __init__(self, name: str, access: Access | None = None) -> None:
         self._blank: list[Numbers] = []
         super().__init__(name, access)
         self.blank: Numbers = np.concatenate([np.zeros(0, np.int64), *self._blank])
 
-    def texts(self) -> Iterator[str]:
-        for _, chunk in self.chunks():
-            yield chunk.decode("utf-8", "surrogateescape").removesuffix("\n")
+    def item(self, line: bytes) -> str:
+        return line.decode("utf-8", "surrogateescape").removesuffix("\r")
 
-    def _numbered(self, text: str, first: int) -> Block:
-        return [(n, line.removesuffix("\r")) for n, line in enumerate(text.removesuffix("\n").split("\n"), first)]
+    def look(self, piece: bytes, found: RowBounds, line: int) -> None:
+        super().look(piece, found, line)
+        maybe = np.flatnonzero(np.isin(np.frombuffer(piece, np.uint8)[found.starts], _MAY_BE_BLANK))
+        blank = [n for n in maybe if not self.item(piece[found.starts[n] : found.ends[n]]).strip()]
+        self._blank.append(np.array(blank, np.int64) + line - 1)
 
-    def _check(self, chunk: bytes, line: int) -> None:
-        if 2 * chunk.count(b"\0") > chunk.count(b"\n"):  # a few cost their lines
-            self._refuse_nul(chunk, line)
+    def check(self, piece: bytes, line: int) -> None:
+        if 2 * piece.count(b"\0") > piece.count(b"\n"):  # a few cost their lines
+            self.refuse_nul(piece, line)
 
-    def _no_list(self, why: str) -> ListError:
-        return ListError(f"{self.what} {self.name} has no lines of text ({why}): name another file, or mend this one")
-
-    def _are_items(
-        self, chunk: bytes, codes: npt.NDArray[np.uint8], starts: Numbers, ends: Numbers
-    ) -> npt.NDArray[np.bool_]:
-        maybe = np.flatnonzero(np.isin(codes[starts], _MAY_BE_BLANK))
-        blank = [n for n in maybe if not chunk[starts[n] : ends[n]].decode("utf-8", "surrogateescape").strip()]
-        self._blank.append(np.array(blank, np.int64) + self._count)
-        return np.ones(len(starts), np.bool_)
+    def no_list(self, why: str) -> ListError:
+        return ListError(f"{self.what} {self.name} has no lines of text ({why}): give another file, or repair this one")
 
 
 class TextFiles(ItemTable):
@@ -110,36 +108,14 @@ class TextFiles(ItemTable):
         return {n: name_of(path) if often[name_of(path)] == 1 else path for n, path in paths.items()}
 
 
-class JsonlTable(JsonRecords):
-    """Utterances with ``txt`` and whatever else their lines have. The key is ``key``, ``id``, or FILE:LINE."""
-
-    by_text: ClassVar[bool] = True
-
-    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
-        txt = line.get("txt")
-        if txt is None:
-            theirs = dict(self._names)
-            names = ", ".join(theirs.get(name, name) for name in line)
-            what = f"{'null' if 'txt' in line else 'nothing'} as {theirs.get('txt', 'txt')!r}, its text"
-            raise DataError("missing_text", f"the line has {what} (its names: {names}): choose another with text=…")
-        if not isinstance(txt, str):
-            raise DataError("bad_text", f"the text is {txt!r:.40}, not a string: choose another name with text=…")
-        return {**line, "key": self.named(line, number), "txt": txt}
-
-    def named(self, line: dict[str, Any], number: int) -> str:
-        return key_of(line, self.place(number))
-
-
 Columns = tuple[tuple[str, tuple[str, ...]], ...]  # names of fields, and the files of each
 
 
-class TextTable:
+class LinesSideBySide:
     """The lines of ``columns``. A line that is blank in one of its files is left out in all of them.
 
     Raises: ListError if a file is missing or empty, or if files that belong together have unequal numbers of lines.
     """
-
-    weights = None
 
     def __init__(self, columns: Columns, access: Access) -> None:
         self._columns = {name: TextFiles(entries, access) for name, entries in columns}
@@ -158,10 +134,13 @@ class TextTable:
     def place(self, number: int) -> str:
         return self._first.place(number)
 
+    def file(self, number: int) -> str:
+        return getattr(self._first.find(number)[0], "name", "")
+
     def key(self, number: int) -> str:
         return self._first.key(number)
 
-    def fields(self, number: int) -> dict[str, Any]:
+    def row(self, number: int) -> dict[str, Any]:
         """Return the key and a text for each column. Raises: LeftOut ``blank_line``, DataError ``bad_text``."""
         if number in self.blank:
             raise LeftOut("blank_line", "the line is blank", url=self.place(number))
@@ -169,61 +148,89 @@ class TextTable:
 
     def _check_pairs(self, first: str, name: str, other: TextFiles) -> None:
         if len(self._first.files) != len(other.files):
-            counts = f"{counted(len(self._first.files), 'file')} of {first} and {len(other.files)} of {name}"
-            raise ListError(f"{counts} cannot be read side by side: name as many of each")
+            counts = f"{plural(len(self._first.files), 'file')} of {first} and {len(other.files)} of {name}"
+            raise ListError(f"{counts} cannot be read in parallel: give as many files of each")
         for one, two in zip(self._first.files, other.files, strict=True):
             if len(one) != len(two):
-                counts = f"{redact(one.name)} has {counted(len(one), 'line')}, {redact(two.name)} has {len(two)}"
-                raise ListError(f"{counts}: files that are read side by side must have equally many")
+                counts = f"{redact(one.name)} has {plural(len(one), 'line')}, {redact(two.name)} has {len(two)}"
+                raise ListError(f"{counts}: files that are read in parallel must have the same number")
 
 
-@dataclass(frozen=True)
-class ListText(Source):
-    """Lines of text files. ``shuffle``: in another order in each epoch, without a buffer."""
+TEXT, PAIRS = "lines of text", "text files side by side"
+
+
+class ListText(Format):
+    """Lines of text files: ``paths`` of each field."""
 
     name: ClassVar[str] = "list_text"
-    reasons: ClassVar[frozenset[str]] = frozenset(["blank_line"])
+    sentence: ClassVar[str] = "lines of text, also in parallel files"
+    reasons = ("blank_line",)
 
-    columns: Columns = field(metadata=NO_IDENTITY)
-    shuffle: bool = False
-    access: Access = field(default=PLAIN, repr=False)
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found:
+        """Return how any text is read: it is asked last."""
+        given = parse_json(seen.path) if seen.is_inline else seen.path
+        return Found(PAIRS if seen.is_inline else TEXT, from_text, (given,), lacks="no audio")
 
-    def table(self) -> TextTable:
-        """Look through the files. Raises: ListError."""
-        return TextTable(self.columns, self.access)
+    def rows(self) -> LinesSideBySide:
+        return LinesSideBySide(self.paths, self.access)
+
+    def key(self, row: dict[str, Any], at: RowPlace) -> str:
+        return str(at.rows.key(at.number))
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
-        return None if self.table().blank else super().count(counts, path)
+        return None if self.rows().blank else super().count(counts, path)
 
 
 @dataclass(frozen=True)
-class ListJsonl(Source):
-    """Lines of JSONL files with a text. ``shuffle``: in another order in each epoch, without a buffer."""
+class ListJsonl(Format):
+    """Lines of JSONL files with a text. ``names``: ours of the fields, with those of the lines; ``text``: what the
+    argument of that name says; None if ``fields`` names the text."""
 
     name: ClassVar[str] = "list_jsonl"
+    sentence: ClassVar[str] = "JSON Lines with a text field"
 
-    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
-    names: FieldNames
-    shuffle: bool = False
-    access: Access = field(default=PLAIN, repr=False)
+    names: FieldNames = ()
+    text: str | None = field(default=None, repr=False, metadata=NO_IDENTITY)
 
-    def table(self) -> JsonlTable:
-        """Look through the files. Raises: ListError."""
-        return JsonlTable(self.paths, self.access, self.names)
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        if not seen.has("text", *(["txt"] if "txt" in (seen.fields or ()) else [])):
+            return None
+        return Found("text in JSON lines", from_jsonl, (seen.path,), lacks="no audio", records=lambda: seen.objects)
+
+    def rows(self) -> JsonRows:
+        return JsonRows(self.paths, self.access, self.names, text=self.text)
+
+    def utterance(self, row: dict[str, Any], at: RowPlace) -> dict[str, Any]:
+        txt = row.get("txt")
+        if not isinstance(txt, str):
+            another = 'choose another with fields={"txt": …}' if self.text is None else "choose another with text=…"
+            if txt is not None:
+                raise DataError("bad_text", f"the text is {txt!r:.40}, not a string: {another}")
+            theirs = dict(self.names)
+            names = ", ".join(theirs.get(name, name) for name in row)
+            what = f"{'null' if 'txt' in row else 'nothing'} as {theirs.get('txt', 'txt')!r}, its text"
+            raise DataError("missing_text", f"the line has {what} (its names: {names}): {another}")
+        return {**row, "key": self.key(row, at), "txt": txt}
+
+    def key(self, row: dict[str, Any], at: RowPlace) -> str:
+        return key_of(row, at)
+
+    def audio(self, path: str, at: RowPlace) -> str:
+        return path  # utterances of text: what is called so is kept as it is
 
 
 Paths = AnyPath | Iterable[AnyPath]
 _RULE = "paths must be a path, or several in a list"
 
 
-@understood
+@reaches_files
 def from_text(
     paths: Paths | Mapping[str, Paths],
     *,
     shuffle: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from text files, plain or compressed: each line is an utterance with ``txt``.
 
@@ -237,9 +244,7 @@ def from_text(
             "train.en"}``; several files of each are paired in their order.
         shuffle: whether to deal the lines in another order in each epoch: a random order of all, without a buffer.
             Default: False.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -250,19 +255,17 @@ def from_text(
     ok = bool(given) and "key" not in given and all(isinstance(name, str) and name for name in given)
     require(ok, "from_text", "files must be given by names of fields", paths, 'as in {"txt": "train.zh", "target": …}')
     columns = tuple((name, require_paths("from_text", _RULE, entries)) for name, entries in given.items())
-    return _loaded(ListText(columns, shuffle, Access.of("from_text", storage_options, cache, cache_size)))
+    return ListText(columns, shuffle, Access.of("from_text", **access)).pipeline
 
 
-@understood
+@reaches_files
 def from_jsonl(
     paths: Paths,
     *,
     text: str = "text",
     fields: Mapping[str, str] | None = None,
     shuffle: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from JSON lines with a text, plain or compressed: each object is an utterance with ``txt``.
 
@@ -276,9 +279,7 @@ def from_jsonl(
             those of the file.
         shuffle: whether to deal the lines in another order in each epoch: a random order of all, without a buffer.
             Default: False.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -287,10 +288,8 @@ def from_jsonl(
     ok = isinstance(text, str) and bool(text)
     require(ok, "from_jsonl", "text must be the name of the text", text, 'as in text="content"')
     given = dict(names_of("from_jsonl", fields))
+    by_fields = "txt" in given
     names = tuple({"txt": transcript("from_jsonl", text, given, "text"), **given}.items())
-    access = Access.of("from_jsonl", storage_options, cache, cache_size)
-    return _loaded(ListJsonl(require_paths("from_jsonl", _RULE, paths), names, shuffle, access))
-
-
-def _loaded(listing: ListText | ListJsonl) -> Pipeline:
-    return Pipeline((listing,)).sharding_filter().load_records()
+    paths_given = require_paths("from_jsonl", _RULE, paths)
+    own, reach = None if by_fields else text, Access.of("from_jsonl", **access)
+    return ListJsonl(paths_given, shuffle, reach, names=names, text=own).pipeline

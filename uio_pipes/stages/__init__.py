@@ -1,1 +1,1 @@
-"""One stage a file: its parameters, its length rule, its node."""
+"""The stages, one per file: parameters, length rule and node."""

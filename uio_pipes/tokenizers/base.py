@@ -1,4 +1,4 @@
-"""The protocol of tokenizers, what they share, and the tokenizer for characters, or a segmenter's words, by a table."""
+"""The protocol of tokenizers, shared code, and the tokenizer for characters or words with a symbol table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import ListError, PipelineError
 from uio_pipes.base.hashing import module_name
+from uio_pipes.base.memory import kept
 
 BLANK = "▁"  # U+2581, which stands for a blank in symbol tables and byte-pair models
 _BLANKS = frozenset([BLANK, " ", "Ġ"])  # Ġ: byte-level models
@@ -22,7 +23,7 @@ _BLANKS = frozenset([BLANK, " ", "Ġ"])  # Ġ: byte-level models
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """The protocol of ``pipeline.tokenize``: any object with this method can be given to it.
+    """The protocol of ``pipeline.tokenize``: any object with this method will do.
 
     A tokenizer may have two attributes: ``unk_id``, its label for unknown tokens (their share is then watched), and
     ``has_blank``, whether it has a symbol for a blank (if not, blanks in Mandarin text are removed). For WeNet's own
@@ -122,7 +123,7 @@ def _lines(path: TablePath, what: str) -> list[str]:
 
 
 class SymbolTable:
-    """Symbols and their numbers, both ways. A symbol that is not in the table becomes ``unk``."""
+    """A table of symbols and their numbers, in both directions. A symbol that is not in the table becomes ``unk``."""
 
     def __init__(self, given: TablePath | Mapping[str, int], unk: str, user: str) -> None:
         self.symbols = dict(given) if isinstance(given, Mapping) else read_symbols(given, user)
@@ -224,7 +225,7 @@ class JiebaSegmenter:
         return f"JiebaSegmenter(jieba {self._version}, hmm={self._hmm}, {digest(self._user)})"
 
 
-@lru_cache(maxsize=4)
+@kept("dictionaries of jieba", 4, lambda loaded: 100 * len(loaded.FREQ))  # a word, its number and the table of both
 def _loaded(user_dictionary: str) -> Any:
     """Return jieba's tokenizer with its own dictionary and the lines of another one, shared by the whole process."""
     import jieba
@@ -239,11 +240,7 @@ def _loaded(user_dictionary: str) -> Any:
 
 def _read(path: str | os.PathLike[str]) -> str:
     """Return the lines of a user dictionary. Raises: ListError naming file and line."""
-    try:
-        text = Path(path).read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ListError(f"cannot read the user dictionary {path}: {error}") from error
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in _lines(path, "the user dictionary")]
     for number, line in enumerate(lines, 1):
         found = _ENTRY.fullmatch(line)
         if found is not None and any(character.isspace() for character in found[1]):

@@ -1,4 +1,4 @@
-"""Chat templates: the text around the turns of a conversation, and which of it has a loss."""
+"""Chat templates: the text around the turns of a conversation, and which parts of it have a loss."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class JinjaTemplate:
             return _shared(render(number - 1, answers), text, number)
         if answers:
             raise bad(
-                "it begins with an answer of the assistant's, so that it cannot be told what of the text is to be "
+                "it begins with an answer of the assistant's, so it is unclear which part of the text is to be "
                 "learned: put a turn of the user's before it, or give a plain template, as in "
                 'template={"assistant": "<|assistant|>{}<|end|>"}'
             )
@@ -188,7 +188,7 @@ def _joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def bad(message: str) -> DataError:
-    """Return the failure of a conversation that has not the form that it should have."""
+    """Return the failure of a conversation that is malformed."""
     return DataError("bad_messages", message)
 
 
@@ -202,7 +202,7 @@ def _shared(before: str, text: str, number: int) -> int:
 def _rewritten(number: int) -> DataError:
     return DataError(
         "rewritten_turns",
-        f"the chat template changes what it made of turn {number} or of those before it when others follow, so that "
-        "it cannot be told what of the text is to be learned: give one that says it by {% generation %}, or a plain "
+        f"the chat template changes the text of turn {number} or of earlier turns when others follow, so it is "
+        "unclear which part of the text is to be learned: give one that marks it with {% generation %}, or a plain "
         "one (template=…)",
     )

@@ -165,7 +165,7 @@ def _fetch(package: Any, name: str) -> Any:
 
 
 class TransformersTokenizer:
-    """A tokenizer of the package ``transformers`` as it is now, whatever becomes of the one that is given."""
+    """A copy of a tokenizer of the package ``transformers``, independent of later changes to the original."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._own = deepcopy(tokenizer)
@@ -183,7 +183,7 @@ class TransformersTokenizer:
             return str(self._own.get_chat_template(given))
         except ValueError as error:
             raise PipelineError(
-                "chat: the tokenizer has no chat template: take that of the model's instruct version, or give one, as "
+                "chat: the tokenizer has no chat template: use that of the model's instruct version, or give one, as "
                 'in template={"user": "<|user|>{}\\n", "assistant": "<|assistant|>{}<|end|>\\n"}'
             ) from error
 
@@ -195,7 +195,7 @@ class TransformersTokenizer:
         try:
             return str(self._own.apply_chat_template(messages, **options))
         except TemplateSyntaxError as error:
-            raise PipelineError(f"chat: the chat template is not right in line {error.lineno}: {error}") from error
+            raise PipelineError(f"chat: the chat template has an error in line {error.lineno}: {error}") from error
 
     def token(self, text: str) -> int | None:
         """Return the number of ``text``, if it is one token."""

@@ -1,4 +1,4 @@
-"""The share of unknown tokens among labels, of which ``tokenize`` warns."""
+"""The share of unknown tokens among labels, about which ``tokenize`` warns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class UnknownShare:
         self.in_them = [known + one.count(unk_id) for known, one in zip(self.in_them, found, strict=True)]
 
     def add(self, other: UnknownShare) -> None:
-        """Count what ``other`` has counted, too."""
+        """Add the counts of ``other``."""
         self.labels += other.labels
         self.unknown += other.unknown
         if len(self.examples) < EXAMPLES:

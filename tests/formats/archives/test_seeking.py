@@ -10,17 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
-from archive_files import tar_bytes, write_archive
+from archive_files import tar_bytes, tone, write_archive, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.formats.archives import scanning
 from uio_pipes.formats.archives.archive import Archive
-from uio_pipes.formats.archives.index import SUFFIX, dumps, read_index
-from uio_pipes.formats.archives.scanning import scan_members
+from uio_pipes.formats.tar.checks import open_sidecar, sidecar_path
+from uio_pipes.formats.tar.index import ArchiveIndex
 from uio_pipes.io import compression
 from uio_pipes.io.local import RandomFile, Ref
+from uio_pipes.tools.data import points
+from uio_pipes.tools.data.index import index_shard
 
 WHOLE = [("a.bin", 300_000), ("empty.bin", 0), ("b.bin", 90_000), ("c/d.bin", 700_000), ("é.bin", 1)]
 
@@ -43,18 +45,18 @@ def in_frames(form: str, lengths: list[int]) -> bytes:
 
 def indexed(path: Path, data: bytes) -> RandomFile:
     path.write_bytes(data)
-    index, windows = scan_members(str(path))
-    Path(f"{path}{SUFFIX}").write_bytes(dumps(index, windows))
-    found = read_index(str(path))
-    assert found is not None
-    assert found.seekable
-    return found.opened(str(path), None)
+    assert index_shard(str(path), members=True).problems == ()
+    return Archive(str(path)).file
+
+
+def index_of(path: Path) -> ArchiveIndex:
+    return open_sidecar(str(path), members=True)
 
 
 @pytest.fixture
 def close_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points near to each other, so that small files have many."""
-    monkeypatch.setattr(scanning, "SPACING", 1 << 17)
+    monkeypatch.setattr(points, "SPACING", 1 << 17)
     compression._spans.clear()
 
 
@@ -80,8 +82,7 @@ def test_any_frames_read_at_any_place_give_the_content(
 @pytest.mark.parametrize("level", [0, 1, 6, 9])
 def test_a_stream_of_one_frame_has_windows_of_its_own(tmp_path: Path, level: int) -> None:
     file = indexed(tmp_path / "a.tar.gz", gzip.compress(TAR, level))
-    index = read_index(str(tmp_path / "a.tar.gz"))
-    assert index is not None
+    index = index_of(tmp_path / "a.tar.gz")
     assert len(index.columns["content"]) > 3
     assert (index.columns["bits"] != compression.FRAME).sum() > 2
     places = [(place.name, file.read(place.offset, place.size), place.crc) for place in index.places()]
@@ -101,48 +102,49 @@ def test_few_stretches_are_kept(tmp_path: Path, close_points: None) -> None:
 
 
 def test_what_cannot_be_begun_in_the_middle_gets_no_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "FARTHEST", 1 << 18)
+    monkeypatch.setattr(points, "FARTHEST", 1 << 18)
     write_archive(tmp_path / "a.tar.xz", MEMBERS)
-    index, windows = scan_members(str(tmp_path / "a.tar.xz"))
-    assert (len(index), windows, index.seekable) == (len(MEMBERS), [], False)
+    (problem,) = index_shard(str(tmp_path / "a.tar.xz"), members=True).problems
+    assert "xz in one piece has no points to begin at" in problem.message
+    index = index_of(tmp_path / "a.tar.xz")
+    assert ([place.name for place in index.places()], index.seekable) == ([name for name, _ in MEMBERS], False)
+    assert index_shard(str(tmp_path / "a.tar.xz"), members=True).fresh
 
 
 def test_a_cut_stream_gets_no_points_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(TAR)[:-200_000])
-    index, _ = scan_members(str(path))
+    done, index = index_shard(str(path), members=True), index_of(path)
     assert not index.seekable
-    assert [error.reason for error in index.errors] == ["truncated"]
-    assert [place.name for place in index.places()] == [name for name, _ in MEMBERS[: len(index)]]
+    assert [error.reason for error in done.problems] == ["truncated", "compressed_tar"]
+    assert [place.name for place in index.places()] == [name for name, _ in MEMBERS[: done.members]]
 
 
-@pytest.mark.parametrize("at", [0, 9, 21, 300, -1, -40_000])
-def test_a_damaged_index_is_refused_or_its_damage_found(tmp_path: Path, close_points: None, at: int) -> None:
+@pytest.mark.parametrize("at", [-1, -40_000])
+def test_a_damaged_window_is_found(tmp_path: Path, close_points: None, at: int) -> None:
     path = tmp_path / "a.tar.gz"
     indexed(path, gzip.compress(TAR))
-    sidecar = Path(f"{path}{SUFFIX}")
+    sidecar = Path(sidecar_path(str(path)))
     data = bytearray(sidecar.read_bytes())
     data[at] ^= 0x40
     sidecar.write_bytes(data)
     compression._spans.clear()
-    if at >= 0:
-        with pytest.raises(ListError, match=r"index .*a\.tar\.gz\.uiomem is damaged.*uio index --members"):
-            read_index(str(path))
-        return
-    index = read_index(str(path))
-    assert index is not None
-    file = index.opened(str(path), None)
-    with pytest.raises(DataError, match="CRC32") as caught:  # of a window
+    file = Archive(str(path)).file
+    with pytest.raises(DataError, match="CRC32") as caught:
         file.read(0, file.size)
     assert caught.value.reason == "bad_crc"
 
 
-def test_a_stale_index_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["stale", "damaged"])
+def test_an_index_that_does_not_fit_is_refused(tmp_path: Path, what: str) -> None:
     path = tmp_path / "a.tar.gz"
     indexed(path, gzip.compress(TAR))
-    path.write_bytes(gzip.compress(TAR, 1))
-    with pytest.raises(ListError, match=r"index of .*a\.tar\.gz is stale.*uio index --members"):
-        read_index(str(path))
+    if what == "stale":
+        path.write_bytes(gzip.compress(TAR, 1))
+    else:
+        Path(sidecar_path(str(path))).write_bytes(b"UIOMEMBR" + bytes(99))
+    with pytest.raises(ListError, match=rf"index .*a\.tar\.gz.* is {what}.*uio index --members"):
+        Archive(str(path)).file  # noqa: B018
 
 
 def test_an_index_without_its_package_names_it(
@@ -151,7 +153,7 @@ def test_an_index_without_its_package_names_it(
     monkeypatch.setitem(__import__("sys").modules, "indexed_gzip", None)
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(TAR))
     with pytest.raises(ListError, match="pip install indexed_gzip"):
-        scan_members(str(tmp_path / "a.tar.gz"))
+        index_shard(str(tmp_path / "a.tar.gz"), members=True)
 
 
 def test_bytes_that_rot_later_are_found(tmp_path: Path, close_points: None) -> None:
@@ -171,3 +173,54 @@ def test_bytes_that_rot_later_are_found(tmp_path: Path, close_points: None) -> N
         except DataError as error:
             seen.append(error.reason)
     assert {"right"} < set(seen) <= {"right", "bad_crc", "corrupt_stream", "truncated"}
+
+
+# One index for all
+
+
+def shards(root: Path) -> str:
+    """A tar.gz that is a shard, too, with a table of its audio."""
+    path = write_archive(
+        root / "a.tar.gz", [two for n in range(3) for two in ((f"{n}.txt", b"x"), (f"{n}.wav", tone(n)))]
+    )
+    write_table(root / "t.tsv", [("id", "path", "text"), *((f"k{n}", f"{n}.wav", "x") for n in range(3))])
+    return str(path)
+
+
+def rows_of(root: Path, **options: bool) -> list[str]:
+    fields = {"key": "id", "wav": "path", "txt": "text"}
+    return [s["key"] for s in uio.Loader(uio.from_table(root / "t.tsv", fields=fields, archives="a.tar.gz", **options))]
+
+
+def test_an_index_gains_points_and_utterances_and_keeps_what_it_had(tmp_path: Path, close_points: None) -> None:
+    path = shards(tmp_path)
+    index_shard(path)
+    assert not open_sidecar(path).seekable
+    assert rows_of(tmp_path) == ["k0", "k1", "k2"]  # in its order
+    with pytest.raises(ListError, match=r"its index has no points to begin at.*uio index --members"):
+        rows_of(tmp_path, stream=False)
+    for members in (True, False):
+        done = index_shard(path, members=members)
+        assert (done.fresh, done.utterances, done.members) == (not members, 3, 6)
+    assert open_sidecar(path).seekable
+    assert rows_of(tmp_path, stream=False) == ["k0", "k1", "k2"]
+    assert index_shard(path, text="").fresh is False
+    assert open_sidecar(path).seekable
+
+
+def test_an_index_of_members_only_is_none_of_utterances(tmp_path: Path) -> None:
+    path = write_archive(tmp_path / "a.tar", [("a.wav", tone(1))])
+    assert index_shard(str(path), members=True).problems == ()
+    with pytest.raises(ListError, match=r"lists the members of .*a\.tar, but no utterances: make it with uio index /"):
+        list(uio.Loader(uio.from_tar_index(path)))
+    assert index_shard(str(path), text="").utterances == 1
+    assert [sample["key"] for sample in uio.Loader(uio.from_tar_index(path))] == ["a"]
+
+
+def test_members_of_failed_utterances_are_in_the_index(tmp_path: Path) -> None:
+    path = write_archive(tmp_path / "a.tar", [("a.wav", tone(1)), ("b.wav", tone(2)), ("b.txt", b"x"), ("c", b"y")])
+    done = index_shard(str(path))
+    assert ([e.reason for e in done.problems], done.utterances) == (["missing_text", "bad_member_name"], 1)
+    archive = Archive(str(path))
+    assert [place.name for place in archive.members()] == ["a.wav", "b.wav", "b.txt", "c"]
+    assert not archive.damage

@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_shard_gets_its_entry_whatever_the_order(folder: Path, listed: list[str], written: list[str]) -> None:
     path = folder / "some.list"
     path.write_text("".join(f"{name}\n" for name in listed))
-    write_manifest(path, map(entry_of, written))
+    write_manifest(path, ((name, entry_of(name)) for name in written))
     table = ItemTable((str(path), "direct.tar"))
     assert list(table.each_expected()) == [table.expected(number) for number in range(len(table))]
     assert list(table.each_expected()) == [*(entry_of(n) if n in written else None for n in listed), None]
@@ -69,5 +69,5 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, at: int) -> None:
     body = "".join(f"{each}\n" for each in lines).encode()
     head = {"manifest": 1, "shards": len(lines), "crc32": f"{crc32(body):08x}"}
     (tmp_path / "x.list.manifest").write_bytes(json.dumps(head).encode() + b"\n" + body)
-    with pytest.raises(uio.ListError, match=rf"is damaged \(line {at + 2}: .*write it anew with uio index"):
+    with pytest.raises(uio.ListError, match=rf"is damaged \(line {at + 2}: .*recreate it with uio index"):
         read_manifest(str(tmp_path / "x.list"))

@@ -121,7 +121,7 @@ def test_a_textgrid_without_tiers() -> None:
         ('"say ""12"" <sil> now"', '"say "12" <sil> now"', "line 18 has '\" <sil> now\"' in place of a number"),
         ("1.25\n3\n", "1.25\n", "in place of a number"),
         ('"end 3"', '"end 3', "is missing|in place of"),
-        ('"TextGrid"', '"Pitch 1"', "it begins with 'ooTextFile' and 'Pitch 1', as no TextGrid does"),
+        ('"TextGrid"', '"Pitch 1"', "it begins with 'ooTextFile' and 'Pitch 1', so it is not a TextGrid"),
     ],
 )
 def test_a_damaged_textgrid_says_where(old: str, new: str, why: str) -> None:
@@ -169,8 +169,8 @@ def test_nxt() -> None:
     errors = [row.message for _, row in found[2:] if isinstance(row, uio.DataError)]
     assert [message.split(":")[0] for message in errors] == [
         "segment M.sync.3 has no transcriber_start and _end in seconds",
-        "segment M.sync.4 has words in 'gone', which is not there",
-        "segment M.sync.5 has words in 'M.B.words.xml', which is not there",
+        "segment M.sync.4 refers to words in 'gone', which is missing",
+        "segment M.sync.5 refers to words in 'M.B.words.xml', which is missing",
     ]
 
 

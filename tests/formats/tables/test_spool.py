@@ -1,17 +1,15 @@
 """Rows that are written once as lines of JSON: from files, from archives, into the cache."""
 
 import gzip
-import io
 import json
 import os
-import tarfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archive_files import write_archive
 
 import uio_pipes as uio
 from uio_pipes.formats.tables import spool
@@ -39,35 +37,18 @@ def rows_of(what: Spooling, access: Access = PLAIN) -> list[Any]:
     return [row.reason if isinstance(row, uio.DataError) else row for row in scanned]
 
 
-def in_tar(path: Path, members: dict[str, bytes], mode: str) -> Path:
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
-
-
-def in_zip(path: Path, members: dict[str, bytes], compression: int) -> Path:
-    with zipfile.ZipFile(path, "w", compression) as opened:
-        for name, data in members.items():
-            opened.writestr(name, data)
-    return path
-
-
-MEMBERS = {
-    "./c/84/84.trans.txt": b"84-1 HELLO\n84-2 YOU\n",
-    "c/84/84-1.flac": bytes(3000),
-    "c/85/._85.trans.txt": b"junk junk\n",
-    "c/85/85.trans.txt": b"85-1 BYE\n",
-    "__MACOSX/c/85/x.trans.txt": b"junk junk\n",
-    "c/86/empty.trans.txt": b"",
-}
+MEMBERS = [
+    ("./c/84/84.trans.txt", b"84-1 HELLO\n84-2 YOU\n"),
+    ("c/84/84-1.flac", bytes(3000)),
+    ("c/85/._85.trans.txt", b"junk junk\n"),
+    ("c/85/85.trans.txt", b"85-1 BYE\n"),
+    ("__MACOSX/c/85/x.trans.txt", b"junk junk\n"),
+    ("c/86/empty.trans.txt", b""),
+]
 ARCHIVES = {
-    "tar": lambda root: in_tar(root / "a.tar", MEMBERS, "w"),
-    "tar.gz": lambda root: in_tar(root / "a.tar.gz", MEMBERS, "w:gz"),
-    "zip": lambda root: in_zip(root / "a.zip", MEMBERS, zipfile.ZIP_DEFLATED),
-    "stored zip": lambda root: in_zip(root / "a.zip", MEMBERS, zipfile.ZIP_STORED),
+    "tar": lambda root: write_archive(root / "a.tar", MEMBERS),
+    "tar.gz": lambda root: write_archive(root / "a.tar.gz", MEMBERS),
+    "zip": lambda root: write_archive(root / "a.zip", MEMBERS),
 }
 TRANSCRIPTS = TextForm(None, ("key", "txt"))
 
@@ -92,7 +73,7 @@ def test_a_pattern_without_members_lists_some(tmp_path: Path, archive: str) -> N
     path = ARCHIVES[archive](tmp_path)
     with pytest.raises(uio.ListError, match=r"no member of .* matches 'c/\*.tsv'; it has c/84/84.trans.txt, c/84/84-1"):
         spooled(Spooling("tsv", ("c/*.tsv",), (str(path),), text=TRANSCRIPTS), PLAIN)
-    texts = in_tar(tmp_path / "texts.tar", {name: data for name, data in MEMBERS.items() if name.endswith(".txt")}, "w")
+    texts = write_archive(tmp_path / "texts.tar", [member for member in MEMBERS if member[0].endswith(".txt")])
     with pytest.raises(uio.ListError, match=r"matches 'c/\*.tsv'; it has no files but those that other paths name: "):
         spooled(Spooling("tsv", ("**/*", "c/*.tsv"), (str(texts),), text=TRANSCRIPTS), PLAIN)
 
@@ -113,7 +94,7 @@ def test_an_archive_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_many_files_of_json_in_a_tar(tmp_path: Path) -> None:
     """As in DuplexConv: one damaged file is one failure, and the others are read."""
     turns = json.dumps({"fs": 8000, "asr": [[{"t": 1}], [{"t": 2}]]}).encode()
-    path = in_tar(tmp_path / "j.tar.gz", {"j/a.json": turns, "j/b.json": turns[:-3], "j/c.json": turns}, "w:gz")
+    path = write_archive(tmp_path / "j.tar.gz", [("j/a.json", turns), ("j/b.json", turns[:-3]), ("j/c.json", turns)])
     rows = rows_of(Spooling("json", ("*.json",), (str(path),), ("asr",)))
     assert [row if isinstance(row, str) else (row["fs"], row["asr_number"], row["t"]) for row in rows] == [
         (8000, 0, 1), (8000, 1, 2), "bad_table", (8000, 0, 1), (8000, 1, 2),
@@ -166,7 +147,7 @@ def test_parquet_without_its_columns_of_bytes(tmp_path: Path) -> None:
         {"id": "b", "s": [{"t": 2.5}]},
     ]
     assert [row["t"] for row in rows_of(Spooling("parquet", (str(path),), (), ("s",)))] == [1.5, 2.5]
-    inside = in_tar(tmp_path / "a.tar", {"x/a.parquet": path.read_bytes(), "x/b.parquet": b"PAR1 no"}, "w")
+    inside = write_archive(tmp_path / "a.tar", [("x/a.parquet", path.read_bytes()), ("x/b.parquet", b"PAR1 no")])
     rows = rows_of(Spooling("parquet", ("*.parquet",), (str(inside),)))
     assert [row if isinstance(row, str) else row["id"] for row in rows] == ["a", "b", "bad_table"]
 
@@ -183,7 +164,7 @@ def test_nxt_finds_words_and_speakers_beside_the_segments(tmp_path: Path) -> Non
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(data)
     folder = rows_of(Spooling("nxt", (str(tmp_path / "segments/M.A.segments.xml"),)))
-    zipped = in_zip(tmp_path / "a.zip", members, zipfile.ZIP_DEFLATED)
+    zipped = write_archive(tmp_path / "a.zip", [*members.items()])
     assert folder == rows_of(Spooling("nxt", ("segments/*.segments.xml",), (str(zipped),)))
     assert [row if isinstance(row, str) else row["speaker"] for row in folder] == ["FEE005"] * 2 + ["bad_row"] * 3
     (tmp_path / "corpusResources/meetings.xml").unlink()

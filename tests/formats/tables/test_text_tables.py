@@ -1,9 +1,13 @@
-"""Rows of text tables by number, against Python's csv module."""
+"""Rows of text tables by number, against Python's csv module; a table is looked through once."""
 
 import codecs
 import csv
 import gzip
 import io
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,15 +18,22 @@ from hypothesis import strategies as st
 
 import uio_pipes as uio
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.lists.lines import Content
-from uio_pipes.formats.tables import text
-from uio_pipes.formats.tables.rows import Row
-from uio_pipes.formats.tables.text import TextForm, TextRows
+from uio_pipes.formats.rows import content, numbered
+from uio_pipes.formats.rows.content import Content
+from uio_pipes.formats.tables import rows
+from uio_pipes.formats.tables.rows import Row, RowIndex
+from uio_pipes.formats.tables.text import TextFile, TextForm, TextRows
 
 # A cell of these, in any order, holds all that can go wrong: quotes, separators, line ends, comments, blanks.
 PIECES = st.sampled_from(['"', ",", "\n", "\r\n", "#", " ", "a", "bc", "ä", "文字", "\t", "\\", "", "\x0b", "\u2028"])
 CELLS = st.lists(PIECES, max_size=6).map("".join)
 PLAIN = st.text(st.characters(exclude_characters="\n\r\t\0", exclude_categories=["Cs"]), max_size=8)
+
+
+@contextmanager
+def small(chunk: int, longest: int) -> Iterator[None]:
+    with mock.patch.object(content, "CHUNK", chunk), mock.patch.object(numbered, "LONGEST", longest):
+        yield
 
 
 def read(data: bytes, form: TextForm) -> TextRows:
@@ -61,7 +72,7 @@ def test_what_csv_writes_is_read_as_csv_reads_it(
     writer = csv.writer(out, delimiter=separator, lineterminator=end, quoting=quoting)
     writer.writerows([[f"c{number}" for number in range(len(table[0]))], *table])
     data = out.getvalue() if ended else out.getvalue()[: -len(end)]
-    with mock.patch.object(text, "CHUNK", chunk or text.CHUNK):
+    with mock.patch.object(content, "CHUNK", chunk or content.CHUNK):
         rows = of(read(data.encode(), TextForm(separator, quoted=True)))
     assert rows == by_csv(data, delimiter=separator)
 
@@ -79,13 +90,13 @@ def test_any_quotes_are_understood_as_by_csv(lines: list[str], chunk: int, escap
     lines = [line for line in lines if not (escape and line.endswith(escape))]
     data = "\n".join(["n", *lines, ""])
     form = TextForm(",", ("n",), quoted=True, escape=escape)
-    with mock.patch.object(text, "CHUNK", chunk), mock.patch.object(text, "LONGEST", 1 << 20):
+    with small(chunk, 1 << 20):
         rows = read(data.encode(), form)
-        by_number = [part.block(n // text.STEP)[n % text.STEP][1] for part in rows._parts for n in range(len(part))]
-        assert by_number == [line for part in rows._parts for line in part.lines()]
+        by_number = [part.raw(n) for part in rows._parts for n in range(len(part))]
+        assert by_number == [line for part in rows._parts for line in part.rows()]
         wanted = list(csv.reader(io.StringIO(data, newline=""), escapechar=escape or None))
         if not unclosed(data, escape):
-            got = [form.cells(line.decode(), 0) for part in rows._parts for line in part.lines()]
+            got = [form.cells(line.decode(), 0) for part in rows._parts for line in part.rows()]
             assert got == list(filter(None, wanted))
 
 
@@ -98,7 +109,7 @@ def unclosed(data: str, escape: str) -> bool:
 @given(st.lists(st.lists(PLAIN, min_size=2, max_size=2), min_size=1, max_size=50), st.sampled_from([50, 1 << 22]))
 def test_without_quotes_a_line_is_what_is_between_tabs(table: list[list[str]], chunk: int) -> None:
     data = "a\tb\tc\n" + "".join(f"x\t{one}\t{two}\n" for one, two in table)
-    with mock.patch.object(text, "CHUNK", chunk):
+    with mock.patch.object(content, "CHUNK", chunk):
         assert of(read(data.encode(), TextForm())) == [{"a": "x", "b": one, "c": two} for one, two in table]
 
 
@@ -110,11 +121,6 @@ def test_other_encodings_are_read(encoding: str, tmp_path: Path) -> None:
     rows = TextRows([str(path)], TextForm("|", encoding=encoding))
     assert of(rows) == [{"key": "a", "txt": words.replace("|", "")}]
     assert rows.place(0).endswith("a.txt, line 2")
-
-
-def test_a_table_saved_by_excel_as_unicode_text_needs_no_encoding() -> None:
-    data = codecs.BOM_UTF16_LE + "key\ttxt\nä\t文\n".encode("utf-16-le")
-    assert of(read(data, TextForm())) == [{"key": "ä", "txt": "文"}]
 
 
 def test_a_row_in_another_encoding_costs_itself() -> None:
@@ -150,22 +156,25 @@ def test_a_quote_that_is_never_closed_costs_a_row() -> None:
     assert rows.row(150) == {"k": "b149", "t": "x"}
 
 
-def test_of_transcripts_the_last_column_has_the_words() -> None:
-    rows = read(b"k1 two  words \nk2\tone\nk3\n", TextForm(None, ("key", "txt")))
-    assert [row["txt"] for row in of(rows)] == ["two  words", "one", ""]
-
-
-def test_columns_without_a_header_are_numbers() -> None:
-    assert of(read(b"a\tb\nc\td\n", TextForm(header=False))) == [{"1": "a", "2": "b"}, {"1": "c", "2": "d"}]
-
-
-def test_a_separator_may_be_several_characters() -> None:
-    assert of(read(b"a.pcm :: b c\n", TextForm(" :: ", ("path", "txt")))) == [{"path": "a.pcm", "txt": "b c"}]
-
-
-def test_an_escaped_character_is_meant_literally() -> None:
-    data = b'path\ttranslation\na\tb\\\tc "d\n'
-    assert of(read(data, TextForm(escape="\\"))) == [{"path": "a", "translation": 'b\tc "d'}]
+@pytest.mark.parametrize(
+    ("data", "form", "rows"),
+    [
+        (
+            b"k1 two  words \nk2\tone\nk3\n",
+            TextForm(None, ("k", "txt")),
+            [("k1", "two  words"), ("k2", "one"), ("k3", "")],
+        ),
+        (b"a\tb\nc\td\n", TextForm(header=False), [("a", "b"), ("c", "d")]),
+        (b"a.pcm :: b c\n", TextForm(" :: ", ("path", "txt")), [("a.pcm", "b c")]),
+        (b'path\ttxt\na\tb\\\tc "d\n', TextForm(escape="\\"), [("a", 'b\tc "d')]),
+        (codecs.BOM_UTF16_LE + "key\ttxt\nä\t文\n".encode("utf-16-le"), TextForm(), [("ä", "文")]),
+    ],
+    ids=["transcripts", "no header", "long separator", "escaped", "Unicode text of Excel"],
+)
+def test_forms_of_tables(data: bytes, form: TextForm, rows: list[tuple[str, ...]]) -> None:
+    read_ = of(read(data, form))
+    assert [tuple(row.values()) for row in read_] == rows
+    assert form.header is not False or list(read_[0]) == ["1", "2"]
 
 
 def test_a_row_with_too_many_values_is_bad_and_says_what_columns_there_are() -> None:
@@ -190,7 +199,7 @@ def test_a_line_that_is_no_json_object_is_a_bad_row(line: str, why: str) -> None
 def test_several_files_are_one_table_on_disk_compressed_or_in_memory(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("k\n" + "".join(f"a{number}\n" for number in range(40)))
     (tmp_path / "b.tsv.gz").write_bytes(gzip.compress(b"k\tx\nb0\t1\n"))
-    with mock.patch.object(text, "IN_MEMORY", 10):
+    with mock.patch.object(content, "IN_MEMORY", 10):
         read_already = Content("c.tsv", "the table", b"k\nc0\n")
         rows = TextRows([str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv.gz"), read_already], TextForm())
     found = of(rows)
@@ -215,10 +224,10 @@ def test_the_digest_is_that_of_the_rows_and_how_they_are_read(tmp_path: Path) ->
 def test_a_table_that_changes_while_in_use_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("k\nlong enough for a file\n")
-    with mock.patch.object(text, "IN_MEMORY", 1):
+    with mock.patch.object(content, "IN_MEMORY", 1):
         rows = TextRows([str(path)], TextForm())
     path.write_text("k\nother\nrows\n")
-    with pytest.raises(uio.ListError, match="changed while it was in use"):
+    with pytest.raises(uio.ListError):
         rows.row(0)
 
 
@@ -233,7 +242,11 @@ def test_a_table_that_changes_while_in_use_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_table_is_an_error(data: bytes, form: TextForm, message: str) -> None:
-    with mock.patch.multiple(text, CHUNK=8, LONGEST=20), pytest.raises(uio.ListError, match=message):
+    with (
+        mock.patch.object(content, "CHUNK", 8),
+        mock.patch.object(numbered, "LONGEST", 20),
+        pytest.raises(uio.ListError, match=message),
+    ):
         read(data, form)
 
 
@@ -244,7 +257,7 @@ def test_a_header_with_one_name_twice_is_an_error() -> None:
 
 @pytest.mark.parametrize("chunk", [7, 1 << 22])
 def test_a_nul_costs_its_row(chunk: int) -> None:
-    with mock.patch.multiple(text, CHUNK=chunk, LONGEST=1 << 20):
+    with small(chunk, 1 << 20):
         rows = read(b"a\nsound\nto\0rn\nsound\n" + bytes(30) + b"\nsound\n", TextForm())
     assert [row["a"] if isinstance(row, dict) else row.reason for row in rows.scan()] == [  # type: ignore[union-attr]
         "sound", "bad_row", "sound", "bad_row", "sound",
@@ -268,3 +281,32 @@ def test_lines_that_end_as_on_old_macs(tmp_path: Path, encoding: str, size: int)
     rows = TextRows([str(tmp_path / "a.tsv")], TextForm(encoding="utf-8" if encoding == "utf-16" else encoding))
     assert list(rows.scan()) == [{"id": f"k{number}", "txt": f"grün {number}"} for number in range(size)]
     assert rows.place(1).endswith("a.tsv, line 3")
+
+
+# What is known of a table
+
+
+def test_a_table_is_scanned_once_as_long_as_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans, scan = list[str](), TextFile._scan
+    monkeypatch.setattr(TextFile, "_scan", lambda part: (scans.append(part.name), scan(part))[1])
+    path = tmp_path / "a.tsv"
+    path.write_text("a\tb\n1\t2\n")
+    first, again = (TextRows([str(path)], TextForm()) for _ in range(2))
+    assert (first.digest, len(scans)) == (again.digest, 1)
+    assert len(TextRows([str(path)], TextForm(header=("x", "y")))) == 2  # written in another way
+    path.write_text("a\tb\n1\t3\n1\t4\n")
+    assert [row["b"] for row in TextRows([str(path)], TextForm()).scan()] == ["3", "4"]  # type: ignore[union-attr, index]
+    assert len(scans) == 3
+
+
+def test_an_index_of_rows_takes_no_more_memory_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_PIECE", 1 << 10)
+    count = 1 << 16
+    tracemalloc.start()
+    try:
+        index = RowIndex(chain(["first"], repeat("other", count - 2), ["last"]), count)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (index.find("first"), index.find("last")) == ([0], [count - 1])
+    assert peak < 1.5 * 8 * count

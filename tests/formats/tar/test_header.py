@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from uio_pipes.formats.tar.members import BadHeader, Header, has_magic, padded, parse_header, parse_pax
+from uio_pipes.formats.tar.members import BadHeader, Header, parse_header, parse_pax
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
@@ -20,12 +20,6 @@ def checked(fields: bytes, signed: bool = False) -> bytes:
     blank = fields[:148] + b" " * 8 + fields[156:]
     total = sum(byte - 256 if signed and byte > 127 else byte for byte in blank)
     return blank[:148] + b"%06o\0 " % total + blank[156:]
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_fields(form: int) -> None:
-    assert parse_header(block(form=form)) == Header("a/b.wav", 150_044, b"0")
-    assert has_magic(block(form=form))
 
 
 @pytest.mark.parametrize("length", [99, 100])
@@ -67,15 +61,11 @@ def test_signed_checksum_of_old_tars() -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("mask", [0x01, 0x10, 0x80, 0xFF])
-def test_any_changed_byte_is_noticed(form: int, mask: int) -> None:
+def test_any_changed_byte_is_noticed(form: int) -> None:
     good = block("语音.wav", form=form)
     for place in range(512):
         changed = bytearray(good)
-        changed[place] ^= mask
-        if place == 148 and mask == 0x10:
-            assert parse_header(bytes(changed)) == parse_header(good)  # the checksum's first zero, now a blank
-            continue
+        changed[place] ^= 0xFF
         with pytest.raises(BadHeader, match="checksum"):
             parse_header(bytes(changed))
 
@@ -84,10 +74,6 @@ def test_any_changed_byte_is_noticed(form: int, mask: int) -> None:
 def test_other_bytes_are_no_header(data: bytes) -> None:
     with pytest.raises(BadHeader, match="checksum"):
         parse_header(data)
-
-
-def test_padding() -> None:
-    assert [padded(size) for size in (0, 1, 512, 513)] == [0, 512, 512, 1024]
 
 
 def test_pax_records() -> None:

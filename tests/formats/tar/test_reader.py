@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from archive_files import COMPRESS
+from archive_files import tar_bytes as archive
+from failing import fails_as
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,16 +27,6 @@ Members = list[tuple[str, bytes]]
 Open = Callable[[bytes], ByteSource]
 # What next() gave: (key, offset, fields) or (reason, offset)
 Event = tuple[str, int, dict[str, bytes]] | tuple[str, int | None]
-
-
-def archive(members: Members, form: int = tarfile.GNU_FORMAT) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
-        for name, data in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    return buffer.getvalue()
 
 
 def special(name: str, kind: bytes, form: int = tarfile.GNU_FORMAT) -> bytes:
@@ -388,9 +380,9 @@ CASES = [("ustar", "short"), ("gnu", "long"), ("pax", "unicode")]
 
 
 @pytest.mark.parametrize(("form", "name"), CASES)
-def test_cut_at_any_byte(form: str, name: str) -> None:
+def test_cut_anywhere(form: str, name: str) -> None:
     data, members = three(form, name)
-    for cut in range(1, len(data)):
+    for cut in {*range(1, len(data), 7), *(at + near for at in range(512, len(data), 512) for near in (-1, 0, 1))}:
         check_cut(data, members, cut)
 
 
@@ -402,14 +394,14 @@ def test_cut_and_resumed(form: str, name: str, opened: Open) -> None:
 
 
 @pytest.mark.parametrize(("form", "name"), CASES)
-def test_any_changed_header_byte(form: str, name: str) -> None:
+def test_changed_header_bytes(form: str, name: str) -> None:
     """One error; only the utterance it belongs to is lost."""
     data, members = three(form, name)
     expected = grouped(members)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         owners = [(info.offset, info.offset_data, info.name.rsplit(".", 1)[0]) for info in tar.getmembers()]
     for start, end, owner in owners:
-        for place in [*range(start, start + 512), *range(end - 512, end)]:
+        for place in [*range(start, start + 512, 7), *range(end - 512, end, 7)]:  # each one: test_header.py
             changed = bytearray(data)
             changed[place] ^= 0xFF
             events = rest(reader(stream(bytes(changed))))
@@ -468,22 +460,6 @@ def test_any_damage_is_survived(data: st.DataObject) -> None:
     assert keys >= set(grouped(members)) or errors(events)
 
 
-@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz"])
-def test_damaged_compressed_streams(suffix: str) -> None:
-    """A cut or flipped byte is an error, or (in gzip's time stamp) changes nothing."""
-    members = utterances(5, sizes=(4000, 90_000))
-    stored = COMPRESS[suffix](archive(members))
-    expected = grouped(members)
-    for place in range(6, len(stored), max(1, len(stored) // 60)):
-        flipped = bytearray(stored)
-        flipped[place] ^= 0x55
-        events = check_resume(bytes(flipped))
-        assert errors(events) or delivered(events) == expected
-        events = check_resume(stored[:place])
-        assert errors(events) == ["truncated"]
-        assert all(expected[key] == fields for key, fields in delivered(events).items())
-
-
 def test_crc_is_checked_at_the_very_end() -> None:
     noise = random.Random(0)
     members = [(f"{key}.{suffix}", noise.randbytes(20_000)) for key in range(20) for suffix in ("txt", "wav")]
@@ -524,7 +500,7 @@ def test_a_file_that_changes_while_read_ends_the_shard(tmp_path: Path) -> None:
     tar.next()
     path.write_bytes(b"new")
     local._forget()
-    with pytest.raises(DataError, match="changed_file"):
+    with fails_as("changed_file"):
         rest_or_raise(tar)
     with pytest.raises(StopIteration):
         tar.next()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import struct
 import tarfile
 import zipfile
 from collections import Counter, defaultdict
@@ -191,11 +190,6 @@ def sphere(samples: npt.NDArray[np.float32], rate: int = 16_000) -> bytes:
         "",
     ]
     return "\n".join(lines).encode().ljust(1024) + (samples * 32767).astype("<i2").tobytes()
-
-
-def damaged(data: bytes) -> bytes:
-    """A file of audio whose second half is lost, and whose header no longer fits."""
-    return struct.pack("<I", 0) + data[4 : len(data) // 2]
 
 
 def line(value: Any) -> str:

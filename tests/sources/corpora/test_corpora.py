@@ -109,16 +109,15 @@ def test_training_data_are_read_by_default(small: tuple[str, Making]) -> None:
     assert Counter(sample["key"] for batch in loader(name, making, lanes=1) for sample in batch) == wanted
 
 
-@pytest.mark.parametrize("lanes", [1, 3])
-def test_it_resumes_in_the_middle(small: tuple[str, Making], lanes: int) -> None:
+def test_it_resumes_in_the_middle(small: tuple[str, Making]) -> None:
     name, making = small
-    loading = loader(name, making, lanes=lanes)
+    loading = loader(name, making, lanes=2)
     states, keys = [loading.state_dict()], []
     for batch in loading:
         keys.append([sample["key"] for sample in batch])
         states.append(loading.state_dict())
     middle = len(keys) // 2
-    again = loader(name, making, lanes=lanes)
+    again = loader(name, making, lanes=2)
     again.load_state_dict(states[middle])
     assert [[sample["key"] for sample in batch] for batch in again] == keys[middle:]
     assert again.stats().skipped == loading.stats().skipped

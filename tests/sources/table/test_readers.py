@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from contract import Case, check_cuts, record
 
 import uio_pipes as uio
 
@@ -110,13 +109,6 @@ def test_rows_lead_to_their_samples(tmp_path: Path, corpus: str) -> None:
                    for n in range(COUNT) for k in range(4)]  # fmt: skip
 
 
-@pytest.mark.parametrize("corpus", CORPORA)
-def test_a_table_is_stopped_and_resumed_anywhere(tmp_path: Path, corpus: str) -> None:
-    graph = CORPORA[corpus](tmp_path).decode_audio().fbank(num_mel_bins=8).shuffle(5).batch(2).pad()
-    recorded = record(Case(graph, {"lanes": 2}))
-    check_cuts(recorded, range(len(recorded.digests) + 1))
-
-
 def test_intervals_are_one_utterance_and_planned_by_their_sum(tmp_path: Path) -> None:
     recordings(tmp_path, ".flac")
     rows = [
@@ -125,10 +117,3 @@ def test_intervals_are_one_utterance_and_planned_by_their_sum(tmp_path: Path) ->
     graph = uio.from_table(rows, fields={"key": "key", "wav": "wav", "intervals": "vad"})
     planned = graph.filter(min_frames=75, max_frames=76)
     assert [s["wav"].shape[1] for s in uio.Loader(planned.decode_audio())] == [RATE * 3 // 4] * COUNT
-
-
-def test_a_list_that_is_not_there_says_what_is(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('[{"segments": [{"sid": 1}]}]')
-    graph = uio.from_table(uio.Table(tmp_path / "a.json", expand="segment"), fields={"key": "sid", "wav": "path"})
-    with pytest.raises(uio.ListError, match="no row has a list segment; correct expand="):
-        list(uio.Loader(graph))

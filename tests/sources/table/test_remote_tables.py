@@ -9,7 +9,7 @@ from archive_files import heard, tone, write_archive, write_table
 from fault_server import FaultServer
 
 import uio_pipes as uio
-from uio_pipes.tools.data.member_index import index_archives
+from uio_pipes.tools.data.index import index_archives
 
 NAMES = {"key": "id", "wav": "path", "txt": "text"}
 TONES = {f"{n}-{i}": 5 * n + i for n in range(3) for i in range(4)}
@@ -49,7 +49,7 @@ def test_indexes_on_a_server_tell_what_no_archive_has(tmp_path: Path, server: Fa
         packed = write_archive(tmp_path / f"{number}.tar.gz", members + [("0/0.wav", tone(0))] * (number == 2))
         assert not index_archives([str(packed)]).problems
         archives.append(server.add(f"d/{number}.tar.gz", packed.read_bytes()))
-        server.add(f"d/{number}.tar.gz.uiomem", Path(f"{packed}.uiomem").read_bytes(), "503 0")
+        server.add(f"d/{number}.tar.gz.uioidx", Path(f"{packed}.uioidx").read_bytes(), "503 0")
     assert read(table, archives=archives) == (Counter([*TONES]), {"no_audio": 1, "duplicate_member": 1})
 
 

@@ -17,7 +17,7 @@ import uio_pipes as uio
 from uio_pipes.base.errors import ListError, NothingRead
 from uio_pipes.formats.lists.quarantine import read_quarantine
 from uio_pipes.sources.table.archives import ArchiveTable
-from uio_pipes.tools.data.member_index import index_archives
+from uio_pipes.tools.data.index import index_archives
 
 NAMES = {"key": "id", "wav": "path", "txt": "text"}
 ARCHIVES = 3
@@ -93,15 +93,6 @@ def test_with_indexes_all_is_counted_in_any_lanes(tmp_path: Path, lanes: int, in
     assert counts == {"no_audio": 1, "duplicate_member": 1}
     if len(indexed) == ARCHIVES:
         assert read(table, lanes, shuffle=True) == (keys, counts)  # at random
-
-
-def test_indexed_streams_go_on_exactly_from_anywhere(tmp_path: Path) -> None:
-    table = several(tmp_path)
-    index_archives([str(tmp_path / "*.tar.gz")])
-    pipeline = uio.from_table(table, fields=NAMES, archives="*.tar.gz", stream=True).decode_audio().batch(2)
-    for lanes in (1, 2):
-        whole = record(Case(pipeline, {"lanes": lanes}))
-        check_cuts(whole, range(len(whole.states)))
 
 
 def test_an_index_of_archives_within_an_archive_does_not_hide_what_is_in_them(tmp_path: Path) -> None:

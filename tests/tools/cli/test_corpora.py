@@ -5,10 +5,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import soundfile
-from command import uio
+from command import digests, uio
 from corpora_small import made
 
 import uio_pipes
@@ -111,21 +109,6 @@ def packed(source: str, out: Path, jobs: int) -> tuple[dict[str, Any], dict[str,
 
 
 @pytest.mark.slow
-def test_any_number_of_jobs_packs_a_table_into_the_same_bytes(tmp_path: Path) -> None:
-    for number in range(10):
-        soundfile.write(tmp_path / f"{number}.wav", np.full(800, number, np.int16), 16_000)
-    rows = "".join(f"{number}.wav\tsaid {number}\n" for number in (0, 1, 99, 2, 3, 4, 5, 6, 98, 7, 8, 9))
-    (tmp_path / "said.tsv").write_text("wav\ttxt\n" + rows)
-    report, files = packed(f"{tmp_path}/said.tsv", tmp_path / "one", 1)
-    assert (report["utterances"], report["failed"]) == (10, {"no_audio": 2})
-    assert sum(name.endswith(".tar") for name in files) == 6
-    assert packed(f"{tmp_path}/said.tsv", tmp_path / "three", 3) == (report, files)
-    lost = next(name for name in files if name.endswith("2.tar"))
-    (tmp_path / "three" / lost).unlink()
-    assert packed(f"{tmp_path}/said.tsv", tmp_path / "three", 2) == (report, files), "what is lost is made again"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["covost2", "gigaspeech2,lang=th,part=raw"])
 def test_any_number_of_jobs_packs_a_corpus_into_the_same_bytes(name: str, tmp_path: Path) -> None:
     making = made(name.partition(",")[0], tmp_path / "corpus", downloaded=True)
@@ -136,11 +119,16 @@ def test_any_number_of_jobs_packs_a_corpus_into_the_same_bytes(name: str, tmp_pa
         assert report["left_out"] == making.lost["train"]
 
 
-def test_options_for_lists_of_files_are_refused_for_a_corpus(tmp_path: Path) -> None:
+def test_shares_of_a_corpus_are_packed_as_it_is_at_once(tmp_path: Path) -> None:
     made("spgispeech", tmp_path, downloaded=True)
-    done = uio("pack", f"spgispeech:{tmp_path}", tmp_path / "out", "--split", "1/2")
-    assert done.returncode == 2
-    assert "make a raw list of it first" in done.stderr
+    found = []
+    for shares in (["1/1"], ["2/2", "1/2"]):
+        out = tmp_path / f"out{len(shares)}"
+        for share in shares:
+            done = uio("pack", f"spgispeech:{tmp_path}", out, "--per-shard", 1, "--split", share)
+            assert done.returncode == 0, done.stderr
+        found.append(digests(out))
+    assert found[0] == found[1] != {}
 
 
 def test_verify_reads_a_corpus(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """The ``uio`` command as such: quick, with a version, and kind to those who mistype."""
 
-import io
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
+import corpus
 import pytest
 import touchdataset
 from command import programs, uio
@@ -31,16 +30,13 @@ def test_help_starts_without_torch() -> None:
 
 WITHOUT_TORCH = {
     "dict of a raw list": "dict raw.list out.txt",
-    "dict of tar shards": "dict shards.list out.txt",
-    "spm of tar shards": "spm shards.list out --vocab-size 16",
     "dict of TouchDatasets": "dict data.list out.txt",
     "dict of a Kaldi folder": "dict kaldi out.txt",
     "spm": "spm raw.list out --vocab-size 16",
-    "a state in JSON": "state show state.json",
-    "two states": "state diff state.json state.json",
-    "a page of a state": "state show state.json --html state.html",
+    "pack of a raw list": "pack raw.list of_raw --jobs 1",
+    "pack of a Kaldi folder": "pack kaldi of_kaldi --jobs 1",
+    "a state in JSON": "state state.json",
     "a running training": "watch run --once --html run.html",
-    "another topology": "state reshard state.json --world-size 2",
     **{
         f"help of {name}": f"{name} --help" for name in ("dict", "index", "verify", "inspect", "bench", "pack", "state")
     },
@@ -54,13 +50,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
     line = {"key": "a", "wav": "a.wav", "txt": "今天天气不错我们走吧"}
     (folder / "raw.list").write_text("\n".join(json.dumps(line | {"key": f"a{i}"}) for i in range(20)) + "\n")
-    with tarfile.open(folder / "a.tar.gz", "w:gz") as shard:
-        for i in range(20):
-            for name, data in ((f"a{i}.wav", b"RIFF"), (f"a{i}.txt", line["txt"].encode())):
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                shard.addfile(member, io.BytesIO(data))
-    (folder / "shards.list").write_text(f"{folder}/a.tar.gz\n")
+    (folder / "a.wav").write_bytes(corpus.wav_bytes(0))
     (folder / "kaldi").mkdir()
     (folder / "kaldi/text").write_text("a 今天天气\n")
     (folder / "kaldi/wav.scp").write_text("a a.wav\n")

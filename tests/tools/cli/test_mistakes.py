@@ -38,7 +38,7 @@ def kaldi(folder: Path, raw: Path, **tables: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["inspect", "verify", "pack", "convert", "dict", "cmvn", "buckets"])
+@pytest.mark.parametrize("name", ["inspect", "verify", "pack", "convert", "dict", "cmvn"])
 @pytest.mark.parametrize("lacking", ["all", "text"])
 def test_a_command_tells_its_option_for_names_of_fields(name: str, lacking: str, raw: Path, tmp_path: Path) -> None:
     """Pasted as they are, a field a time, they read the data."""
@@ -50,7 +50,7 @@ def test_a_command_tells_its_option_for_names_of_fields(name: str, lacking: str,
     done = uio(name, raw, *out)
     told = done.stdout + done.stderr
     assert "fields=" not in told
-    if lacking == "text" and name in ("cmvn", "buckets"):  # which need none
+    if lacking == "text" and name == "cmvn":  # which needs none
         return
     options = list[str]()
     while option := re.search(r"write --fields ('[^']*'|[^;,\s]+)", told):
@@ -73,35 +73,20 @@ def test_a_command_tells_its_option_for_names_of_fields(name: str, lacking: str,
         ["verify", "RAW", "--quarantine", "LINK"],
         ["verify", "GLOB", "--quarantine", "RAW"],
         ["inspect", "PAGE", "--report", "PAGE"],
-        ["buckets", "JSON", "-o", "JSON"],
     ],
 )
 def test_what_is_read_is_never_overwritten(raw: Path, arguments: list[str]) -> None:
-    link, page, listed = raw.with_name("link"), raw.with_name("list.html"), raw.with_name("list.json")
+    link, page = raw.with_name("link"), raw.with_name("list.html")
     link.symlink_to(raw)
     page.write_bytes(raw.read_bytes())
-    listed.write_bytes(raw.read_bytes())
-    files = {"RAW": raw, "LINK": link, "PAGE": page, "JSON": listed, "OUT": raw.with_name("out")}
+    files = {"RAW": raw, "LINK": link, "PAGE": page, "OUT": raw.with_name("out")}
     named = files | {"GLOB": f"{raw.parent}/*.list"}
     before = raw.read_bytes()
     done = uio(*(named.get(one, one) for one in arguments))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "would be overwritten" in done.stderr
-    assert [raw.read_bytes(), page.read_bytes(), listed.read_bytes()] == [before] * 3
+    assert [raw.read_bytes(), page.read_bytes()] == [before] * 2
     assert not raw.with_name("out").exists()
-
-
-def test_states_are_not_overwritten_with_their_shares(tmp_path: Path) -> None:
-    import uio_pipes as pipes
-
-    corpus = write_list(tmp_path / "data", COUNT)
-    (tmp_path / "s").mkdir()
-    loader = pipes.Loader(pipes.from_raw_list(corpus).decode_audio().batch(2).pad())
-    file = tmp_path / "s/rank_000.json"
-    file.write_text(json.dumps(loader.state_dict()))
-    for out in (file, tmp_path / "s"):
-        done = uio("state", "reshard", file, "--out", out)
-        assert (done.returncode, "would be overwritten" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize("options", [[], ["--per-shard", 3], ["--per-shard", 3, "--jobs", 3]])
@@ -130,20 +115,6 @@ def test_jobs_of_an_array_leave_out_the_same_copies(raw: Path, tmp_path: Path) -
     assert len(digests(whole)) == 2
     again = uio("pack", raw, whole, "--per-shard", 7, "--json")
     assert json.loads(again.stdout)["failed"] == {"duplicate_key": 4}
-
-
-def test_confirm_knows_copies_in_other_shards(raw: Path, tmp_path: Path) -> None:
-    few = raw.with_name("few.list")
-    few.write_text("".join(raw.read_text().splitlines(keepends=True)[:2]))
-    for source, name in ((raw, "a"), (few, "b")):
-        assert uio("pack", source, tmp_path / name).returncode == 0
-    (a, b), both = (tmp_path / n / "shards.list" for n in "ab"), tmp_path / "both.list"
-    both.write_text(a.read_text() + b.read_text())
-    assert uio("verify", both, "--quarantine", tmp_path / "q").returncode == 1
-    still = uio("verify", both, "--confirm", tmp_path / "q", "--json")
-    assert (still.returncode, len(json.loads(still.stdout)["bad"])) == (1, 2)
-    mended = uio("verify", b, "--confirm", tmp_path / "q", "--json")
-    assert (mended.returncode, len(json.loads(mended.stdout)["well"])) == (0, 2)
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify"])
@@ -191,30 +162,6 @@ def test_a_damaged_table_is_named_with_its_line(raw: Path, tmp_path: Path) -> No
     assert (done.returncode, f"{folder}/segments, line 2" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["dict", "cmvn"])
-def test_a_file_of_another_kind_is_named_so_in_one_line(tmp_path: Path, command: str) -> None:
-    (tmp_path / "wavs.list").write_text("noise/1.wav\n" * 9)
-    done = uio(command, tmp_path / "wavs.list", tmp_path / "out")
-    assert (done.returncode, done.stderr.count("\n"), "no shards" in done.stderr) == (2, 1, True), done.stderr
-
-
-def test_statistics_of_text_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("today\n")
-    done = uio("cmvn", tmp_path / "a.txt", tmp_path / "out")
-    assert (done.returncode, "has no audio: it is lines of text" in done.stderr) == (2, True), done.stderr
-
-
-def test_a_line_that_is_no_object_is_counted(raw: Path, tmp_path: Path) -> None:
-    done = uio("pack", changed(raw, "bad.list", "[1,2]", {}, "{broken", "3"), tmp_path / "out", "--json")
-    assert (done.returncode, json.loads(done.stdout)["failed"]) == (1, {"bad_line": 3})
-    none = uio("pack", changed(raw, "none.list", "[1,2]", "3"), tmp_path / "other")
-    assert (none.returncode, "line 1 is not a JSON object" in none.stderr, (tmp_path / "other").exists()) == (
-        2,
-        True,
-        False,
-    )
-
-
 def test_a_line_that_is_no_utf8_is_counted(raw: Path, tmp_path: Path) -> None:
     lines = raw.read_bytes().splitlines(keepends=True)
     path = raw.with_name("bad.list")
@@ -252,12 +199,6 @@ def test_folders_are_answered_with_what_fits(raw: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stderr.count("\n"), hint in done.stderr) == (2, 1, True), done.stderr
 
 
-def test_nothing_is_written_for_a_list_that_is_not_there(tmp_path: Path) -> None:
-    for command in ("pack", "convert"):
-        assert uio(command, tmp_path / "nosuch.list", tmp_path / "out").returncode == 2
-        assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     "arguments",
     [["pack", "RAW", "memory://x"], ["convert", "RAW", "memory://x"], ["index", "RAW", "--into", "memory://x"]],
@@ -275,30 +216,15 @@ def test_protocols_that_are_not_known_are_named_with_a_near_one_or_the_usual() -
     assert meant("s3://bucket/a") == ""
 
 
-def test_a_bucket_without_a_key_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_a_bucket_without_a_key_is_not_asked_for_again() -> None:
     pytest.importorskip("s3fs")
-    done = uio("convert", "s3://x", tmp_path / "out", AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="secret")
+    done = uio("verify", "s3://x", AWS_ACCESS_KEY_ID="id", AWS_SECRET_ACCESS_KEY="secret")
     assert (done.returncode, done.stderr.count("\n"), "Invalid length" in done.stderr) == (2, 1, True), done.stderr
 
 
-def test_a_folder_in_the_place_of_a_list_is_called_one(raw: Path, tmp_path: Path) -> None:
-    done = uio("cmvn", raw.parent, tmp_path / "out")
-    assert (done.returncode, done.stderr.count("\n"), "is a folder" in done.stderr) == (2, 1, True), done.stderr
-
-
-def test_state_without_a_command_shows_its_help_and_no_empty_error() -> None:
-    done = uio("state")
-    assert (done.returncode, "reshard" in done.stdout, done.stderr) == (2, True, "")
-
-
-def test_a_wrong_value_is_told_without_the_parser_s_own_words(raw: Path, tmp_path: Path) -> None:
-    done = uio("pack", raw, tmp_path / "out", "--format", "mp3")
-    assert done.stderr.startswith("error: Invalid value for '--format': 'mp3' is not one of"), done.stderr
-
-
-def test_simulate_refuses_a_wrong_end_before_it_begins(raw: Path) -> None:
-    done = uio("simulate", "--data", raw, "--data-type", "raw", "--uneven", "foo")
-    assert (done.returncode, done.stderr.count("\n"), "'repeat'" in done.stderr) == (2, 1, True), done.stderr
+def test_cache_without_a_command_shows_its_help_and_no_empty_error() -> None:
+    done = uio("cache")
+    assert (done.returncode, "prune" in done.stdout, done.stderr) == (2, True, "")
 
 
 LIMITED = """
@@ -327,8 +253,3 @@ def test_a_full_disk_is_named(raw: Path, tmp_path: Path, command: list[str], nam
         done = subprocess.run(bash, capture_output=True, text=True, timeout=120, check=False)
     last = done.stderr.splitlines()[-1]
     assert (done.returncode, f"{tmp_path}/out/{name}" in last, "File too large" in last) == (2, True, True), done.stderr
-
-
-def test_rates_that_are_none_are_refused(raw: Path, tmp_path: Path) -> None:
-    for command in ("pack", "convert"):
-        assert uio(command, raw, tmp_path / "out", "--resample", 5).returncode == 2

@@ -1,10 +1,7 @@
 """``uio cmvn``, ``uio dict`` and ``uio spm``: of raw lists, shards and Kaldi folders the same."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import cuts_corpus
 import nemo_data
@@ -14,12 +11,7 @@ import touchdataset
 from command import uio, write_list
 
 import uio_pipes
-from uio_pipes.core.lane import Lane
 from uio_pipes.dsp.features import read_cmvn
-from uio_pipes.formats.lists.manifest import ShardEntry
-from uio_pipes.tools.data.common import Noting
-from uio_pipes.tools.data.reading.texts import Texts
-from uio_pipes.tools.data.writing.journal import write_manifest
 
 COUNT = 40
 TEXTS = ["今天 天气", "OK 好", "{NOISE}好", "公园散步"]
@@ -117,14 +109,20 @@ def test_spm_has_the_labels_of_its_table(corpus: Path, tmp_path: Path, model: st
         (["dict", "away.list", "out"], "1 missing_file; the first: away.tar: no such file"),
         (["spm", "away.list", "out", "--vocab-size", "20"], "1 missing_file; the first: away.tar: no such file"),
         (["cmvn", "empty.list", "out"], "empty"),
-        (["cmvn", "raw.list", "out", "--data-type", "tar"], "'raw', 'shard'"),
         (["cmvn", "raw.list", "out", "--conf", "none.yaml"], "none.yaml: No such file"),
         (["cmvn", "gone.list", "out"], "could be read"),
+        (["cmvn", "a.txt", "out"], "has no audio: it is lines of text"),
+        (["cmvn", "wavs.list", "out"], "no shards"),
+        (["dict", "wavs.list", "out"], "no shards"),
+        (["cmvn", "folder", "out"], "is a folder"),
     ],
 )
 def test_a_mistake_is_one_line_that_helps(corpus: Path, arguments: list[str], says: str) -> None:
     (corpus / "empty.list").write_text("# nothing\n")
     (corpus / "away.list").write_text("away.tar\n")
+    (corpus / "wavs.list").write_text("noise/1.wav\n" * 9)
+    (corpus / "a.txt").write_text("today\n")
+    (corpus / "folder").mkdir(exist_ok=True)
     (corpus / "gone.list").write_text('{"key": "a", "wav": "gone.wav", "txt": "b"}\n')
     done = uio(*arguments, cwd=corpus)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -145,48 +143,6 @@ def test_what_cannot_be_read_is_counted(corpus: Path, tmp_path: Path) -> None:
     assert (done.returncode, report["failures"], report["reasons"]) == (1, 1, {"bad_line": 1}), done.stderr
     assert f"{raw_list}, line {COUNT + 2}" in report["failed"][0]["detail"]
     assert f"{raw_list}, line {COUNT + 2}" in uio("dict", raw_list, tmp_path / "dict").stderr
-
-
-@pytest.mark.parametrize("damage", ["cut", "gone", "short", "text", "none"])
-def test_texts_of_shards_fail_as_the_pipeline_says(corpus: Path, tmp_path: Path, damage: str) -> None:
-    """Reading texts is a loop of its own, without torch: it finds what ``load_from_tar`` finds."""
-    shutil.copytree(corpus / "shards", tmp_path / "shards")
-    lines = (corpus / "shards/shards.list").read_text().splitlines()
-    shards = [tmp_path / "shards" / Path(line).name for line in lines]
-    (tmp_path / "shards/shards.list").write_text("".join(f"{shard}\n" for shard in shards))
-    manifest = tmp_path / "shards/shards.list.manifest"
-    entries = [json.loads(line) for line in manifest.read_text().splitlines()[1:]]
-    kinds = ShardEntry._fields
-    write_manifest(tmp_path / "shards/shards.list", (
-        ShardEntry(*({**entry, "shard": str(shard)}[name] for name in kinds))
-        for entry, shard in zip(entries, shards, strict=True)
-    ))  # fmt: skip
-    data = shards[1].read_bytes()
-    if damage == "cut":
-        shards[1].write_bytes(data[: len(data) // 2 + 100])
-    elif damage == "gone":
-        shards[1].unlink()
-    elif damage == "short":
-        shards[1].write_bytes(data[:1024] + bytes(1024))
-    elif damage == "text":
-        at = data.index("今天 天气".encode())
-        shards[1].write_bytes(data[:at] + b"\xff" + data[at + 1 :])
-    texts = Texts(str(tmp_path / "shards/shards.list"))
-    found, ledger = list(texts), Noting()
-    node = uio_pipes.from_shard_list(tmp_path / "shards/shards.list").build(Lane(ledger))
-    node.reset(None)
-    samples = list(iter_of(node))
-    assert found == [sample.fields["txt"] for sample in samples]
-    assert [bad.detail for bad in texts.bad] == [str(error) for error in ledger.take()]
-    assert bool(texts.bad) == (damage != "none")
-
-
-def iter_of(node: Any) -> Iterator[Any]:
-    while True:
-        try:
-            yield node.next()
-        except StopIteration:
-            return
 
 
 @pytest.mark.parametrize(

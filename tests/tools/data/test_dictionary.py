@@ -7,8 +7,9 @@ import pytest
 
 import uio_pipes as uio
 from recipes.aishell.sentences import draw_sentence
-from uio_pipes.io.files import read_lines
-from uio_pipes.tools.data.dictionary import SPECIAL, DictionaryProblem, write_characters, write_pieces
+from recipes.common.lists import read_lines
+from recipes.common.prepare import write_characters
+from uio_pipes.tools.data.dictionary import SPECIAL, DictionaryProblem, write_pieces
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +39,6 @@ def test_pieces_have_the_three_symbols_first_and_labels_as_in_the_list(tmp_path:
         assert [lines[label][0] for label in labels] == tokens
         assert not {0, 1, 2} & set(labels)
     assert 1 in tokenizer.tokenize("龘")[1]
-
-
-def test_the_same_texts_give_the_same_model(tmp_path: Path, texts: list[str]) -> None:
-    for name in ("a", "b"):
-        write_pieces(tmp_path / name, texts, 100)
-    for name in ("lang_char.txt", "spm.model"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_characters_after_pieces_leave_no_model(tmp_path: Path, texts: list[str]) -> None:

@@ -11,8 +11,9 @@ import pytest
 
 import uio_pipes as uio
 from uio_pipes.io.folders import entry_of
-from uio_pipes.tools.data.convert import To, convert
+from uio_pipes.tools.data.convert import convert
 from uio_pipes.tools.data.pack import PackSettings, pack
+from uio_pipes.tools.data.placement import To
 
 KEYS = [f"k{number}" for number in range(4)]
 READERS: dict[str, Callable[..., uio.Pipeline]] = {
@@ -41,15 +42,6 @@ def keys(pipeline: uio.Pipeline) -> list[Any]:
 
 
 PLACES = [("data/out", "data/x.list"), ("out", "lists/x.list"), ("out", "../other/deep/x.list"), ("../out", "x.list")]
-
-
-@pytest.mark.parametrize(("out", "listed"), PLACES)
-@pytest.mark.parametrize("name", ["shards_{:09d}.tar", "data-{:05d}"])
-def test_what_is_packed(out: str, listed: str, name: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pack("data/raw.list", out, listed, PackSettings(size=2, name=name, form="wav"))
-    path = (project / "project" / listed).resolve()
-    monkeypatch.chdir("/")
-    assert keys((uio.from_shard_list if name.endswith("tar") else uio.from_indexed)(path)) == KEYS
 
 
 @pytest.mark.parametrize(("out", "listed"), PLACES)

@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import webdataset
 from command import members, write_list
+from command import uio as command
 from kaldi_data import write
 
 import uio_pipes as uio
@@ -102,27 +102,15 @@ def test_a_key_in_two_scps_is_refused_with_both_lines(tmp_path: Path) -> None:
     for name in "ab":
         kaldi_data.feats(tmp_path / name, 3)
     with pytest.raises(
-        ListError, match=r"'F00(.)' stands in .*a/feats.scp, line (.), and in .*b/feats.scp, line \2 \(3 keys"
+        ListError, match=r"'F00(.)' appears in .*a/feats.scp, line (.), and in .*b/feats.scp, line \2 \(3 keys"
     ):
         pack([tmp_path / "a", tmp_path / "b"], tmp_path / "out", tmp_path / "list", PLAIN)
     (tmp_path / "b/feats.scp").write_text((tmp_path / "b/feats.scp").read_text().replace("F00", "G00"))
-    with pytest.raises(ListError, match=r"stands in .*a/text, line (.), and in .*b/text, line \1 "):
+    with pytest.raises(ListError, match=r"appears in .*a/text, line (.), and in .*b/text, line \1 "):
         pack([tmp_path / "a", tmp_path / "b"], tmp_path / "out", tmp_path / "list", PLAIN)
     (tmp_path / "b/text").write_text("\n\nG001 two\nG001 three")
-    with pytest.raises(ListError, match=r"'G001' stands in .*b/text twice, in lines 3 and 4"):
+    with pytest.raises(ListError, match=r"'G001' appears in .*b/text twice, in lines 3 and 4"):
         pack([tmp_path / "b", tmp_path / "a"], tmp_path / "out", tmp_path / "list", PLAIN)
-
-
-def test_features_without_text_and_text_without_features_are_counted(tmp_path: Path) -> None:
-    kaldi_data.feats(tmp_path, 4)
-    write(tmp_path / "text", {"F000": "一", "F002": "", "F003": "四", "X": "无"})
-    done = pack(tmp_path, tmp_path / "out", tmp_path / "list", PLAIN)
-    assert (done.utterances, dict(done.failed)) == (3, {"missing_text": 1, "missing_recording": 1})
-    told = failed(tmp_path / "out")
-    assert told["F001"][0] == "missing_text"
-    assert told["X"][0] == "missing_recording"
-    assert "feats.scp, line 2" in told["F001"][1]
-    assert "text, line 4" in told["X"][1]
 
 
 @pytest.mark.parametrize("table", [False, True], ids=["headers", "utt2num_frames"])
@@ -185,22 +173,6 @@ def test_another_number_of_frames_than_the_table_says_is_counted(tmp_path: Path)
     write(tmp_path / "utt2num_frames", {key: str(len(a) + (key == "F001")) for key, a in arrays.items()})
     pack(tmp_path, tmp_path / "out", tmp_path / "list", PLAIN)
     assert failed(tmp_path / "out")["F001"][0] == "length_mismatch"
-
-
-def test_an_ark_that_was_missing_is_packed_by_the_next_run(tmp_path: Path) -> None:
-    arrays = kaldi_data.feats(tmp_path, 4)
-    (tmp_path / "feats.ark").rename(tmp_path / "away.ark")
-    (tmp_path / "other.ark").write_bytes(b"")
-    with pytest.raises(ListError, match=r"none of the first lines of .*feats.scp can be read"):
-        pack(tmp_path, tmp_path / "out", tmp_path / "list", PLAIN)
-    lines = (tmp_path / "feats.scp").read_text().splitlines()
-    kaldiio.save_ark(str(tmp_path / "first.ark"), {"F000": arrays["F000"]})
-    (tmp_path / "feats.scp").write_text("\n".join([f"F000 {tmp_path}/first.ark:5", *lines[1:]]))
-    done = pack(tmp_path, tmp_path / "out", tmp_path / "list", PLAIN)
-    assert (done.utterances, dict(done.failed)) == (1, {"missing_file": 3})
-    (tmp_path / "away.ark").rename(tmp_path / "feats.ark")
-    assert pack(tmp_path, tmp_path / "out", tmp_path / "list", PLAIN).utterances == 4
-    assert same(stored(tmp_path / "out"), arrays)
 
 
 def test_float16_rounds_and_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
@@ -278,26 +250,49 @@ def test_audio_that_gives_no_features_is_counted(tmp_path: Path) -> None:
         pack(raw, tmp_path / "out", tmp_path / "list", replace(settings, features=FeatureSettings(conf=FBANK)))
 
 
-def mistakes(root: Path) -> Iterator[tuple[list[Path], dict[str, Any], PackSettings, str]]:
-    feats, raw, kaldi = root / "feats", root / "raw.list", root / "kaldi"
-    of_audio = replace(PLAIN, features=FeatureSettings(conf={}))
-    yield [feats], {}, of_audio, "has features already"
-    yield [raw], {}, replace(PLAIN, features=FeatureSettings()), "which features are to be computed"
-    yield [feats, raw], {}, PLAIN, "raw.list does not name features"
-    yield [raw, kaldi], {}, PLAIN, "one list is packed at a time"
-    yield [kaldi / "wav.scp"], {}, PLAIN, "does not point at features"
-    yield [feats], {"segments": "x"}, PLAIN, "segments cut recordings"
-    yield [raw], {"texts": ["x"]}, PLAIN, "belong to feats.scp"
-    yield [feats], {"texts": [str(root / "none")]}, PLAIN, "there is no"
-    yield [feats], {}, replace(PLAIN, name="data-{:05d}"), "packed into tars"
+YAML = "dataset_conf:\n  resample_conf: {resample_rate: 8000}\n  fbank_conf:\n    num_mel_bins: 40\n  spec_aug: true\n"
 
 
-@pytest.mark.parametrize("number", range(9))
-def test_what_does_not_fit_is_refused(number: int, tmp_path: Path) -> None:
-    kaldi_data.feats(tmp_path / "feats", 2)
-    kaldi_data.recordings(tmp_path / "kaldi", 2)
-    write_list(tmp_path, 2)
-    sources, options, settings, says = list(mistakes(tmp_path))[number]
-    with pytest.raises(ListError, match=says):
-        pack(sources, tmp_path / "out", tmp_path / "list", settings, **options)
-    assert not (tmp_path / "out").exists()
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A raw list, features in two folders, and YAMLs."""
+    root = tmp_path_factory.mktemp("corpus")
+    write_list(root, 5)
+    kaldi_data.feats(root / "a", 30)
+    (root / "b").mkdir()
+    lines = (root / "a/feats.scp").read_text().splitlines(keepends=True)
+    (root / "a/feats.scp").write_text("".join(lines[:20]))
+    (root / "b/feats.scp").write_text("".join(lines[20:]))
+    (root / "fbank.yaml").write_text(YAML)
+    (root / "wrong.yaml").write_text("fbank_conf: {num_mel_bin: 40}\n")
+    (root / "worse.yaml").write_text("fbank_conf:\n  num_mel_bins: 1\n")
+    (root / "broken.yaml").write_text("fbank_conf:\n  num_mel_bins: [\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["raw.list", "out", "--features", "none.yaml"], "none.yaml: No such file"),
+        (["raw.list", "out", "--features", "wrong.yaml"], "the nearest is fbank_conf.num_mel_bins"),
+        (["raw.list", "out", "--features", "worse.yaml"], "worse.yaml: dataset_conf (fbank_conf.num_mel_bins"),
+        (["raw.list", "out", "--features", "broken.yaml"], "line 3, column 1"),
+        (["raw.list", "out", "--dtype", "float16"], "say by --features which features"),
+        (["raw.list", "out", "--features", "fbank.yaml", "--resample", "8000"], "resample_conf.resample_rate in fbank"),
+        (["raw.list", "out", "--features", "fbank.yaml", "--format", "flac"], "--format"),
+        (["a", "out", "--to", "indexed"], "a TouchDataset holds audio"),
+        (["a", "out", "--dtype", "float64"], "'float32', 'float16'"),
+        (["a", "b", "out"], "there is no b/text"),
+        (["a", "a/feats.scp", "out"], "appears in a/feats.scp"),
+        (["a", "out", "--features", "fbank.yaml"], "has features already"),
+        (["raw.list", "out", "--text", "a/text"], "belong to feats.scp"),
+        (["a", "out", "--list", "a/feats.scp"], "would be overwritten"),
+    ],
+)
+def test_a_mistake_is_one_line_that_helps(corpus: Path, arguments: list[str], says: str) -> None:
+    done = command("pack", *arguments, cwd=corpus)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert says in done.stderr
+    assert not (corpus / "out").exists()

@@ -1,6 +1,5 @@
 """Parquet files for the commands: inspect, verify, convert, simulate."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +7,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from command import uio as command
-from corpus import wav_bytes
 from parquet_corpus import rows, write
 
 import uio_pipes as uio
@@ -18,7 +15,6 @@ from uio_pipes.tools.data.convert import convert
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.data.verify import verify
 from uio_pipes.tools.reports.inspect import inspect
-from uio_pipes.tools.reports.simulate import simulate
 
 
 @pytest.fixture
@@ -85,17 +81,7 @@ def test_samples_that_are_lists_are_looked_at(tmp_path: Path, decoded: bool) -> 
     assert seen.codecs == {"samples": 3}
     assert seen.seconds == pytest.approx(3 + 3 / 8000, abs=0.01)
     *_, report = verify([str(path)], WantedChecks(decode=True, rate=16000))
-    assert (report.utterances, report.reasons, report.bytes) == (3, {"wrong_rate": 3}, 8 * 24003)
-
-
-def test_the_command_says_what_is_bad(folder: Path) -> None:
-    assert command("verify", str(folder / "*.parquet"), "--decode").returncode == 0
-    shown = command("inspect", str(folder / "*.parquet"), "--json")
-    assert json.loads(shown.stdout)["utterances"] == 20
-    (folder / "train-1.parquet").write_bytes((folder / "train-1.parquet").read_bytes()[:-9])
-    done = command("verify", str(folder / "*.parquet"))
-    assert done.returncode != 0
-    assert "train-1.parquet" in done.stdout + done.stderr
+    assert (report.utterances, report.reasons) == (3, {"wrong_rate": 3})
 
 
 @pytest.mark.parametrize("to", ["indexed", "shards", "raw"])
@@ -107,11 +93,3 @@ def test_conversion_sample_by_sample(folder: Path, tmp_path: Path, to: str) -> N
     right = list(uio.Loader(uio.from_parquet(str(folder / "*.parquet")).decode_audio()))
     assert [(s["key"], s["txt"]) for s in got] == [(s["key"], s["txt"]) for s in right]
     assert all(torch.equal(a["wav"], b["wav"]) for a, b in zip(got, right, strict=True))
-
-
-def test_a_simulation_counts_what_a_run_delivers(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet", [{**r, "duration": (len(wav_bytes(i)) - 44) / 16000} for i, r in enumerate(rows(30))])
-    graph = uio.from_parquet(tmp_path / "a.parquet", shuffle=True).decode_audio().shuffle(8).batch(4).pad()
-    run = simulate(graph, world_size=2, num_workers=2, lanes=8, seed=5, epoch=0)
-    assert run.utterances == 30
-    assert sum(run.own) == len(uio.Loader(graph, lanes=8, seed=5))

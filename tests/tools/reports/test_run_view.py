@@ -12,6 +12,7 @@ from uio_pipes.tools.reports.page import Alarm, html
 from uio_pipes.tools.reports.run_view import RankRecords, charts, ranks_in, tables
 
 HOUR = 360_000  # frames
+RANKS = "Ranks in epoch 0, first those that do not run or wait most"
 
 
 def record(time: float, rank: int = 0, **given: Any) -> RunRecord:
@@ -28,73 +29,58 @@ def rank(number: int = 0, end: int = 10, **given: Any) -> RankRecords:
     return RankRecords([record(10.0 * i, number, **given) for i in range(end + 1)])
 
 
-def shown(ranks: list[RankRecords], now: float, **options: Any) -> dict[str, list[dict[str, Any]]]:
+def shown(ranks: list[RankRecords], now: float) -> dict[str, list[dict[str, Any]]]:
     return {
-        title: [dict(zip(headings, row, strict=True)) for row in rows]
-        for title, headings, rows in tables(ranks, now, **options)
+        title: [dict(zip(headings, row, strict=True)) for row in rows] for title, headings, rows in tables(ranks, now)
     }
 
 
 def test_figures_of_each_rank_and_of_all() -> None:
-    all_, first, second = shown([rank(0), rank(1)], 101)["Ranks"]
-    assert (first["h/s"], second["waiting"], first["padding"], first["is"]) == ("0.05", "20%", "50.0%", "running")
-    assert (all_["h/s"], all_["utterances"], all_["left out"], all_["memory (GB)"]) == ("0.1", "1,800", "200", "4.00")
-    assert (all_["waiting"], all_["batches"], "tokens/s" in all_, "workers" in all_) == ("20%", "100", False, False)
+    all_, first, second = shown([rank(0), rank(1)], 101)[RANKS]
+    assert (first["speed"], second["waiting"], first["padding"], first["is"]) == ("0.05 h/s", "20%", "50.0%", "running")
+    assert (all_["speed"], all_["waiting"], all_["batches"], all_["GB"]) == ("0.1 h/s", "20%", "100", "4.00")
     (left,) = shown([rank(0), rank(1)], 101)["Left out in this epoch"]
     assert left == {"reason": "too_long", "count": "200", "of the utterances": "10.00%"}
 
 
 def test_a_rank_that_says_nothing_for_long_is_marked() -> None:
-    all_, first, second = shown([rank(0), rank(1, end=4)], 105)["Ranks"]
+    all_, first, second = shown([rank(0), rank(1, end=4)], 105)[RANKS]
     assert (all_["is"], first["is"], second["is"]) == ("1 of 2 running", "no record for 65 s", "running")
     assert (isinstance(all_["is"], Alarm), isinstance(first["is"], Alarm), first["rank"]) == (True, True, 1)
     over = RankRecords([*rank(0).records, record(101.0, 0, state="over", world_size=1)])
-    assert [row["is"] for row in shown([over], 9_999)["Ranks"]] == ["epoch over", "epoch over"]
+    assert [row["is"] for row in shown([over], 9_999)[RANKS]] == ["epoch over", "epoch over"]
 
 
 def test_a_rank_that_left_is_marked_unless_all_did() -> None:
     left = RankRecords([*rank(1).records, record(101.0, 1, state="left")])
-    all_, first, second = shown([rank(0), left], 105)["Ranks"]
+    all_, first, second = shown([rank(0), left], 105)[RANKS]
     assert (all_["is"], first["is"], second["is"]) == ("1 of 2 running", "left 4 s ago", "running")
     assert isinstance(first["is"], Alarm)
     alone = RankRecords([*rank(0).records, record(101.0, 0, state="left", world_size=1)])
-    all_, only = shown([alone], 105)["Ranks"]
+    all_, only = shown([alone], 105)[RANKS]
     assert (all_["is"], only["is"], isinstance(only["is"], Alarm)) == ("left", "left 4 s ago", False)
 
 
 def test_ranks_that_do_not_run_count_in_totals_but_not_at_present() -> None:
     left = RankRecords([*rank(2).records, record(101.0, 2, state="left", failures=3)])
-    all_, *_ = shown([rank(0), rank(1, end=4), left], 105)["Ranks"]
-    assert (all_["h/s"], all_["waiting"], all_["memory (GB)"]) == ("0.05", "20%", "2.00")
-    assert (all_["utterances"], all_["failures"]) == ("2,160", "3")
-    all_, *_ = shown([rank(0), rank(1)], 9_999)["Ranks"]
-    assert (all_["is"], all_["h/s"], all_["waiting"], all_["memory (GB)"]) == ("0 of 2 running", "0", "", "0.00")
+    all_, *_ = shown([rank(0), rank(1, end=4), left], 105)[RANKS]
+    assert (all_["speed"], all_["waiting"], all_["GB"], all_["failures"]) == ("0.05 h/s", "20%", "2.00", "3")
+    all_, *_ = shown([rank(0), rank(1)], 9_999)[RANKS]
+    assert (all_["is"], all_["speed"], all_["waiting"], all_["GB"]) == ("0 of 2 running", "0 h/s", "", "0.00")
 
 
 def test_ranks_that_have_written_nothing_are_told() -> None:
-    all_, missing, _ = shown([rank(1)], 101)["Ranks"]
+    all_, missing, _ = shown([rank(1)], 101)[RANKS]
     assert (all_["is"], missing["rank"], missing["is"]) == ("1 of 2 running", "0", "has written nothing")
     assert isinstance(missing["is"], Alarm)
-    _, missing, _ = shown([rank(1, world_size=64)], 101)["Ranks"]
+    _, missing, _ = shown([rank(1, world_size=64)], 101)[RANKS]
     assert (missing["rank"], missing["is"]) == ("0, 2, 3, …", "63 have written nothing")
 
 
-def test_of_many_ranks_a_terminal_shows_those_that_need_attention() -> None:
+def test_ranks_that_need_attention_come_first() -> None:
     many = [rank(n, world_size=40) for n in range(38)] + [rank(38, world_size=40, waited=5.0), rank(39, end=2)]
     many[38] = RankRecords([record(90.0, 38, world_size=40), record(100.0, 38, waited=25.0, world_size=40)])
-    (title, _, rows), *_ = tables(many, 105, most=3)
-    assert title == "Ranks, first those that do not run or wait most"
-    assert [row[0] for row in rows] == ["all", 39, 38, 0, "… 37 more"]
-    whole = list(tables(many, 105)[0][2])
-    assert [row[0] for row in whole] == ["all", 39, *range(39)]
-
-
-def test_of_many_sources_a_terminal_names_the_largest() -> None:
-    one = RankRecords([record(100.0, sources={f"s{n}": n for n in range(1, 301)}, world_size=1)])
-    found = shown([one], 101, most=16)["Shares of the sources"]
-    assert [row["source"] for row in found] == [*(f"s{n}" for n in range(300, 290, -1)), "… 290 others"]
-    assert (found[-1]["utterances"], found[-1]["share"]) == ("42,195", "93.5%")
-    assert len(shown([one], 101)["Shares of the sources"]) == 300
+    assert [row[0] for row in tables(many, 105)[0][2]] == ["all", 39, 38, *range(38)]
 
 
 def test_sources_tokens_nodes_and_processes_that_get_the_same_batches() -> None:
@@ -113,8 +99,8 @@ def test_sources_tokens_nodes_and_processes_that_get_the_same_batches() -> None:
         ("read", "75.0%"),
         ("heard", "25.0%"),
     ]
-    all_ = found["Ranks"][0]
-    assert (all_["tokens/s"], all_["padding"], all_["workers"], all_["utterances"]) == ("50", "50.0%", 3, "900")
+    all_ = found[RANKS][0]
+    assert (all_["speed"], all_["padding"], all_["workers"]) == ("50 tokens/s", "50.0%", 3)
     assert found["Nodes"] == [{"node": "node1", "utterances": "30", "utterances/s of an actor": "20", "restarts": 1}]
 
 

@@ -1,8 +1,8 @@
 """``uio simulate``: what it says is what loaders do."""
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,11 @@ def test_steps_padding_and_counts_are_those_of_real_loaders(
                 skipped[reason] = skipped.get(reason, 0) + n
         assert run.steps == steps
         assert run.utterances == utterances
-        assert run.padding_ratio == pytest.approx(1 - frames / padded)
+        assert run.padding[0] == pytest.approx(1 - frames / padded)
         assert run.left_out == skipped
 
 
-def test_stop_and_repeat_give_every_rank_equal_steps(many_shards: Corpus) -> None:
+def test_stop_and_share_give_every_rank_equal_steps(many_shards: Corpus) -> None:
     pipeline = by_frames(uio.from_shard_list(many_shards.list, shuffle=True))
     free = simulate(pipeline, world_size=5, seed=1, uneven="join")
     assert len(set(free.own)) > 1
@@ -75,32 +75,12 @@ def test_stop_and_repeat_give_every_rank_equal_steps(many_shards: Corpus) -> Non
     assert stopped.cut_off[1] == sum(free.own) - 5 * min(free.own)
     assert stopped.delivered_share == pytest.approx(stopped.utterances / len(stopped.lengths))
     assert stopped.summary()["delivered_share"] == stopped.delivered_share < free.delivered_share == 1.0
-    for remedy in ("more lanes", "uio index", 'uneven="repeat" or "join"'):
+    for remedy in ("more lanes", "uio index", 'uneven="share"'):
         assert remedy in stopped.remedy
     assert free.remedy == ""
-    repeated = simulate(pipeline, world_size=5, seed=1, uneven="repeat")
-    assert repeated.steps == [max(free.own)] * 5 == [len(p) for p in repeated.padded]
-    longest = free.own.index(max(free.own))
-    assert repeated.padded[longest].tolist() == free.padded[longest].tolist()
-
-
-def test_repeated_lanes_are_those_of_the_next_pass(many_shards: Corpus) -> None:
-    pipeline = by_frames(uio.from_shard_list(many_shards.list, shuffle=True))
-    repeated = simulate(pipeline, world_size=2, lanes=3, seed=1, uneven="repeat")
-    short = repeated.own.index(min(repeated.own))
-    loader = uio.Loader(pipeline, rank=short, world_size=2, lanes=3, seed=1)
-    # Without a process group: this rank alone, as long as it is asked.
-    alone = loader._options.ranks._replace(world_size=1)
-    loader._options = replace(loader._options, uneven="repeat", ranks=alone, steps_per_epoch=repeated.steps[0])
-    sizes = [int(b["feats"].shape[0] * b["feats"].shape[1]) for b in loader]
-    assert sizes == repeated.padded[short].tolist()
-
-
-def test_workers_only_decide_who_runs_a_lane(many_shards: Corpus) -> None:
-    pipeline = by_frames(uio.from_shard_list(many_shards.list, shuffle=True))
-    alone, many = (simulate(pipeline, world_size=2, lanes=8, num_workers=w, uneven="join") for w in (0, 4))
-    assert [p.tolist() for p in alone.padded] == [p.tolist() for p in many.padded]
-    assert many.workers >= alone.workers >= 1
+    shared = simulate(pipeline, world_size=5, seed=1)
+    assert (shared.uneven, shared.own, shared.steps) == ("share", free.own, [sum(free.own) // 5] * 5)
+    assert shared.cut_off == (free.utterances - shared.utterances, sum(free.own) % 5)
 
 
 def test_skew_and_fill_by_hand() -> None:
@@ -156,7 +136,10 @@ def test_lanes_that_find_other_boundaries_lose_no_batch(buckets: Any) -> None:
     assert len(set(names)) == len(names)
     if buckets != 3:
         assert names == ["up to 10 × 1", "up to 20 × 2", "up to 30 × 3"]
+        assert run.boundaries == [(10, 1), (20, 2), (30, 3)]
         assert [bucket.utterances for bucket in run.buckets] == [4, 1, 1]
+    else:
+        assert run.boundaries == [11, 21]
 
 
 @pytest.mark.parametrize(
@@ -194,8 +177,8 @@ def test_damage_is_counted_as_in_a_run(bad_corpus: Corpus) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"world_size": 4, "lanes": 2}, "2 lanes cannot feed 4 ranks"),
-        ({"uneven": "never"}, "uneven must be one of"),
+        ({"world_size": 4, "lanes": 2, "uneven": "stop"}, "2 lanes cannot feed 4 ranks"),
+        ({"uneven": "never"}, "uneven must be"),
         ({"world_size": 200}, "a rank has no batch at all"),
     ],
 )
@@ -208,11 +191,6 @@ def test_an_epoch_of_nothing_is_an_error_that_says_why(many_shards: Corpus) -> N
     graph = uio.from_shard_list(many_shards.list).decode_audio().fbank(num_mel_bins=8).filter(min_frames=9_000)
     with pytest.raises(uio.PipelineError, match=r"nothing comes out .*\(\d+ × too_short\)"):
         simulate(graph.batch(2), lanes=2)
-
-
-def test_endless_pipelines_are_refused(many_shards: Corpus) -> None:
-    with pytest.raises(uio.PipelineError, match="no end"):
-        simulate(uio.from_shard_list(many_shards.list).repeat().batch(2))
 
 
 def test_the_drawing_and_the_summary(many_shards: Corpus, tmp_path: Path) -> None:
@@ -251,15 +229,6 @@ def test_stretches_show_what_follows_the_step_as_real_loaders_do() -> None:
     ]
 
 
-def test_the_chart_of_many_sources_names_the_largest() -> None:
-    sizes = {f"s{n:02}": n for n in range(1, 13)}
-    sources = {s: uio.from_iterable([{"key": s, "txt": s}] * n * 4).sharding_filter() for s, n in sizes.items()}
-    run = simulate(uio.mix(sources, sizes).tokenize(code_points).batch(2))
-    shares = next(chart for chart in of_simulation(run) if chart.title == "Shares of the sources").series
-    assert {*shares} == {*(f"s{n:02}" for n in range(4, 13)), "others"}
-    assert sum(values[0] for values in shares.values()) == pytest.approx(1)
-
-
 def test_equal_notes_come_once_and_one_utterance_is_drawn_as_one_bar() -> None:
     many = {f"s{n}": uio.from_iterable([{"key": "k", "txt": "a"}] * 2).sharding_filter() for n in range(3)}
     notes = simulate(uio.mix(many, dict.fromkeys(many, 1)).tokenize(code_points).batch(2), lanes=4).notes
@@ -280,11 +249,23 @@ def test_mixing_is_how_far_apart_neighbours_of_a_shard_come(many_shards: Corpus)
     assert not len(simulate(uio.from_iterable([{"key": "a", "txt": ""}]).batch(2)).apart)
 
 
-def test_steps_go_on_when_lanes_begin_again() -> None:
-    items = [{"key": f"k{i}", "txt": "a" * (1 + i * 7 % 11)} for i in range(50)]
-    text = uio.from_iterable(items).sharding_filter().tokenize(code_points)
-    pipeline = text.filter(length="tokens", max_length=uio.by_step({0: 3, 5: 200})).batch(2)
-    run = simulate(pipeline, world_size=2, lanes=3, uneven="repeat")
-    options = {"seed": 0, "lanes": 3, "rank": 1, "world_size": 2, "steps_per_epoch": run.steps[1]}
-    real = [len(batch) for batch in uio.Loader(pipeline, **options)]  # type: ignore[arg-type]
-    assert run.counts[1].tolist() == real
+@pytest.mark.parametrize(
+    ("batches", "line"),
+    [
+        (
+            lambda p: p.shuffle(9).dynamic_batch(max_tokens=50),
+            r"max_tokens=50\) in place of .shuffle\(…\) and .dynamic",
+        ),
+        (lambda p: p.sort(9, length="tokens").batch(3), r"max_frames=\d+\) in place of .sort\(…\) and .batch\(…\)"),
+        (lambda p: p.bucket_batch(num_buckets=2, max_tokens=50), r"bucket_batch\(max_tokens=50\) in place of .bucket"),
+        (lambda p: p.bucket_batch(max_tokens=50, window=5), r": a window of 10 makes"),
+    ],
+)
+def test_what_ranks_lose_is_told_with_the_line_that_mends_it(
+    batches: Callable[[uio.Pipeline], uio.Pipeline], line: str
+) -> None:
+    lengths = np.random.default_rng(1).integers(3, 20, 80).tolist()
+    items = [{"key": str(i), "feat": np.zeros((n, 1), np.float32), "label": [1] * n} for i, n in enumerate(lengths)]
+    run = simulate(batches(uio.from_iterable(items).sharding_filter()), world_size=4)
+    assert run.skew_squared > run.skew
+    assert re.search(rf"wait {run.skew:.1%} of the time.*{line}", run.notes[-1])

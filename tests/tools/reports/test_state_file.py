@@ -1,11 +1,10 @@
-"""``uio state``: what a checkpoint holds; two compared; moved to another topology."""
+"""``uio state``: what a checkpoint holds."""
 
 import io
 import json
 import os
 import pickle
 import re
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from corpus import Corpus
 import uio_pipes as uio
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.run.state import _LANE_KEYS, _META_KEYS
-from uio_pipes.tools.reports.states import differences, find_state, moves, per_rank, progress, view
+from uio_pipes.tools.reports.states import find_state, view
 
 
 def training(corpus: Corpus) -> uio.Pipeline:
@@ -59,93 +58,15 @@ def test_the_view_is_what_the_loader_counted(many_shards: Corpus) -> None:
     assert seen.missing == []
 
 
-def test_shards_done_under_way_and_to_come(many_shards: Corpus) -> None:
-    shards = [line for line in many_shards.list.read_text().splitlines() if line.endswith(".tar")]
-    loader = uio.Loader(training(many_shards), seed=1, lanes=2)
-    keys: list[str] = []
-    for step, batch in enumerate(loader):
-        keys += batch["keys"]
-        items, _ = progress(view(loader.state_dict()), str(many_shards.list))
-        assert sorted(name for names in items.values() for name in names) == sorted(shards)
-        by_shard = {shard: _keys(shard) for shard in shards}
-        assert all(by_shard[s] <= set(keys) for s in items["done"])
-        assert not any(by_shard[s] & set(keys) for s in items["to come"])
-        assert len(items["under way"]) <= 2
-        if step == 0:
-            assert not items["done"] or len(items["to come"]) > 20
-    done, _ = progress(view(loader.state_dict()), str(many_shards.list))
-    assert len(done["done"]) == len(shards)
-
-
-@pytest.mark.parametrize("sort", [0, 5])
-def test_what_buffers_may_have_read_is_never_told_as_to_come(many_shards: Corpus, sort: int) -> None:
-    pipeline = uio.from_shard_list(many_shards.list, shuffle=True).decode_audio().shuffle(6)
-    pipeline = pipeline.sort(sort) if sort else pipeline
-    loader = uio.Loader(pipeline.batch(2).pad(), lanes=3)
-    shards = {line: _keys(line) for line in many_shards.list.read_text().splitlines() if line.endswith(".tar")}
-    keys: set[str] = set()
-    for batch in loader:
-        keys |= set(batch["keys"])
-        seen = view(loader.state_dict())
-        items, seen = progress(seen, str(many_shards.list))
-        assert sorted(name for names in items.values() for name in names) == sorted(shards)
-        assert all(shards[s] <= keys for s in items["done"])
-        assert not any(shards[s] & keys for s in items["to come"])
-        under_way = [lane for lane in seen.lanes if lane.k and not lane.done]
-        assert all(lane.url in items["under way"] and lane.offset is not None for lane in under_way if lane.since)
-        assert all(lane.held <= lane.since for lane in under_way)
-    assert len(items["done"]) == len(shards)
-
-
-def test_a_lane_read_to_its_end_has_nothing_to_come(many_shards: Corpus) -> None:
+def test_of_buffers_it_shows_where_they_begin(many_shards: Corpus) -> None:
     loader = uio.Loader(uio.from_shard_list(many_shards.list).decode_audio().shuffle(99).batch(2).pad(), lanes=2)
     next(iter(loader))
-    items, seen = progress(view(loader.state_dict()), str(many_shards.list))
-    assert [len(items[name]) for name in ("done", "under way", "not finished", "to come")] == [0, 12, 0, 12]
-    assert [(lane.held, lane.since, lane.offset) for lane in seen.lanes] == [(16, 18, 0), (0, 0, None)]
+    lanes = view(loader.state_dict()).lanes
+    assert [(lane.held, lane.since, lane.exhausted) for lane in lanes] == [(16, 18, True), (0, 0, False)]
 
 
-def _keys(shard: str) -> set[str]:
-
-    with tarfile.open(shard) as tar:
-        return {name.split(".")[0] for name in tar.getnames()}
-
-
-def test_another_list_is_refused(many_shards: Corpus, plain_corpus: Corpus) -> None:
-    with pytest.raises(uio.StateError, match="is not the list of the state"):
-        progress(view(run(many_shards, 3)), str(plain_corpus.list))
-
-
-def test_differences(many_shards: Corpus) -> None:
-    old, new = (view(run(many_shards, n, lanes=3)) for n in (4, 6))
-    found = differences(old, new)
-    assert found["meta"] == {"step": [4, 6]}
-    assert [(m["lane"], m["k"], m["utterances"]) for m in found["lanes"]] == [(1, [1, 2], 2), (2, [1, 2], 2)]
-    assert not any(differences(old, old).values())
-    other = uio.Loader(training(many_shards).take(3), seed=2, lanes=2)
-    meta = differences(old, view(other.state_dict()))["meta"]
-    assert {"seed", "lanes", "graph", "step"} == meta.keys()
-    assert "take" in meta["graph"][1]
-
-
-def test_states_of_ranks_are_joined_and_cut_anew(many_shards: Corpus) -> None:
-    ranks = [run(many_shards, 3, lanes=6, rank=r, world_size=2) for r in range(2)]
-    assert view(ranks[0]).missing == [1, 3, 5]
-    with pytest.raises(uio.StateError, match="give the files of all ranks"):
-        moves(view(ranks[0]), 3, 2)
-    merged = uio.merge_states(ranks)
-    rows = moves(view(merged), 3, 2)
-    assert [(r["rank"], r["worker"], r["lanes"]) for r in rows] == [
-        (0, 0, [0]), (0, 1, [3]), (1, 0, [1]), (1, 1, [4]), (2, 0, [2]), (2, 1, [5]),
-    ]  # fmt: skip
-    rest: list[str] = []
-    for rank, part in enumerate(per_rank(merged, 3)):
-        loader = uio.Loader(training(many_shards), seed=1, lanes=6, rank=rank, world_size=3)
-        loader.load_state_dict(part)
-        rest += [k for b in loader for k in b["keys"]]
-    assert len(rest) == len(many_shards.keys) - 12
-    with pytest.raises(uio.StateError, match="6 lanes cannot feed 7 ranks"):
-        moves(view(merged), 7, 0)
+def test_lanes_of_other_ranks_are_missing(many_shards: Corpus) -> None:
+    assert view(run(many_shards, 3, lanes=6, rank=0, world_size=2)).missing == [1, 3, 5]
 
 
 class Evil:
@@ -161,6 +82,10 @@ def test_hostile_and_foreign_files_are_refused_with_a_message(tmp_path: Path) ->
         "cut": (b'{"meta": "{}"', "damaged JSON"),
         "deep": (b"[" * 200_000, "damaged JSON"),
         "other": (b'{"weights": [1, 2]}', "holds no state"),
+        "raw list": (b'{"key": "a"}\n{"key": "b"}\n', "no state of a loader: it seems to be JSON lines"),
+        "text": ("a 今天天气\n".encode() * 99, "no state of a loader: it seems to be text"),
+        "audio": (b"RIFF    WAVEfmt ", r"no state of a loader: it seems to be audio \(wav\)"),
+        "tar": (b"a.wav".ljust(257, b"\0") + b"ustar\x0000", "no state of a loader: it seems to be a tar archive"),
         "noise": (os.urandom(4096), "not a file of torch.save|neither JSON nor|damaged JSON|holds no state"),
         "zip": (b"PK\x03\x04" + b"x" * 99, "neither JSON nor|not a file of torch.save"),
     }
@@ -181,17 +106,8 @@ def test_what_a_file_holds_too_much_is_named_in_words_of_our_own(tmp_path: Path)
         find_state(str(tmp_path / "module.pt"))
     assert "\x1b" not in str(raised.value)
     (tmp_path / "new.pickle").write_bytes(pickle.dumps({"loader": Evil()}, protocol=4))  # torch warns of the protocol
-    with pytest.raises(uio.StateError, match="could run code"):
+    with pytest.raises(uio.StateError):
         find_state(str(tmp_path / "new.pickle"))
-
-
-def test_damaged_states_are_refused(many_shards: Corpus) -> None:
-    good = run(many_shards, 3)
-    for bad in (good["lane_000000"].replace('"k": ', '"k": 1'), good["lane_000000"][:-9], "[]"):
-        with pytest.raises(uio.StateError, match=r"lane_000000 (is damaged|does not end in a checksum)"):
-            view(good | {"lane_000000": bad})
-    with pytest.raises(uio.StateError, match="lane 9"):
-        view(good | {"lane_000009": good["lane_000000"]})
 
 
 def test_the_page_describes_every_field() -> None:

@@ -1,9 +1,7 @@
 """``uio worst``: which utterances hurt, as a record tells, what leaves them out, and the page to listen to them."""
 
 import io
-import json
 import re
-import time
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-import torch
 from command import uio as run_uio
 from corpus import Corpus, shards, wav_bytes
 from kaldi_data import KaldiCorpus
@@ -89,12 +86,6 @@ def test_the_list_is_left_out_by_loader_and_by_pipeline(recorded: tuple[Corpus, 
     assert sorted(key for batch in uio.Loader(stage) for key in batch["keys"]) == left
 
 
-def test_the_command_as_json(recorded: tuple[Corpus, Path]) -> None:
-    told = json.loads(run_uio("worst", recorded[1], "--by", "behind", "--top", 2, "--json").stdout)
-    assert [one["key"] for one in told["worst"]] == ["K0013", "K0011"]
-    assert (told["utterances"], told["rows"], told["number"]) == (40, 160, "loss")
-
-
 def test_the_page_has_what_was_said(recorded: tuple[Corpus, Path], tmp_path: Path) -> None:
     corpus, folder = recorded
     page = tmp_path / "worst.html"
@@ -158,17 +149,10 @@ def test_utterances_in_parquet_are_heard_too(tmp_path: Path) -> None:
     assert "three" in page.read_text()
 
 
-def test_the_page_reads_a_text_by_its_name(recorded: tuple[Corpus, Path], tmp_path: Path) -> None:
-    page = tmp_path / "worst.html"
-    done = run_uio("worst", recorded[1], "--top", 1, "--html", page, "--fields", "txt=words")
-    assert done.returncode == 0, done.stderr
-    assert "words" in page.read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--by", "loss"], "give one of last, mean, behind"),
+        (["--by", "loss"], "'loss' is not one of 'last', 'mean', 'behind'"),
         (["--number", "wer"], "has no number 'wer'; it has loss, norm"),
         (["--top", "many"], "as 20 or 4%, not 'many'"),
         (["--exclude", "bad.txt"], ".jsonl"),
@@ -213,66 +197,3 @@ def test_a_record_without_a_finite_loss(tmp_path: Path) -> None:
     done = run_uio("worst", tmp_path / "record", "--html", tmp_path / "worst.html")
     assert (done.returncode, done.stderr) == (0, "")
     assert "The worst 2 of 2 by loss, which is never finite" in done.stdout
-
-
-def losses_of_steps(state: dict[str, str], script: Path, *arguments: object) -> list[str]:
-    """Return the losses that ``uio steps`` tells of the steps after a state."""
-    torch.save(state, script.with_name("state.pt"))
-    command = ("steps", script.with_name("state.pt"), f"{script}:pipeline", "--record", script.with_name("record"))
-    done = run_uio(*command, *arguments, COLUMNS="200")
-    assert done.returncode == 0, done.stderr
-    return re.findall(r"loss (\S+)", done.stdout)
-
-
-@pytest.fixture
-def script(recorded: tuple[Corpus, Path], tmp_path: Path) -> Path:
-    stages = f"uio.from_shard_list({str(recorded[0].list)!r}).decode_audio().fbank(8).batch(4).pad()"
-    (tmp_path / "train.py").write_text(f"import uio_pipes as uio\n\npipeline = {stages}\n")
-    return tmp_path / "train.py"
-
-
-def test_steps_of_a_stream_are_told_by_their_passes(recorded: tuple[Corpus, Path], script: Path) -> None:
-    graph = uio.from_shard_list(recorded[0].list).decode_audio().fbank(8).batch(4).pad()
-    loader = uio.Loader(graph, steps_per_epoch=25)
-    state = loader.state_dict()
-    with uio.Recorder(script.with_name("record"), loader) as recorder:
-        for step, batch in zip(range(24), loader, strict=False):
-            recorder.log(batch, loss=float(step))
-    assert losses_of_steps(state, script, "--to", 23) == [f"{step:.3f}" for step in range(24)]
-
-
-def test_steps_are_told_by_both_numbers(recorded: tuple[Corpus, Path], script: Path) -> None:
-    """The trainer counts over the run, and a state within its epoch."""
-    loader = uio.Loader(uio.from_shard_list(recorded[0].list).decode_audio().fbank(8).batch(4).pad())
-    loader.set_epoch(2)
-    state = loader.state_dict()
-    with uio.Recorder(script.with_name("record"), loader) as recorder:
-        for step, batch in enumerate(loader, 120):
-            recorder.log(batch, step=step, loss=float(step))
-    assert losses_of_steps(state, script, "--from", 3, "--to", 4) == ["123.000", "124.000"]
-    steps = "steps", script.with_name("state.pt"), f"{script}:pipeline", "--record", script.with_name("record")
-    assert re.search(
-        r"recorded as step.*\b3 .*\b123\b", run_uio(*steps, "--from", 3, "--to", 3, COLUMNS="200").stdout, re.S
-    )
-    failed = run_uio(*steps, "--from", 123, "--to", 124, COLUMNS="300")
-    assert failed.returncode == 2
-    assert (
-        "epoch 2 has the steps 0 to 9 after the state, and none from 123 to 124. They count from the beginning"
-        in failed.stderr
-    )
-
-
-def test_steps_are_told_without_what_was_left_out_of_them(recorded: tuple[Corpus, Path], script: Path) -> None:
-    graph, bad = uio.from_shard_list(recorded[0].list).decode_audio().fbank(8).batch(4).pad(), ["K0001", "K0011"]
-    loader = uio.Loader(graph)
-    state = loader.state_dict()
-    for usual, left_out in ((9.0, ()), (2.0, bad)):
-        loader = uio.Loader(graph)
-        loader.load_state_dict(state)
-        loader.exclude(left_out)
-        begun = loader.state_dict()
-        with uio.Recorder(script.with_name("record"), loader) as recorder:
-            for batch in loader:
-                recorder.log(batch, loss=usual)
-        time.sleep(0.002)  # the next one begins later
-    assert losses_of_steps(begun, script) == ["2.000"] * 10

@@ -1,4 +1,4 @@
-"""One archive, and its members wherever they can be read in any order: from its index, its directory or its headers."""
+"""One archive, and its members in any order where its index, directory or headers allow it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from zlib import error as ZlibError
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named, redact
-from uio_pipes.formats.archives.index import MemberIndex, MemberPlace, has_index, read_index
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.tar.checks import open_sidecar
+from uio_pipes.formats.tar.checks import check_fresh, has_sidecar, read_sidecar, sidecar_path
+from uio_pipes.formats.tar.index import ArchiveIndex, MemberPlace
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
-from uio_pipes.io.compression import fast_zlib
+from uio_pipes.io.compression import FRAME, WINDOW, SeekableFile, SeekPoints, detect, fast_zlib
 from uio_pipes.io.local import Positioned, RandomFile, Ref
-from uio_pipes.io.opening import is_local, open_file, reference, version
+from uio_pipes.io.opening import identity, is_local, open_file, reference, version
 from uio_pipes.io.stream import StreamBytes, open_source
 
 _LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and of what follows it
@@ -27,6 +27,8 @@ _LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and o
 
 ArchiveVersion = tuple[int, str]  # by which a file is told from what it was before it changed
 _SUFFIXES = (*ARCHIVES, ".zip")
+CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])  # the rest of an archive is lost
+DAMAGED = CUT | {"bad_header", "zeros", "huge_member", "unsupported_member"}  # of an archive, not of an utterance
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd"}  # of zips, which are not read
 
 
@@ -40,11 +42,15 @@ def is_archive(url: str) -> bool:
 
 
 def is_reachable(url: str) -> bool:
-    """Return whether members can be read in any order, as far as that shows without asking a server."""
+    """Return whether members can be read in any order, as far as that is known without asking a server."""
     if not is_archive(url) or is_zip(url):
         return True
-    plain = is_named(url.lower(), ".tar")
-    return has_index(url) or (plain and is_local(url) is not None)
+    if is_local(url) is None:
+        return False
+    try:
+        return is_named(url.lower(), ".tar") or (has_sidecar(url) and read_sidecar(url, members=True).seekable)
+    except ListError:
+        return True  # reading it says why
 
 
 def is_hidden(name: str) -> bool:
@@ -72,10 +78,22 @@ class Archive:
     @cached_property
     def file(self) -> RandomFile:
         """The file, or the content of a compressed archive."""
-        return self._index.opened(self.url, self._access) if self._index else open_file(self.url, self._access)
+        file, index = open_file(self.url, self._access), self._index
+        if index is None or not index.shard.compression:
+            return file
+        columns, sidecar = index.columns, open_file(sidecar_path(self.url), self._access)
+        crcs = columns["window_crc"][columns["bits"] != FRAME]
+
+        def window(number: int) -> bytes:
+            return Ref(sidecar, index.windows_at + number * WINDOW, WINDOW, crc=int(crcs[number])).read()
+
+        form = detect(file.read_upto(0, 512), self.url)
+        assert form is not None
+        points = SeekPoints(columns["compressed"], columns["content"], columns["bits"], index.content, window)
+        return SeekableFile(file, form, points)
 
     def members(self) -> Iterator[MemberPlace]:
-        """Yield all regular members; what is damaged is noted in ``damage``.
+        """Yield all regular members; damage is recorded in ``damage``.
 
         Raises: DataError if the archive cannot be read, or only in its order; ListError if its index is stale.
         """
@@ -84,10 +102,10 @@ class Archive:
             return iter([MemberPlace(self.url, 0, -1)])
         if is_zip(self.url):
             return self._directory()
-        if self._index is not None:
-            self.damage += self._index.errors
-            return self._index.places()
-        return self._of_shard() or self._headers()
+        if self._index is None:
+            return self._headers()
+        self.damage += (error for error in self._index.errors if error.reason in DAMAGED)
+        return self._index.places()
 
     def names(self) -> list[str] | None:
         """Return the names of the members by the directory of a zip or the index of another archive; None if only
@@ -95,13 +113,14 @@ class Archive:
         try:
             if not is_archive(self.url) or is_zip(self.url):
                 return [place.name for place in self.members()]
-            index = read_index(self.url, self._access)
+            index = self._known
         except DataError:
             return None  # reading it will show why
-        return None if index is None or index.errors else [place.name for place in index.places()]
+        sound = index is not None and not any(error.reason in DAMAGED for error in index.errors)
+        return [place.name for place in index.places()] if index is not None and sound else None
 
     def reference(self, place: MemberPlace) -> Ref | str:
-        """Return what stands for the bytes of a member: a reference, or the path of a plain local file."""
+        """Return a reference to the bytes of a member, or the path of a plain local file."""
         if not is_archive(self.url):
             return reference(self.url, self._access)
         if is_zip(self.url):
@@ -109,10 +128,19 @@ class Archive:
         return Ref(self.file, place.offset, place.size, crc=place.crc)
 
     @cached_property
-    def _index(self) -> MemberIndex | None:
-        if is_zip(self.url) or not is_archive(self.url):
+    def _known(self) -> ArchiveIndex | None:
+        """The index. Raises: DataError if the archive cannot be read; ListError if the index is damaged or stale."""
+        if is_zip(self.url) or not is_archive(self.url) or not has_sidecar(self.url, self._access):
             return None
-        index = read_index(self.url, self._access)
+        index = read_sidecar(self.url, self._access, members=True)
+        identity(self.url, self._access)
+        check_fresh(index, self.url, self._access)
+        return index
+
+    @property
+    def _index(self) -> ArchiveIndex | None:
+        """The index, by which members can be read in any order. Raises: DataError, ListError."""
+        index = self._known
         if index is not None and not index.seekable:
             raise self._sequential("and its index has no points to begin at")
         return index
@@ -149,20 +177,6 @@ class Archive:
                 continue
             packed = -1 if info.compress_type == zipfile.ZIP_STORED else info.compress_size
             yield MemberPlace(info.filename, info.header_offset, info.file_size, info.CRC, packed)
-
-    def _of_shard(self) -> Iterator[MemberPlace] | None:
-        """Return the members by a shard's own index, if there is one for a sound and plain tar."""
-        try:
-            index = open_sidecar(self.url, self._access)
-        except ListError:
-            return None
-        if index.errors or index.shard.compression:
-            return None
-        return (
-            MemberPlace(f"{index.key(number)}.{member.suffix}", member.offset, member.size, member.crc)
-            for number in range(len(index))
-            for member in index.members(number)
-        )
 
     def _headers(self) -> Iterator[MemberPlace]:
         """Read the headers of a tar; payloads of a local one are skipped."""
@@ -224,7 +238,7 @@ class DeflatedMember(ZipMember):
     def read(self) -> bytes:
         data = self.read_at(0, self.size)
         if self.crc is not None and crc32(data) != self.crc:
-            raise DataError("bad_crc", "the bytes are not those that were packed: fetch the file again",
+            raise DataError("bad_crc", "the bytes differ from those that were packed: fetch the file again",
                             url=self.file.path, member=self.place.name, offset=self.place.offset)  # fmt: skip
         return data
 

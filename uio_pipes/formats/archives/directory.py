@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, LeftOut
-from uio_pipes.base.hashing import Lru
-from uio_pipes.base.urls import counted, redact, suffix_of, unsigned
-from uio_pipes.formats.archives.archive import Archive, ArchiveVersion, is_archive, is_hidden, is_zip
-from uio_pipes.formats.archives.index import MemberPlace
+from uio_pipes.base.memory import Lru, bytes_in
+from uio_pipes.base.urls import plural, redact, suffix_of, unsigned
+from uio_pipes.formats.archives.archive import CUT, Archive, ArchiveVersion, is_archive, is_hidden, is_zip
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.tar.checks import AT_ONCE
+from uio_pipes.formats.tar.index import MemberPlace
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import RandomFile, Ref
@@ -33,10 +33,9 @@ from uio_pipes.io.local import RandomFile, Ref
 AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka", "mkv", "mov", "avi"}
 AUDIO |= {"aif", "aiff", "au", "snd", "caf", "w64", "amr"}
 Match = Callable[[str], str | None]
-CUT = frozenset(["truncated", "corrupt_stream", "bomb", "missing_end"])  # the rest of an archive is lost
 LOST = CUT | {"missing_file", "empty_file", "bad_zip"}  # one failure, with which all rows are lost that are not found
 _AT_ONCE = 1 << 20  # values that are looked for
-MOST_PLACES = 1 << 26  # members that a process knows the places of
+MOST_PLACES = 1 << 31  # bytes of places of members that a process keeps: some 64 million members
 _BRACES = re.compile(r"\{[^{}|]*(,|\.\.)[^{}|]*\}")  # {a,b} and {0..7}, which are names
 
 
@@ -48,8 +47,8 @@ def same_name(name: str) -> str:
 
 
 def match_of(expression: str) -> Match:
-    """Return what an expression over ``path`` makes of a member's name; None for a member that is not meant: one of a
-    suffix that is not of audio, if the expression does not tell it from audio, as it does not tell a.txt from a.wav."""
+    """Return the value of an expression over ``path`` for a member's name; None for a member that is not meant. Such is
+    one without a suffix of audio, unless the expression keeps the suffix: otherwise a.txt would match like a.wav."""
     of = compiled(expression)
 
     def value(name: str) -> str | None:
@@ -63,7 +62,7 @@ def match_of(expression: str) -> Match:
 
 
 def is_template(name: str) -> bool:
-    """Return whether a row fills in the name of an archive."""
+    """Return whether the name of an archive is filled in by rows."""
     return "{" in _BRACES.sub("", name)
 
 
@@ -106,11 +105,11 @@ class MemberPlaces:
 
     @property
     def damage(self) -> list[DataError]:
-        """What is damaged in the archives."""
+        """The damage found in the archives."""
         return [error for archive in self.archives for error in archive.damage]
 
     def leftover(self, values: npt.NDArray[np.uint64]) -> Counter[str]:
-        """Count audio that nothing asks for (``no_row``), and further members of the same value (``duplicate_member``).
+        """Count audio that no row names (``no_row``), and further members of the same value (``duplicate_member``).
 
         ``values``: hashes of all values that are asked for.
         """
@@ -174,11 +173,11 @@ class Archives:
         """A hash of the names and sizes of the archives, and of the expressions for others."""
         sizes = [None if version is None else version[0] for version in self.versions(self.urls)]
         names = [os.path.basename(unsigned(url)) for url in self.urls]
-        told = repr((names, sizes, self.templates))
-        return blake2b(told.encode(), digest_size=16).hexdigest()
+        text = repr((names, sizes, self.templates))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def versions(self, urls: Sequence[str]) -> tuple[ArchiveVersion | None, ...]:
-        """Return what tells archives as they were when this was first asked for; None for what cannot be read."""
+        """Return the versions of the archives at the first call; None for those that cannot be read."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
             return tuple(pool.map(self._version, urls))
 
@@ -209,11 +208,11 @@ class Archives:
         """Return the members of one archive, or of all ``urls``. Raises: DataError if one cannot be read; ListError."""
         urls, version = (self.urls, self._all) if url is None else ([url], self._version(url))
         made = lambda: MemberPlaces([Archive(one, self._access) for one in urls], self.match)  # noqa: E731
-        return _places.get((self.expression, version, *urls), made, len)
+        return _places.get((self.expression, version, *urls), made, bytes_in)
 
     def homes(self) -> Callable[[Sequence[str]], Any]:
-        """Return what tells in which of ``urls`` values are, by number: in the first one whose index or directory has
-        it; else -1, in any of those that only reading shows, or if there is none such, 0.
+        """Return the number of the archive of ``urls`` that each value is in: the first one whose index or directory
+        has it. Otherwise it is -1, for any of those that only reading shows, or 0 if there is none of these.
 
         Raises: ListError if an index is damaged or stale.
         """
@@ -244,7 +243,7 @@ class Archives:
         return array("Q", (hash_of(value) for value in values if value is not None))
 
     def reference(self, value: str, url: str | None) -> Ref | str:
-        """Return what stands for the audio of a row, which is in the archive ``url``, or anywhere.
+        """Return a reference to the audio of a row, which is in the archive ``url``, or in any.
 
         Raises: DataError ``no_audio`` or, if the archive cannot be read, others; LeftOut.
         """
@@ -255,49 +254,37 @@ class Archives:
         return found
 
     def may_lack(self, error: DataError) -> bool:
-        """Return whether the archive that is lost is one that rows name, and that need not be there."""
+        """Return whether a missing archive is named by rows and is allowed to be missing."""
         return error.reason == "missing_file" and self.absent != "no_audio" and self.filled_in is not None
 
     def missing(self, value: str, urls: Sequence[str], damage: Sequence[DataError] = ()) -> DataError:
         """Return the error for a row whose audio is in none of the archives. If one of these is lost, it is a row that
         is only counted."""
-        where = redact(urls[0]) if len(urls) == 1 else f"any of {counted(len(urls), 'archive')}"
+        where = redact(urls[0]) if len(urls) == 1 else f"any of {plural(len(urls), 'archive')}"
         why = f", where there is damage ({damage[0].reason})" if damage else ""
-        remedy = "fetch the archive again, say how members match rows (match=…), or leave the row out"
+        remedy = "fetch the archive again, set match= to how members match rows, or remove the row"
         if damage and damage[0].reason == "unsupported_member":
             why, remedy = " that can be read", damage[0].message
-        told = self.absent != "no_audio" or any(error.reason in LOST for error in damage)  # which is the failure
-        kind = LeftOut if told else DataError
+        only_counted = self.absent != "no_audio" or any(
+            error.reason in LOST for error in damage
+        )  # which is the failure
+        kind = LeftOut if only_counted else DataError
         return kind(self.absent, f"there is no member {value!r} in {where}{why}; {remedy}")
 
 
-_places = Lru(MOST_PLACES)  # which workers have from the process that they were forked from
+# Workers have them from the process that they were forked from.
+_places = Lru("places in archives", MOST_PLACES)
 
 
-class TarDirectory:
-    """The members of the archive at ``url``, by name. Nothing is opened before a member is looked for."""
-
-    def __init__(self, url: str, access: Access | None = None) -> None:
-        self.url, self._archive = url, Archive(url, access)
-
-    @property
-    def damage(self) -> list[DataError]:
-        return self._archive.damage
-
-    @property
-    def file(self) -> RandomFile:
-        return self._archive.file
+class TarDirectory(Archive):
+    """The members of an archive, by name. Nothing is opened before a member is looked for."""
 
     def known_size(self) -> int | None:
         """Return the size of the archive in bytes; None if it cannot be read."""
-        return None if (version := self._archive.version()) is None else version[0]
-
-    def members(self) -> Iterator[MemberPlace]:
-        """Yield every member. Raises: DataError if the archive cannot be read, or only in its order."""
-        return self._archive.members()
+        return None if (version := self.version()) is None else version[0]
 
     def find(self, names: tuple[str, ...]) -> Ref:
-        """Return a reference to the first of these members that is there.
+        """Return a reference to the first of these members that exists.
 
         Raises: DataError ``missing_member``, or if the archive cannot be read.
         """
@@ -308,16 +295,16 @@ class TarDirectory:
             raise self.damage[0]
         why = f" (it is damaged: {self.damage[0].message})" if self.damage else ""
         offset = self.damage[0].offset if self.damage else None
-        message = f"the tar has no member {names[0]!r}{why}: pack it again, or leave the row out"
+        message = f"the tar has no member {names[0]!r}{why}: pack it again, or remove the row"
         raise DataError("missing_member", message, url=self.url, member=names[0], offset=offset)
 
     @cached_property
     def _places(self) -> MemberPlaces:
-        return MemberPlaces([self._archive], same_name)
+        return MemberPlaces([self], same_name)
 
 
 class MemberRef(Ref):
-    """A reference to the first of the members ``names`` that there is. It is looked for when it is first needed."""
+    """A reference to the first of the members ``names`` that exists. It is looked for when it is first needed."""
 
     __slots__ = ("_found", "directory", "names")
 

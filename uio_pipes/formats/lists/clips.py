@@ -69,7 +69,7 @@ def entries(stage: str, name: str, paths: Any) -> tuple[str, ...]:
     given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     ok = isinstance(given, (list, tuple)) and all(isinstance(p, (str, os.PathLike)) and os.fspath(p) for p in given)
     rule = f"{name} must be a list file, an audio file or a tar shard, or several of them"
-    require(ok and bool(given), stage, rule, paths, 'name a list, or files by a glob ("noise/**/*.wav")')
+    require(ok and bool(given), stage, rule, paths, 'give a list, or a glob of files ("noise/**/*.wav")')
     return tuple(os.fspath(p) for p in given)
 
 
@@ -99,7 +99,7 @@ def members(url: str, most: int) -> list[ClipMember]:
     finally:
         source.close()
     if not found:
-        raise DataError("empty_shard", f"the shard holds no audio ({', '.join(sorted(AUDIO_SUFFIXES))})")
+        raise DataError("empty_shard", f"the shard contains no audio ({', '.join(sorted(AUDIO_SUFFIXES))})")
     return found
 
 
@@ -117,7 +117,7 @@ def weight(members: list[ClipMember]) -> int:
 
 
 def read_again(url: str, offset: int, size: int) -> Payload:
-    """Read a member of a stream that was too large to be kept: the stream is read again from its beginning."""
+    """Read a member that was too large to be kept, by reading its stream again from the beginning."""
     source = open_source(url)
     try:
         payload = source.payload(offset, size)

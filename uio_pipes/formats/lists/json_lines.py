@@ -1,4 +1,4 @@
-"""The fields that a line of JSON gives, checked. No torch in here: packing reads lists too."""
+"""Reading and checking the fields of a line of JSON. No torch in here: packing reads lists too."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from math import isfinite
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.base.urls import name_of
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import LOOKED_AT, TEXTLESS, FieldNames, Renames, asked, check_asked, pairs_of, renamed
@@ -41,11 +40,11 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
         fields.pop("txt", None)
     if lacking:
         given = dict(pairs_of(names))
-        told = ", no ".join(" or ".join(given.get(n, n) for n in needed) for needed in lacking.values())
+        names_lacking = ", no ".join(" or ".join(given.get(n, n) for n in needed) for needed in lacking.values())
         remedy = f"; {TEXTLESS}" if "missing_text" in lacking else ""
         first, *also = (needed[0] for needed in lacking.values())
         there = parse_object(text, place) if names else fields
-        message = f"the line has no {told}: {named_otherwise(first, there, *also, given=given)}{remedy}"
+        message = f"the line has no {names_lacking}: {named_otherwise(first, there, *also, given=given)}{remedy}"
         raise DataError(next(iter(lacking)), message, url=place, member=key)
     check_segment(fields, place, key)
     for name in ("wav", "feat"):
@@ -81,7 +80,7 @@ def parse_object(text: str, place: str, names: Renames = None) -> dict[str, Any]
 
 
 def numbers_as_text(fields: dict[str, Any], *names: str) -> None:
-    """Make text of those of the fields ``names`` that are numbers; NaN, which pandas writes for nothing, is none."""
+    """Convert those of the fields ``names`` that are numbers to text; NaN, as pandas writes for a gap, is removed."""
     for name in names:
         value = fields.get(name)
         if type(value) is int or (type(value) is float and isfinite(value)):
@@ -113,7 +112,7 @@ def as_seconds(value: Any) -> Any:
 
 
 def check_segment(fields: dict[str, Any], place: str, key: str) -> None:
-    """Check ``start`` and ``end``, and make numbers of those that are text. Raises: DataError ``bad_segment``."""
+    """Check ``start`` and ``end``, and convert them from text to numbers. Raises: DataError ``bad_segment``."""
     for name in ("start", "end"):
         if isinstance(fields.get(name), str):
             fields[name] = as_seconds(fields[name])
@@ -125,21 +124,25 @@ def check_segment(fields: dict[str, Any], place: str, key: str) -> None:
         raise DataError("bad_segment", message, url=place, member=key)
 
 
-class JsonRecords:
-    """One utterance a line of JSONL files, plain or compressed. Subclasses make fields of a line's object.
+class JsonRows:
+    """The objects of JSONL files, plain or compressed, one a line, by number.
 
-    ``entries``: paths, globs, braces or URLs; ``names``: our names of the fields, with those in the files.
+    ``entries``: paths, globs, braces or URLs; ``names``: our names of the fields, with those in the files; ``wanted``:
+    what a line should be, for messages; ``text``: what the argument of that name gives for ``txt``, if there is one.
 
-    Raises: ListError if a file is missing, damaged or has no lines.
+    Raises: ListError if a file is missing, damaged or has no lines, or lacks what ``names`` ask for.
     """
 
-    weights = None
-    wanted: ClassVar[str] = "a JSON object a line is wanted"
-    by_text: ClassVar[bool] = False  # whether the argument text= names the transcript
-
-    def __init__(self, entries: tuple[str, ...], access: Access, names: FieldNames = ()) -> None:
-        self.lines, self.access, self._names = ItemTable(entries, access), access, names
-        text = dict(names).get("txt") if self.by_text else None
+    def __init__(
+        self,
+        entries: tuple[str, ...],
+        access: Access,
+        names: FieldNames = (),
+        wanted: str = "a JSON object a line is wanted",
+        text: str | None = None,
+    ) -> None:
+        self.lines, self._names, self._wanted = ItemTable(entries, access), names, wanted
+        self.place, self.notes = self.lines.place, list[DataError]()
         check_asked(first_objects(self.lines) if names else (), asked(names, text), self.place(0))
 
     def __len__(self) -> int:
@@ -150,33 +153,17 @@ class JsonRecords:
         """A hash of all lines."""
         return self.lines.digest
 
-    def place(self, number: int) -> str:
-        return self.lines.place(number)
+    def file(self, number: int) -> str:
+        return getattr(self.lines.find(number)[0], "name", "")
 
-    def key(self, number: int) -> str:
-        try:
-            return str(self.fields(number)["key"])
-        except DataError as error:
-            return error.member or self.place(number)
+    def row(self, number: int) -> dict[str, Any]:
+        """Return the object of a line, with our field names.
 
-    def fields(self, number: int) -> dict[str, Any]:
-        """Return the fields of an utterance, nothing opened. Raises: DataError."""
-        line = self.line(number)
-        try:
-            return self.parse(line, number)
-        except DataError as error:
-            if error.url:  # it says where it happened
-                raise
-            raise error.at(self.place(number), self.named(line, number)) from error
-
-    def line(self, number: int) -> dict[str, Any]:
-        """Return the object of a line under our names.
-
-        Raises: DataError ``bad_line``; ListError if the first line of the file is no object, either.
+        Raises: DataError ``bad_line`` or ``bad_text``; ListError if the first line of the file is no object, either.
         """
         text = self.lines[number]
         if not text.startswith("{"):
-            message = f"not a JSON object: {text[:80]!r}; {self.wanted}"
+            message = f"not a JSON object: {text[:80]!r}; {self._wanted}"
             if not self.lines.find(number)[0][0].startswith("{"):
                 raise ListError(f"{self.place(number)} is {message}")
             raise DataError("bad_line", message, url=self.place(number))
@@ -185,14 +172,6 @@ class JsonRecords:
         except DataError as error:
             raise error.at(self.place(number)) from error
 
-    def named(self, line: dict[str, Any], number: int) -> str:
-        """Return the key of a line as far as it is known, for errors."""
-        return str(line.get("key", ""))
-
-    def parse(self, line: dict[str, Any], number: int) -> dict[str, Any]:
-        """Return the fields of an utterance, made from the object of line ``number``. Raises: DataError."""
-        raise NotImplementedError
-
 
 class _Numbered(Protocol):
     def __len__(self) -> int: ...
@@ -200,16 +179,7 @@ class _Numbered(Protocol):
 
 
 def first_objects(lines: _Numbered) -> Iterator[dict[str, Any]]:
-    """Yield the objects of the first JSON lines that are sound."""
+    """Yield the objects of the first valid JSON lines."""
     for number in range(min(LOOKED_AT, len(lines))):
         with suppress(ListError, DataError):
             yield parse_object(lines[number], "")
-
-
-def key_of(line: dict[str, Any], place: str) -> str:
-    """Return ``key``, ``id``, or FILE:LINE."""
-    key = line.get("key", line.get("id"))
-    if key is None:
-        file, _, number = place.rpartition(", line ")
-        key = f"{name_of(file)}:{number}"
-    return str(key)

@@ -54,7 +54,7 @@ class Manifest:
         if begin.get("manifest") is True or begin.get("manifest") != VERSION:
             raise _damaged(self.url, 1, f'no {{"manifest": {VERSION}}}')
         crc = 0
-        for number, (_, chunk) in enumerate(lines.chunks()):  # of all but the first line
+        for number, (_, chunk, _) in enumerate(lines.pieces()):  # of all but the first line
             crc = crc32(chunk.partition(b"\n")[2] if number == 0 else chunk, crc)
         if (begin.get("shards"), begin.get("crc32")) != (len(self), f"{crc:08x}"):
             raise _damaged(self.url, 1, "the next lines are not those that were written: cut off, or changed by hand")
@@ -131,4 +131,4 @@ def _parsed(url: str, number: int, line: str) -> dict[str, Any]:
 
 
 def _damaged(url: str, number: int, what: str) -> ListError:
-    return ListError(f"the manifest {url} is damaged (line {number}: {what}): write it anew with uio index --manifest")
+    return ListError(f"the manifest {url} is damaged (line {number}: {what}): recreate it with uio index --manifest")

@@ -122,8 +122,8 @@ def read_quarantine(path: str | os.PathLike[str]) -> list[QuarantineEntry]:
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip() and number not in known:
             raise ListError(
-                f"the quarantine file {os.fspath(path)} is damaged (line {number}: no failure with a reason): take the "
-                "line out, or write the file anew with uio verify --quarantine"
+                f"the quarantine file {os.fspath(path)} is damaged (line {number}: no failure with a reason): remove "
+                "the line, or recreate the file with uio verify --quarantine"
             )
     return [entry for _, entry in found]
 

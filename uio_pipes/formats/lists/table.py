@@ -7,7 +7,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, repeat
 from typing import ClassVar, TypeGuard
@@ -70,9 +70,7 @@ class ItemTable(Parts):
     def place(self, number: int) -> str:
         """Return the place of an item for messages: ``data.list, line 7``."""
         part, within = self.find(number)
-        if isinstance(part, Lines):
-            return f"{_shown(part.name)}, line {part.line(within)}"
-        return redact(part[within])
+        return part.place(within) if isinstance(part, Lines) else redact(part[within])
 
     def entries(self) -> Iterator[tuple[str, str]]:
         """Yield each item with its place."""
@@ -95,7 +93,7 @@ class ItemTable(Parts):
 
     @property
     def lists(self) -> list[str]:
-        """The list files that hold shards."""
+        """The list files that contain shards."""
         return [part.name for part in self._parts if _holds_shards(part)]
 
     def of(self, name: str) -> list[str]:
@@ -121,8 +119,8 @@ class ItemTable(Parts):
 
     def find(self, number: int) -> tuple[Lines | list[str], int]:
         """Return the part that holds an item, and the item's number in it."""
-        part, within = self.locate(number)
-        return self._parts[part], within
+        at = bisect_right(self.firsts, number) - 1
+        return self._parts[at], number - self.firsts[at]
 
     def _add(self, name: str) -> None:
         if is_named(name, self.direct) or name.startswith("{"):
@@ -132,7 +130,7 @@ class ItemTable(Parts):
             return
         lines = self.form.known(name, self._access)
         if not len(lines):
-            raise ListError(f"{lines.what} {name} is empty: it holds {lines.empty}")
+            raise ListError(f"{lines.what} {name} is empty: it contains {lines.empty}")
         self._parts.append(lines)
 
 
@@ -144,11 +142,6 @@ def found_by(line: str, listed: str) -> str:
     if folder and not {".", "/"} & set(pairs):  # of a TouchDataset: FOLDER audio+metainfo
         return f"{beside(folder, listed)} {pairs}"
     return beside(line, listed)
-
-
-@lru_cache(maxsize=256)
-def _shown(name: str) -> str:
-    return redact(name)
 
 
 def _holds_shards(part: Lines | list[str]) -> TypeGuard[Lines]:

@@ -1,1 +1,1 @@
-"""Tables that describe utterances, in whatever form they are written: rows by number, none of them kept in memory."""
+"""Tables of utterances in any format, with rows by number that are not kept in memory."""

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.formats.lists.lines import unclear_end
+from uio_pipes.formats.rows.content import unclear_end
 from uio_pipes.formats.tables.files import TableFile
 from uio_pipes.formats.tables.rows import Row
 
@@ -56,7 +56,7 @@ def textgrid_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
     tokens = _TextGrid(data.decode(_BOMS.get(data[:2], encoding)))
     header = [tokens.text(), tokens.text()]
     if header[1] != "TextGrid":
-        raise ValueError(f"it begins with {header[0]!r} and {header[1]!r}, as no TextGrid does")
+        raise ValueError(f"it begins with {header[0]!r} and {header[1]!r}, so it is not a TextGrid")
     tokens.number(), tokens.number()
     for _ in range(tokens.count() if tokens.flag() else 0):
         kind, tier = tokens.text(), tokens.text()
@@ -131,12 +131,12 @@ def nxt_rows(files: Iterator[TableFile]) -> Iterator[tuple[str, Row | DataError]
             agents |= _agents(root)
     for name, root in segments:
         recording, agent = name.rpartition("/")[2].split(".")[:2]
-        told = agents.get((recording, agent), {})
-        channel = told.get("channel", "")
+        agent_facts = agents.get((recording, agent), {})
+        channel = agent_facts.get("channel", "")
         known: Row = {
             "recording": recording,
             "agent": agent,
-            "speaker": told.get("global_name", f"{recording}-{agent}"),
+            "speaker": agent_facts.get("global_name", f"{recording}-{agent}"),
             "channel": int(channel) if channel.isdecimal() else None,
         }
         for segment in root.iter():
@@ -158,7 +158,9 @@ def _segment(segment: Any, words: Mapping[str, _Words], known: Row) -> Row | Dat
         try:
             texts.append(words[href[1]].between(href[2], href[3] or href[2]) if href else "")
         except KeyError as error:
-            return DataError("bad_row", f"segment {said.get('id')} has words in {error}, which is not there: add it")
+            return DataError(
+                "bad_row", f"segment {said.get('id')} refers to words in {error}, which is missing: add it"
+            )
     return {**known, "id": said.get("id", ""), **times, "text": " ".join(filter(None, texts))}
 
 

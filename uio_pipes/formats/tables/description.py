@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from uio_pipes.base.checks import refuse, require, require_paths
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hints import keyword_hints
 from uio_pipes.base.urls import AnyPath, redact, suffix_of
 from uio_pipes.formats.expressions import Expression, compiled
 from uio_pipes.formats.tables.text import TextForm
@@ -28,7 +28,7 @@ _COMPRESSIONS = ("gz", "bz2", "xz", "zst", "lz4")
 _NAME = "Table"
 
 
-@understood
+@keyword_hints
 @dataclass(frozen=True)
 class Table:
     """How the rows of a table are written: what the names of its files do not tell.
@@ -80,13 +80,13 @@ class Table:
         """Only what differs from the defaults."""
         paths, *others = fields(self)
         given = getattr(self, paths.name)
-        told = (f"{f.name}={value!r}" for f in others if (value := getattr(self, f.name)) != f.default)
-        return redact(f"{_NAME}({', '.join([repr(given[0] if len(given) == 1 else list(given)), *told])})")
+        options = (f"{f.name}={value!r}" for f in others if (value := getattr(self, f.name)) != f.default)
+        return redact(f"{_NAME}({', '.join([repr(given[0] if len(given) == 1 else list(given)), *options])})")
 
     def __post_init__(self) -> None:
         self._set("paths", require_paths(_NAME, "paths must be a path, or several in a list", self.paths))
         known = self.format is None or self.format in FORMATS
-        require(known, _NAME, f"format must be one of {', '.join(FORMATS)}", self.format, "leave it out to guess")
+        require(known, _NAME, f"format must be one of {', '.join(FORMATS)}", self.format, "omit it to have it guessed")
         texts = [self.escape, self.comment, self.encoding, self.expand or "", self.separator or "", self.on or ""]
         ok = all(isinstance(text, str) for text in texts)
         require(
@@ -95,9 +95,7 @@ class Table:
         self._check_form()
         joined = (self.join,) if isinstance(self.join, Table) else tuple(self.join)
         ok = all(isinstance(one, Table) and one.on is not None for one in joined)
-        require(
-            ok, _NAME, "join must be tables that say what is equal", self.join, 'as in uio.Table(…, on="path = clip")'
-        )
+        require(ok, _NAME, "join must be tables that have on=", self.join, 'as in uio.Table(…, on="path = clip")')
         self._set("join", joined)
         pairs = tuple(self.constants.items() if isinstance(self.constants, Mapping) else self.constants)
         ok = all(isinstance(one, str) for pair in pairs for one in pair)
@@ -128,8 +126,8 @@ class Table:
         object.__setattr__(self, name, value)
 
     def format_of(self, name: str) -> str:
-        """Return the format of the file ``name``: the one that is given, or that of its suffix, or else "tsv" if a
-        separator or a header says how lines are written. Raises: PipelineError."""
+        """Return the format of the file ``name``: the given one, or that of its suffix. It is "tsv" if only a separator
+        or a header is given. Raises: PipelineError."""
         if self.format is not None:
             return self.format
         suffix = suffix_of(name)
@@ -141,8 +139,8 @@ class Table:
             return "tsv"
         if suffix not in _SUFFIXES:
             raise PipelineError(
-                f"{_NAME}: the name of {name} does not tell how its rows are written: say format= "
-                f"({', '.join(FORMATS)}), or for lines of values separator= and header=, as in "
+                f"{_NAME}: the format of {name} is not clear from its name: give format= "
+                f"({', '.join(FORMATS)}), or for delimited text separator= and header=, as in "
                 'uio.Table("a.dat", separator="|", header=("id", "txt"))'
             )
         return _SUFFIXES[suffix]
@@ -164,7 +162,5 @@ class Table:
         Raises: PipelineError.
         """
         sides = (self.on or "").split(" = ")
-        require(
-            len(sides) <= 2, _NAME, "on must be one expression, or two that are equal", self.on, 'as in "path = clip"'
-        )
+        require(len(sides) <= 2, _NAME, "on must be one expression, or two joined by =", self.on, 'as in "path = clip"')
         return compiled(sides[0].strip()), compiled(sides[-1].strip())

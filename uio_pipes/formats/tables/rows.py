@@ -1,5 +1,5 @@
-"""Rows of tables by number, tables of which one completes the other, and rows within rows: the items of lists in JSON
-objects, each with the fields of what it is in. Of a large JSON only one item of its outermost list is in memory."""
+"""Rows of tables by number: joined tables, and nested rows, which are the items of lists in JSON objects with the
+fields around them. Of a large JSON only one item of its outermost list is in memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
@@ -21,20 +22,16 @@ from uio_pipes.formats.lists.table import Parts
 Row = Mapping[str, Any]
 
 
-class Rows(Protocol):
-    """The rows of a table. One that cannot be used is a row, too: it raises its error when it is asked for."""
+class RowsByNumber(Protocol):
+    """Rows by number. One that cannot be used is a row, too: it raises its error when it is asked for."""
 
     @property
     def digest(self) -> str:
         """A hash of all rows."""
 
     @property
-    def files(self) -> Sequence[str]:
-        """The files that the rows come from."""
-
-    @property
     def notes(self) -> Sequence[DataError]:
-        """What may be wrong with these files, though nothing failed."""
+        """Possible problems of these files that are not failures."""
 
     def __len__(self) -> int: ...
     def row(self, number: int) -> Row:
@@ -45,6 +42,14 @@ class Rows(Protocol):
 
     def file(self, number: int) -> str:
         """Return the file of a row, from which relative paths start."""
+
+
+class Rows(RowsByNumber, Protocol):
+    """The rows of a table, which can also be read one after the other."""
+
+    @property
+    def files(self) -> Sequence[str]:
+        """The files that the rows come from."""
 
     def scan(self) -> Iterator[Row | DataError]:
         """Yield all rows in their order, faster than one by one."""
@@ -81,7 +86,7 @@ class ChainedRows(Parts):
 
 
 class ConstantRows:
-    """Rows that have further values, the same in each."""
+    """Rows with additional constant values."""
 
     def __init__(self, rows: Rows, constants: Row) -> None:
         self._rows, self._constants = rows, constants
@@ -98,14 +103,20 @@ class ConstantRows:
         return (row if isinstance(row, DataError) else {**row, **self._constants} for row in self._rows.scan())
 
 
+def hashes_of(values: Iterable[str | bytes | None], count: int) -> npt.NDArray[np.uint64]:
+    """Return a hash of each of ``count`` values; of None the largest one."""
+    return np.fromiter(((hash(v) & _ALL if v is not None else _ALL) for v in values), np.uint64, count)
+
+
 class RowIndex:
     """The numbers of rows by a value of theirs: 8 bytes a row, of which the lower bits are the row's number and the
     others a hash of the value. So a number that is found must be compared with its row."""
 
-    def __init__(self, values: Iterator[str | None], count: int) -> None:
-        """``values``: of all rows in their order, None for a row that is not to be found. ``count``: how many."""
+    def __init__(self, values: Iterable[str | bytes | None] | npt.NDArray[np.uint64], count: int) -> None:
+        """``values``: of all rows in their order, None for a row that is not to be found; or their hashes, which become
+        the index. ``count``: how many."""
         self._mask = (1 << max(1, count.bit_length())) - 1
-        hashes = np.fromiter(((hash(v) & _ALL if v is not None else _ALL) for v in values), np.uint64, count)
+        hashes = values if isinstance(values, np.ndarray) else hashes_of(values, count)
         hashes &= ~np.uint64(self._mask)
         for begin in range(0, count, _PIECE):  # in pieces: nothing as large is made beside them
             piece = hashes[begin : begin + _PIECE]
@@ -116,7 +127,7 @@ class RowIndex:
     def __len__(self) -> int:
         return len(self._packed)
 
-    def find(self, value: str) -> list[int]:
+    def find(self, value: str | bytes) -> list[int]:
         """Return the numbers of the rows that may have this value, in their order."""
         first, found = hash(value) & _ALL & ~self._mask, list[int]()
         at = bisect_left(self._packed, first)
@@ -124,6 +135,13 @@ class RowIndex:
             found.append(one & self._mask)
             at += 1
         return found
+
+    def twins(self) -> Iterator[list[int]]:
+        """Yield the numbers of rows that may have one value, if there are several, in their order."""
+        hashes = np.frombuffer(self._packed, np.uint64) & ~np.uint64(self._mask)
+        alike = np.flatnonzero((hashes[1:] == hashes[:-1]) & (hashes[1:] != _ALL & ~self._mask))
+        for some in np.split(alike, np.flatnonzero(np.diff(alike) > 1) + 1) if len(alike) else ():
+            yield [one & self._mask for one in self._packed[int(some[0]) : int(some[-1]) + 2]]
 
 
 _ALL = (1 << 64) - 1
@@ -166,7 +184,7 @@ class JoinedRows:
                 yield error
 
     def partners(self) -> Iterator[bool]:
-        """Yield whether each row has one in the other table."""
+        """Yield for each row whether the other table has a matching one."""
         return (self._partner(row) is not None for row in self.rows.scan())
 
     def _joined(self, row: Row) -> Row:

@@ -8,20 +8,21 @@ import json
 import logging
 import os
 import tempfile
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.memory import Lru, bytes_in
 from uio_pipes.base.urls import redact
-from uio_pipes.formats.lists.lines import CHUNK, LONGEST, Content, kept, unclear_end
 from uio_pipes.formats.lists.table import Parts
+from uio_pipes.formats.rows.content import CHUNK, WHAT, Content, kept, unclear_end
+from uio_pipes.formats.rows.numbered import LONGEST
 from uio_pipes.formats.tables.annotations import nxt_beside, nxt_rows, stm_rows, textgrid_rows
 from uio_pipes.formats.tables.files import TableFile, files_in, files_of
 from uio_pipes.formats.tables.rows import Row, Rows, expanded, rows_of_json
-from uio_pipes.formats.tables.text import IN_MEMORY, WHAT, TextForm, TextRows
+from uio_pipes.formats.tables.text import TextForm, TextRows
 from uio_pipes.io.access import Access
 from uio_pipes.io.files import atomic_path, locked, read_bytes, write_bytes
 from uio_pipes.io.local import Positioned
@@ -34,7 +35,7 @@ _HELD = 8  # tables that a process keeps open, for itself and the processes that
 
 
 class Spooling(NamedTuple):
-    """What is to be written as lines of JSON.
+    """Describes rows that are to be written as lines of JSON.
 
     Attributes:
         format: of the files: "json", "parquet", "stm", "textgrid", "nxt", "whole" (a file is a row), or text.
@@ -56,14 +57,10 @@ class Spooling(NamedTuple):
 def spooled(what: Spooling, access: Access) -> Rows:
     """Return the rows, written as lines of JSON unless this process or the cache has them. Raises: ListError."""
     key = _key(what, access)
-    if (known := _held.get(key)) is None:
-        known = _held[key] = _in_cache(what, access, key) or _in_temporary_file(what, access)
-        while len(_held) > _HELD:
-            _held.popitem(last=False)
-    return known
+    return _held.get(key, lambda: _in_cache(what, access, key) or _in_temporary_file(what, access), bytes_in)
 
 
-_held: OrderedDict[str, Rows] = OrderedDict()
+_held = Lru("rows of other forms", most=_HELD)
 
 
 class SpooledRows(Parts):
@@ -143,7 +140,7 @@ def _in_cache(what: Spooling, access: Access, key: str) -> Rows | None:
                 write_bytes(counts, json.dumps(found).encode())
         return SpooledRows(TextRows([str(lines)], TextForm(json=True)), *json.loads(read_bytes(counts)))
     except (OSError, ValueError) as error:
-        logger.warning("the cache %s cannot be used for tables (%s): going on without it", folder, error)
+        logger.warning("the cache %s cannot be used for tables (%s): continuing without it", folder, error)
         return None
 
 
@@ -182,7 +179,7 @@ def _line(row: Row | DataError) -> bytes:
         return _line(DataError("bad_text", f"a text in the row is not valid Unicode ({error.reason}): correct it"))
     if len(line) > LONGEST:
         return _line(
-            DataError("bad_row", f"the row has {len(line):,} bytes, more than 4 MiB: name the list in it, expand=")
+            DataError("bad_row", f"the row has {len(line):,} bytes, more than 4 MiB: if it is a list, set expand=")
         )
     return line
 
@@ -207,14 +204,10 @@ def _rows(what: Spooling, access: Access) -> Iterator[_NamedRow]:
                 yield file.name, row
         except (ValueError, DataError) as error:
             message = error.message if isinstance(error, DataError) else str(error)
-            yield file.name, DataError("bad_table", f"{message}: from here on the file cannot be read; fetch it again")
+            yield file.name, DataError("bad_table", f"{message}: the rest of the file cannot be read; fetch it again")
 
 
 Read = Callable[[TableFile, Spooling, Access], Iterable[Row | DataError]]
-
-
-def _json(file: TableFile, what: Spooling, access: Access) -> Iterator[Row]:
-    return rows_of_json(file.content, what.expand)
 
 
 def _whole(file: TableFile, what: Spooling, access: Access) -> Iterator[Row]:
@@ -243,7 +236,7 @@ def _parquet(file: TableFile, what: Spooling, access: Access) -> Iterator[Row]:
 
 def _text(file: TableFile, what: Spooling, access: Access) -> Iterator[Row | DataError]:
     assert what.text is not None
-    data = kept(iter(lambda: file.content.read(CHUNK), b""), IN_MEMORY)
+    data = kept(iter(lambda: file.content.read(CHUNK), b""))
     if isinstance(data, bytes) and not data.strip():
         return
     rows = TextRows([Content(file.name, WHAT, data)], what.text)
@@ -256,7 +249,7 @@ def _text(file: TableFile, what: Spooling, access: Access) -> Iterator[Row | Dat
 
 
 _READERS: dict[str, Read] = {
-    "json": _json,
+    "json": lambda file, what, access: rows_of_json(file.content, what.expand),
     "parquet": _parquet,
     "stm": lambda file, what, access: stm_rows(file, what.encoding),
     "textgrid": lambda file, what, access: textgrid_rows(file, what.encoding),

@@ -17,22 +17,23 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.hashing import Lru
+from uio_pipes.base.memory import Lru
 from uio_pipes.formats.tar.checks import AT_ONCE, NO_UTTERANCE, open_sidecar, sidecar_path
-from uio_pipes.formats.tar.index import ShardIndex, framed, unframed
+from uio_pipes.formats.tar.index import ArchiveIndex, framed, read_framed
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.files import kept_path, locked, read_bytes, write_bytes
+from uio_pipes.io.files import kept_path, made_once, write_bytes
 from uio_pipes.io.opening import identity, is_local
 
 logger = logging.getLogger("uio_pipes")
 MANY = 1_000  # shards from which on a catalogue is kept
-MAGIC, VERSION = b"UIOCATLG", 3
+MAGIC, VERSION = b"UIOCATLG", 4
 PROBED = 16  # indexes on a server that are asked for
 KEPT = 512 << 20  # bytes of indexes that a process keeps of those that it has reached
 RATE = 16_000  # Hz at which lengths are counted
@@ -50,9 +51,7 @@ FACTS = np.dtype(  # what is known of a shard without its index
 _Facts = npt.NDArray[np.void]
 _Lengths = npt.NDArray[np.integer[Any]]
 _Identities = npt.NDArray[np.int64]  # (shards, 2): size and time of each index
-_Places = list[
-    list[Any]
-]  # time and inode of each folder of indexes; size and tag of those on a server that are asked for
+_Places = list[list[Any]]  # time and inode of each folder of indexes; size and tag of some of those on a server
 
 
 class IndexedShards:
@@ -67,46 +66,37 @@ class IndexedShards:
         self,
         urls: Sequence[str],
         facts: _Facts,
-        indexes: dict[int, ShardIndex],
-        opened: Callable[[str, bytes], ShardIndex] | None = None,
+        indexes: dict[int, ArchiveIndex],
+        opened: Callable[[str, bytes], ArchiveIndex] | None = None,
         lengths: _Lengths | None = None,
     ) -> None:
         self.urls, self.facts, self._indexes, self._opened = urls, facts, indexes, opened
-        self._kept: Lru | None = None
+        self._kept = Lru("indexes of shards", KEPT)  # of those read from now on, which may be reached again
         if lengths is not None:
             self.lengths = lengths
 
     @classmethod
-    def of(cls, urls: Sequence[str], indexes: Sequence[ShardIndex]) -> IndexedShards:
+    def of(cls, urls: Sequence[str], indexes: Sequence[ArchiveIndex]) -> IndexedShards:
         """Return shards all of whose indexes are open."""
         return cls(urls, np.array(list(map(_facts_of, indexes)), FACTS), dict(enumerate(indexes)))
 
     def __len__(self) -> int:
         return len(self.urls)
 
-    def __getitem__(self, number: int) -> ShardIndex:
+    def __getitem__(self, number: int) -> ArchiveIndex:
         """Return the index of a shard. Raises: DataError ``changed_file`` if it is another one by now, or cannot be
         read any more."""
         if (index := self._indexes.get(number)) is not None:
             return index
         assert self._opened is not None
         make = partial(self._opened, self.urls[number], self.facts["digest"][number].tobytes())
-        if self._kept is not None:
-            return self._kept.get(number, make, _bytes_of)
-        index = self._indexes[number] = make()
-        return index
+        return self._kept.get(number, make, _bytes_of)
 
-    def __iter__(self) -> Iterator[ShardIndex]:
+    def __iter__(self) -> Iterator[ArchiveIndex]:
         return map(self.__getitem__, range(len(self)))
 
-    def bounded(self) -> IndexedShards:
-        """Keep no more than ``KEPT`` bytes of the indexes that are read from now on, and return these shards. A shard
-        that is reached again after others is read again."""
-        self._kept = Lru(KEPT)
-        return self
-
     def add(self, number: int, error: DataError) -> None:
-        """Add a damaged spot that the index of a shard does not know of."""
+        """Add a damaged place that is not in the index of a shard."""
         index = self._indexes[number] = self[number]
         index.errors.append(error)
         self.facts["errors"][number] += 1
@@ -119,28 +109,29 @@ class IndexedShards:
 
     @cached_property
     def lengths(self) -> _Lengths:
-        """Those of all utterances, in samples at 16 kHz; where only decoding shows them, estimated at 64 kbit/s."""
+        """Lengths of all utterances in samples at 16 kHz; where only decoding shows them, estimated at 64 kbit/s."""
         return np.concatenate([np.zeros(0, np.int64), *map(_lengths_of, self)])
 
 
-def _facts_of(index: ShardIndex) -> tuple[Any, ...]:
+def _facts_of(index: ArchiveIndex) -> tuple[Any, ...]:
     failed = sum(error.reason not in NO_UTTERANCE for error in index.errors)
     shard = index.shard
     counts = len(index), len(index.errors), len(index) + failed
     return *counts, shard.size, shard.crc32, bytes.fromhex(index.digest)
 
 
-def _bytes_of(index: ShardIndex) -> int:
+def _bytes_of(index: ArchiveIndex) -> int:
     return 2_000 + len(index.keys) + len(index.txts) + sum(column.nbytes for column in index.columns.values())
 
 
-def _lengths_of(index: ShardIndex) -> _Lengths:
+def _lengths_of(index: ArchiveIndex) -> _Lengths:
     lengths = index.lengths(RATE)
     if lengths.all():
         return lengths
     total = np.concatenate([[0], np.cumsum(index.columns["size"].astype(np.int64))])
-    ends = index.columns["member_ends"].astype(np.int64)
-    sizes = total[ends] - total[np.concatenate([[0], ends[:-1]])]
+    ends = np.concatenate([[0], index.columns["member_ends"].astype(np.int64)])
+    group = index.columns["group"].astype(np.int64)
+    sizes = total[ends[group + 1]] - total[ends[group]]
     return np.where(lengths > 0, lengths, sizes * 2)
 
 
@@ -153,20 +144,20 @@ def open_shards(urls: Sequence[str], access: Access = PLAIN, folder: str | None 
         return _opened(urls, access, folder)
     catalogue = Catalogue(urls, access, folder)
     try:
-        return catalogue.read() or catalogue.made()
+        return made_once(catalogue.path, catalogue.read, catalogue.make)
     except OSError as error:
-        logger.info("no catalogue of the indexes is kept (%s)", error)
+        logger.info("the catalogue of the indexes cannot be cached (%s)", error)
         return _opened(urls, access, folder)
 
 
 def keep_catalogue(urls: Sequence[str], access: Access = PLAIN, folder: str | None = None) -> None:
-    """Write the catalogue of shards, if they are so many that one is kept. Raises: ListError."""
+    """Write the catalogue of shards, if there are enough of them to keep one. Raises: ListError."""
     if len(urls) >= MANY:
         open_shards(urls, access, folder)
 
 
 def _opened(urls: Sequence[str], access: Access, folder: str | None) -> IndexedShards:
-    def opened(url: str) -> ShardIndex:
+    def opened(url: str) -> ArchiveIndex:
         return open_sidecar(url, access, folder)
 
     if all(is_local(sidecar_path(url, folder)) is not None and is_local(url) is not None for url in urls):
@@ -180,43 +171,40 @@ class Catalogue:
 
     def __init__(self, urls: Sequence[str], access: Access, folder: str | None) -> None:
         self._urls, self._access, self._folder = urls, access, folder
-        self._path = kept_path([*urls, sidecar_path(urls[0], folder)], access.cache, ".catalogue")
+        self.path = kept_path([*urls, sidecar_path(urls[0], folder)], access.cache, ".catalogue")
 
-    def made(self) -> IndexedShards:
-        """Open all indexes and write the file, unless another process has done it meanwhile. Raises: OSError."""
-        with locked(self._path.with_suffix(".lock")):
-            if (found := self.read()) is not None:
-                return found
-            places, identities = self._places(), self._identities()
-            shards = _opened(self._urls, self._access, self._folder)
-            if not any(shards.compressed):
-                write_bytes(self._path, _dumps(shards, places, identities))
-            return shards
+    def make(self) -> IndexedShards:
+        """Open all indexes and write the file. Raises: OSError."""
+        places, identities = self._places(), self._identities()
+        shards = _opened(self._urls, self._access, self._folder)
+        if not any(shards.compressed):
+            write_bytes(self.path, _dumps(shards, places, identities))
+        return shards
 
     def read(self) -> IndexedShards | None:
-        """Return what the file has; None if there is none that fits the indexes as they are."""
+        """Return the contents of the file; None if there is none that fits the current indexes."""
         try:
-            places, facts, identities, lengths = _loads(read_bytes(self._path), len(self._urls))
-        except (OSError, ValueError, KeyError, TypeError):
+            places, facts, identities, lengths = _loads(self.path, len(self._urls))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         found = IndexedShards(self._urls, facts, {}, self._open, lengths)
         if places != (now := self._places()):  # something else may have come into a folder
             if places[-1] != now[-1] or not np.array_equal(identities, self._identities()):
                 return None
             with contextlib.suppress(OSError):  # it is looked at again next time
-                write_bytes(self._path, _dumps(found, now, identities))
+                write_bytes(self.path, _dumps(found, now, identities))
         return found
 
-    def _open(self, url: str, digest: bytes) -> ShardIndex:
+    def _open(self, url: str, digest: bytes) -> ArchiveIndex:
         try:
             index = open_sidecar(url, self._access, self._folder)
             if bytes.fromhex(index.digest) != digest:
-                raise ListError("the index was written anew since the catalogue was made")
+                raise ListError("the index is newer than the catalogue")
         except ListError as error:
             cause = error.__cause__
             if isinstance(cause, DataError) and cause.reason != "missing_file":  # a server's fault, which may pass
                 raise DataError(cause.reason, str(error), url=url) from error
-            self._path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
             raise DataError("changed_file", f"{error}; then start again", url=url) from error
         return index
 
@@ -260,20 +248,14 @@ def _status(path: str | None) -> os.stat_result | None:
 
 def _dumps(shards: IndexedShards, places: _Places, identities: _Identities) -> bytes:
     lengths = shards.lengths.astype("<u4")
-    header = {"shards": len(shards), "utterances": len(lengths), "places": places}
-    columns = shards.facts, identities.astype("<i8"), lengths
-    return framed(MAGIC, VERSION, header, b"".join(column.tobytes() for column in columns))
+    columns: dict[str, Any] = {"facts": shards.facts.tobytes(), "identities": identities.ravel(), "lengths": lengths}
+    return framed(MAGIC, VERSION, {"places": places}, columns)
 
 
-def _loads(data: bytes, count: int) -> tuple[_Places, _Facts, _Identities, _Lengths]:
-    """Return what ``_dumps`` was given. Raises: ValueError, KeyError, TypeError."""
-    header, at = unframed(data, MAGIC, VERSION)
-    if header["shards"] != count:
-        raise ValueError("it is of other shards")
-    facts = np.frombuffer(data, FACTS, count, at).copy()
-    at += facts.nbytes
-    identities = np.frombuffer(data, "<i8", 2 * count, at).reshape(count, 2)
-    lengths = np.frombuffer(data, "<u4", header["utterances"], at + identities.nbytes)
-    if facts["utterances"].sum() != len(lengths):
-        raise ValueError("it has other lengths than utterances")
-    return header["places"], facts, identities, lengths
+def _loads(path: Path, count: int) -> tuple[_Places, _Facts, _Identities, _Lengths]:
+    """Return what ``_dumps`` was given. Raises: OSError, ValueError, KeyError, TypeError, AttributeError."""
+    header, columns = read_framed(path, MAGIC, VERSION)
+    facts, lengths = np.frombuffer(columns["facts"], FACTS).copy(), columns["lengths"]
+    if len(facts) != count or facts["utterances"].sum() != len(lengths):
+        raise ValueError("it belongs to other shards, or its columns differ in length")
+    return header["places"], facts, columns["identities"].reshape(count, 2), lengths

@@ -9,10 +9,10 @@ from zlib import crc32
 import numpy as np
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
-from uio_pipes.base.urls import beside, counted, path_of, redact
+from uio_pipes.base.urls import beside, path_of, plural, redact
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.formats.naming import finding
-from uio_pipes.formats.tar.index import ShardIndex, loads
+from uio_pipes.formats.tar.index import ArchiveIndex, load
 from uio_pipes.formats.tar.members import BLOCK
 from uio_pipes.formats.tar.reader import TarUtterance
 from uio_pipes.io.access import Access
@@ -33,7 +33,7 @@ def sidecar_path(url: str, folder: str | None = None) -> str:
 
 
 def has_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> bool:
-    """Return whether the shard at ``url`` has an index, good or bad."""
+    """Return whether the shard at ``url`` has an index, valid or not."""
     name = sidecar_path(url, folder)
     if (path := is_local(name)) is not None:
         return os.path.exists(path)
@@ -44,32 +44,41 @@ def has_sidecar(url: str, access: Access | None = None, folder: str | None = Non
     return True
 
 
-def _remedy(url: str, folder: str | None) -> str:
-    return f"make it with uio index {redact(url)}" + (f" --into {folder}" if folder else "")
+def _remedy(url: str, folder: str | None, members: bool = False) -> str:
+    return f"make it with uio index {'--members ' * members}{redact(url)}" + (f" --into {folder}" if folder else "")
 
 
-def read_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
-    """Read the index of the shard at ``url``. Raises: ListError if there is none, or it is damaged."""
-    name, shown = sidecar_path(url, folder), redact(url)
+def read_sidecar(
+    url: str, access: Access | None = None, folder: str | None = None, members: bool = False
+) -> ArchiveIndex:
+    """Read the index of the archive at ``url``; ``members``: of which only members are asked for.
+
+    Raises: ListError if there is none, or it is damaged, or knows no utterances although these are asked for.
+    """
+    name, shown, remedy = sidecar_path(url, folder), redact(url), _remedy(url, folder, members)
     try:
         with open_binary(name, access) as file:
-            data = file.read()
+            index = load(file, redact(name), url, remedy)
     except DataError as error:
         if error.reason == "missing_file":
-            raise ListError(f"the shard {shown} has no index ({redact(name)}): {_remedy(url, folder)}") from error
+            raise ListError(f"the shard {shown} has no index ({redact(name)}): {remedy}") from error
         raise ListError(f"cannot read the index {redact(name)}: {error.message}") from error
-    return loads(data, redact(name), url)
+    if not (index.grouping or members):
+        raise ListError(f"the index {redact(name)} lists the members of {shown}, but no utterances: {remedy}")
+    return index
 
 
-def open_sidecar(url: str, access: Access | None = None, folder: str | None = None) -> ShardIndex:
-    """As :func:`read_sidecar`, for the shard as it is now. Raises: ListError also if the index is stale."""
-    index = read_sidecar(url, access, folder)
+def open_sidecar(
+    url: str, access: Access | None = None, folder: str | None = None, members: bool = False
+) -> ArchiveIndex:
+    """Like :func:`read_sidecar`, for the current archive. Raises: ListError also if the index is stale."""
+    index = read_sidecar(url, access, folder, members)
     check_fresh(index, url, access, folder)
     return index
 
 
-def check_fresh(index: ShardIndex, url: str, access: Access | None = None, folder: str | None = None) -> None:
-    """Compare size and stamp of the shard with those of its index. Raises: ListError if they differ."""
+def check_fresh(index: ArchiveIndex, url: str, access: Access | None = None, folder: str | None = None) -> None:
+    """Check that the size and stamp of the archive are those in its index. Raises: ListError if they differ."""
     shown = redact(url)
     try:
         size, stamp = identity(url, access)
@@ -78,8 +87,8 @@ def check_fresh(index: ShardIndex, url: str, access: Access | None = None, folde
     if index.shard.differs(size, stamp):
         was = f"{index.shard.size} bytes, {index.shard.stamp or 'no time'}"
         raise ListError(
-            f"the index of {shown} is stale: it is of {was}; the shard is now of {size} bytes, {stamp or 'no time'}: "
-            f"{_remedy(url, folder)}"
+            f"the index of {shown} is stale: it was made for {was}; the shard now has {size} bytes, "
+            f"{stamp or 'no time'}: {_remedy(url, folder, not index.grouping)}"
         )
 
 
@@ -103,7 +112,7 @@ def no_raw_line(text: str, place: str) -> None:
 def listed_in(error: DataError, url: str, place: str, expected: ShardEntry | None = None) -> DataError:
     """Return ``error``, which kept a shard from being opened, with the shard's place in the list, and what its manifest
     expects of it: that is lost."""
-    lost = f", {counted(expected.utterances, 'utterance')} by its manifest" if expected is not None else ""
+    lost = f", {plural(expected.utterances, 'utterance')} by its manifest" if expected is not None else ""
     message = f"{error.message} (listed in {place}{lost})"
     return DataError(error.reason, message, url=error.url or url, member=error.member, offset=error.offset)
 
@@ -121,8 +130,8 @@ def against_manifest(
     if crc is not None:
         then, now = f"{then} of CRC32 {expected.crc32}", f"{now} of {crc}"
     message = (
-        f"the manifest says {then}, the file has {now}: fetch it again, or if it was packed anew, write its list's "
-        "manifest anew (uio index --manifest)"
+        f"the manifest says {then}, the file has {now}: fetch it again, or if it was packed again, recreate its "
+        "list's manifest (uio index --manifest)"
     )
     return DataError("changed_shard", message, url=url)
 
@@ -130,14 +139,14 @@ def against_manifest(
 def miscounted(url: str, expected: int, seen: int, who: str = "manifest") -> DataError:
     """Return the error for a shard with another number of utterances than its manifest or its index says."""
     message = (
-        f"the {who} says {counted(expected, 'utterance')}, the shard has {seen} (failed ones included): fetch the "
-        "shard again, or if it was packed anew, write its list's manifest anew (uio index --manifest)"
+        f"the {who} says {plural(expected, 'utterance')}, the shard has {seen} (failed ones included): fetch the "
+        "shard again, or if it was packed again, recreate its list's manifest (uio index --manifest)"
     )
     return DataError("short_shard" if seen < expected else "long_shard", message, url=url)
 
 
 class Checks:
-    """The CRC32 of each member of one shard, as its index has them. Raises: ListError if there is no index."""
+    """The CRC32 of each member of one shard, from its index. Raises: ListError if there is no index."""
 
     def __init__(self, url: str, access: Access) -> None:
         self._url = url
@@ -152,7 +161,7 @@ class Checks:
         number = int(np.searchsorted(self._starts, start))
         if number == len(self._starts) or int(self._starts[number]) != start:
             raise self._differ(utterance, "no utterance begins here")
-        crcs = {member.suffix: member.crc for member in self._index.members(number)}
+        crcs = {member.name: member.crc for member in self._index.members(number)}
         if crcs.keys() != utterance.fields.keys() or self._index.key(number) != utterance.key:
             raise self._differ(utterance, "another utterance is here")
         for suffix, payload in utterance.fields.items():
@@ -162,5 +171,5 @@ class Checks:
                 raise self._differ(utterance, f"the CRC32 of the {suffix} is another")
 
     def _differ(self, utterance: TarUtterance, what: str) -> DataError:
-        message = f"the bytes are not those that were indexed ({what}): fetch or pack the file again"
+        message = f"the bytes differ from those that were indexed ({what}): fetch or pack the file again"
         return finding("bad_crc", message, self._url, utterance.key, utterance.offset)

@@ -61,7 +61,7 @@ def check_members(stage: str, names: Mapping[str, str] | None, grouping: str = "
         for read in expression.names:
             suffix, within, name = read.partition(":")
             ok = bool(suffix) and bool(name) == bool(within) and suffix == suffix.lower()
-            rule = "fields must name suffixes (far.flac), or fields of a member's JSON (json:speaker)"
+            rule = "fields must name suffixes (far.flac), or fields of a JSON member (json:speaker)"
             require(ok, stage, rule, theirs, "suffixes are in lower case")
             rule, remedy = "no suffix has a dot if names are cut at the last one", 'try grouping="webdataset"'
             require(grouping != "wenet" or "." not in suffix, stage, rule, theirs, remedy)

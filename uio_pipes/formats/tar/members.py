@@ -1,4 +1,4 @@
-"""The members of a tar archive, one after the other; damage is an error, and reading goes on after it."""
+"""The members of a tar archive, in order; damage is an error, after which reading continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_SIZE = 1 << 60  # bytes: more is damage, and no file system could be asked 
 
 
 class BadHeader(ValueError):
-    """These bytes are not a tar header; the text says why."""
+    """These bytes are not a tar header; the message explains why."""
 
 
 class Header(NamedTuple):
@@ -184,7 +184,7 @@ class TarMembers:
             if ended or _is_header(block):
                 what = "the end that tar -b writes" if ended else "one archive's end, and another archive follows"
                 message = f"{size} bytes of zeros: {what}, or utterances were lost"
-                remedy = "a manifest of the list shows which (uio index)"
+                remedy = "a manifest of the list (uio index) shows which is true"
                 self.note = self._error("unclear_end", f"{message}; {remedy}", self.start)
             self.damaged = ended
             return
@@ -232,7 +232,7 @@ class TarMembers:
             message = f"a link, device or other special member (tar type {kind!r}): pack regular files, tar -h"
             raise self._error("unsupported_member", message, self.start)
         if size > self._largest:
-            message = f"a member of {size} bytes, above the limit of {self._largest}: leave it out, or raise max_member"
+            message = f"a member of {size} bytes, above the limit of {self._largest}: remove it, or raise max_member"
             self.damaged = True  # the utterance that it belongs to is lost with it
             raise self._error("huge_member", message, self.start)
         return tuple.__new__(Member, (name, self.start, offset, size))

@@ -27,7 +27,7 @@ _INTACT = frozenset({"unsupported_member", "bad_member_name", "unclear_end"})
 # The source failed, not the archive: trying again may help.
 UNREADABLE = frozenset({"missing_file", "unreadable_file", "unopenable", "changed_file"})
 
-_META = re.compile(r"__[^/]*__($|/)")  # as in webdataset's tariterators
+META = re.compile(r"__[^/]*__($|/)")  # as in webdataset's tariterators
 
 Grouping = Literal["wenet", "webdataset"]
 
@@ -45,7 +45,8 @@ class TarReader:
 
     ``grouping``: the rule that cuts a name into key and suffix, see ``split_name``; "webdataset" also passes over its
     own members (``__…__``). ``largest``: limit of a member, in bytes. ``text``: suffix of the transcript, "" if there
-    is none. ``payloads``: suffixes of which an utterance has at least one.
+    is none. ``payloads``: suffixes of which an utterance has at least one; None for any. ``members``: what reads
+    headers.
     """
 
     def __init__(
@@ -59,12 +60,13 @@ class TarReader:
         *,
         largest: int = MAX_MEMBER,
         text: str = "txt",
-        payloads: frozenset[str] = PAYLOADS,
+        payloads: frozenset[str] | None = PAYLOADS,
+        members: TarMembers | None = None,
     ) -> None:
         if grouping not in ("wenet", "webdataset"):
             raise ValueError(f"grouping must be 'wenet' or 'webdataset', not {grouping!r}")
         self._url, self._source, self._grouping = url, source, grouping
-        self._members = TarMembers(url, source, offset, damaged, largest)
+        self._members = members or TarMembers(url, source, offset, damaged, largest)
         self._position = (offset, damaged)
         self._text, self._payloads = text, payloads
         self._last = last  # key of the last utterance delivered
@@ -128,11 +130,11 @@ class TarReader:
             return self._finished(self._members.start)
         else:
             member = found
-            if self._grouping == "webdataset" and _META.match(member.name):
+            if self._grouping == "webdataset" and META.match(member.name):
                 return None
             parts = split_name(member.name, self._grouping)
             if parts is None:
-                message = f"a member needs a name KEY.SUFFIX (grouping={self._grouping!r}): rename it or leave it out"
+                message = f"a member needs a name KEY.SUFFIX (grouping={self._grouping!r}): rename or remove it"
                 raise DataError("bad_member_name", message, url=self._url, member=member.name, offset=member.start)
             key, suffix = parts
         if group is None:
@@ -168,14 +170,14 @@ class TarReader:
             there = named_otherwise(ours[0], seen_in(group.fields), *ours[1:])
             raise self._bad(lacks, f"the utterance has no {what}: {there}; {remedy}", group)
         if group.key == self._last:
-            message = "the utterance before it has the same key: leave one out, or name them differently"
+            message = "the utterance before it has the same key: remove one, or name them differently"
             raise self._bad("duplicate_key", message, group)
         self._last = group.key
         return group
 
     def _lacks(self, group: TarUtterance) -> str:
         """Return ``missing_audio``, ``missing_text`` or ``""``."""
-        if self._payloads.isdisjoint(group.fields):
+        if self._payloads is not None and self._payloads.isdisjoint(group.fields):
             return "missing_audio"
         return "" if not self._text or self._text in group.fields else "missing_text"
 
@@ -215,8 +217,8 @@ class TarReader:
 
 
 def seen_in(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what advice can name of members or fields: audio as b"", text as it is, and the fields of ``json``, those
-    within objects, too, by the names that ``fields`` takes; of anything else only the name."""
+    """Return the members or fields that advice can name: audio as b"", text, and the fields of ``json`` (nested ones,
+    too) by the names that ``fields`` takes. Of anything else it has only the name."""
     found = {
         name: value if isinstance(value, (str, Mapping, list)) else b"" if _is_audio(value) else None
         for name, value in members.items()
@@ -281,7 +283,7 @@ def suspects(read: Callable[[], TarReader], sound: int, url: str) -> Iterator[Da
 
 def suspect(url: str, key: str, offset: int) -> DataError:
     """Return the note for one utterance."""
-    message = "it came from the damaged part of the stream, before the damage showed: it may be wrong; fetch the file "
+    message = "it came from the damaged part of the stream, so it may be wrong: fetch the file "
     return finding("suspect", f"{message}again, or leave it out with exclude", url, key, offset)
 
 

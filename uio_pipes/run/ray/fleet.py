@@ -26,10 +26,10 @@ import numpy as np
 import torch
 
 from uio_pipes.base.checks import require_whole
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hints import keyword_hints
 from uio_pipes.base.processes import import_ray, join_cluster, started_here
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.core.statistics import NodeStats
 from uio_pipes.run.lane_runner import LaneStream, Message
 from uio_pipes.run.workers import SMALL, AsArray, as_tensors, failed, is_plain, pinned, walk
@@ -60,7 +60,7 @@ class Lanes:
         """Show that the actor answers."""
 
     def begin(self, number: int, given: bytes, folder: str) -> None:
-        """Begin lanes: ``given`` is a pickle of a RunSpec and the states of the lanes; paths start at ``folder``."""
+        """Begin lanes: ``given`` is a pickle of LaneOptions and the states of the lanes; paths start at ``folder``."""
         with contextlib.suppress(OSError):  # it may not be there, which matters only to relative paths
             os.chdir(folder)
         if number not in self._streams:
@@ -80,7 +80,7 @@ class Lanes:
         return made
 
     def end(self, number: int) -> None:
-        """Drop these lanes, and what was asked of them."""
+        """Drop these lanes, and all requests to them."""
         self._streams[number] = None
 
 
@@ -134,7 +134,7 @@ def unpacked(packed: Packed, pin: bool) -> Message:
 QUIET = 0.5  # seconds without a message that is due, after which all actors are asked whether they are there
 PATIENCE = 1.0  # seconds that an actor has to answer; double for each time that one did not, of late
 AVOIDED = 30.0  # seconds for which nothing is started on a node that did not answer
-TOLD = 10.0  # seconds between two messages that an actor has not started yet
+REPORT_EVERY = 10.0  # seconds between two messages that an actor has not started yet
 MOST = 1800.0  # seconds for which a loader waits for the first of its actors to start
 DEFAULTS: dict[str, Any] = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
 PLACING = (
@@ -156,7 +156,7 @@ NO_AGENT = (
 logger = logging.getLogger("uio_pipes")
 
 
-@understood
+@keyword_hints
 @dataclass(frozen=True)
 class RayWorkers:
     """Workers of a loader as actors on a Ray cluster: ``uio.Loader(…, num_workers=uio.RayWorkers(8))``.
@@ -202,7 +202,11 @@ def _end(ray: Any, homes: list[Host], pid: int) -> None:
 
 
 class Host:
-    """An actor, as the trainer knows it."""
+    """An actor, as the trainer knows it.
+
+    Errors of Ray's are kept without their traceback: a frame of Ray's there holds the error again, and with it our
+    frames would hold the loader and its actors until a later collection of garbage.
+    """
 
     def __init__(self, ray: Any, actor: Any, avoided: frozenset[str], first: bool) -> None:
         self._ray, self.actor, self.avoided, self.first = ray, actor, avoided, first
@@ -219,14 +223,14 @@ class Host:
             try:
                 self.node = self._ray.get(self._node)
             except self._ray.exceptions.RayError as error:
-                self.error = error
+                self.error = error.with_traceback(None)
                 return False
             nodes = {node["NodeID"]: node for node in self._ray.nodes()}
             self.name = nodes.get(self.node, {}).get("NodeName", self.node)
         return bool(self.node)
 
     def ping(self) -> Any:
-        """Ask whether it is there."""
+        """Ask whether the actor responds."""
         return self.actor.ping.options(concurrency_group="pulse").remote()
 
 
@@ -279,14 +283,11 @@ class Fleet:
         """Return the actor for a worker: its own, or while a new one starts, the least busy of the others (``alone``:
         its own in any case)."""
         home = self._homes[place]
-        if alone or home.started or (home.first and time.monotonic() - home.since < TOLD):
+        if alone or home.started or (home.first and time.monotonic() - home.since < REPORT_EVERY):
             return home
         self._tend()
         others = [host for host in self._homes if host.started and host.node not in self._avoided]
-        return min(others, key=self._load, default=home)
-
-    def _load(self, host: Host) -> int:
-        return sum(worker.host is host for worker in self._workers)
+        return min(others, key=lambda host: sum(worker.host is host for worker in self._workers), default=home)
 
     def _start(self, first: bool = False) -> Host:
         now = time.monotonic()
@@ -320,8 +321,8 @@ class Fleet:
                 return  # it is not on this machine
 
     def check(self) -> None:
-        """Ask all actors whether they are there, and replace those that are not. Raises: RuntimeError if the agent of
-        the trainer's machine is gone."""
+        """Ask all actors for a sign of life, and replace those that do not respond. Raises: RuntimeError if the agent
+        of the trainer's machine is gone."""
         self._check_agent()
         hosts = [host for host in self._homes if host.started]
         pings = {host: host.ping() for host in hosts}
@@ -337,7 +338,7 @@ class Fleet:
                 silent = True
                 self.lose(host, None)
             except self.ray.exceptions.RayError as error:
-                self.lose(host, error)
+                self.lose(host, error.with_traceback(None))
         if silent:
             self._silences.append(time.monotonic())
         self._tend()
@@ -351,7 +352,9 @@ class Fleet:
         if not dead:  # the node may be cut off, or dead, and Ray does not know yet
             self._avoided[host.node] = time.monotonic() + AVOIDED
         why = "died" if dead else "does not answer"
-        logger.warning("the Ray actor on node %s %s: its lanes go on elsewhere", host.name or "(none yet)", why)
+        logger.warning(
+            "the Ray actor on node %s %s: its lanes continue on other actors", host.name or "(none yet)", why
+        )
         if host.started:
             self.stats(host).restarts += 1
         self._replace(host, error if dead else None)
@@ -372,12 +375,14 @@ class Fleet:
         Raises: RuntimeError if none has started for a long time.
         """
         now = time.monotonic()
-        late = [host for host in self._homes if not host.started and now - max(host.since, self._reported) >= TOLD]
+        late = [
+            host for host in self._homes if not host.started and now - max(host.since, self._reported) >= REPORT_EVERY
+        ]
         if not late:
             return
         self._reported, seconds = now, now - late[0].since
         text = (
-            f"{counted(len(late), 'Ray actor')} of {len(self._homes)} not started yet, for {seconds:.0f} s. Is there "
+            f"{plural(len(late), 'Ray actor')} of {len(self._homes)} not started yet, for {seconds:.0f} s. Is there "
             f"room for options={ {**DEFAULTS, **self._settings.options} }? Free: {self.ray.available_resources()}. "
             "Other loaders may have the rest: end them, ask for less by RayWorkers(options=…), or add nodes"
         )

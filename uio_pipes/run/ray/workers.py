@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from uio_pipes.run.lane_runner import Message, Position, RunSpec
+from uio_pipes.run.lane_runner import LaneOptions, Message, Position
 from uio_pipes.run.ray.fleet import NO_AGENT, QUIET, Fleet, Host, Packed, pickled, unpacked
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import checked
@@ -27,9 +27,9 @@ class RayWorker:
     ahead = True
 
     def __init__(
-        self, fleet: Fleet, place: int, spec: RunSpec, states: dict[int, LaneState], pin: bool, prefetch: int
+        self, fleet: Fleet, place: int, options: LaneOptions, states: dict[int, LaneState], pin: bool, prefetch: int
     ) -> None:
-        self._fleet, self._place, self._spec, self._pin = fleet, place, spec, pin
+        self._fleet, self._place, self._options, self._pin = fleet, place, options, pin
         self._group = max(1, min(GROUP, prefetch // 2))
         self._most = prefetch // self._group  # calls that are under way, and the one whose messages are being taken
         self._positions = {lane: Position(replace(state)) for lane, state in states.items()}
@@ -63,7 +63,7 @@ class RayWorker:
                     self._calls.popleft()
                     break
             except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
-                self._fleet.lose(self.host, error)
+                self._fleet.lose(self.host, error.with_traceback(None))
             except OSError as error:  # the connection to it broke
                 raise RuntimeError(NO_AGENT) from error
             self._fleet.check()
@@ -83,7 +83,7 @@ class RayWorker:
         """Begin the lanes in an actor, where the last message left them."""
         self.host, self._number = host, next(self._fleet.numbers)
         states = {lane: position.saved() for lane, position in self._positions.items()}
-        host.actor.begin.remote(self._number, pickled((self._spec, states)), os.getcwd())
+        host.actor.begin.remote(self._number, pickled((self._options, states)), os.getcwd())
         self._packed.clear()
         self._calls.clear()
         for _ in range(self._most):

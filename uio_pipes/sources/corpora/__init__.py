@@ -1,1 +1,1 @@
-"""Published corpora by name: a card says how each lies there, and how that is read."""
+"""Published corpora by name: a card describes the layouts of each and how to read them."""

@@ -1,4 +1,4 @@
-"""Corpora of recordings that stm, TextGrid or NXT describe, and those that have labels only."""
+"""Corpora of recordings described by stm, TextGrid or NXT, and corpora with labels only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corpora of tars with their table elsewhere, or with a JSON for each utterance."""
+"""Corpora of tars with a separate table, or with a JSON for each utterance."""
 
 from __future__ import annotations
 

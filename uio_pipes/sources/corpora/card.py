@@ -1,4 +1,4 @@
-"""``uio.Corpus``: a published corpus as a card, which says in which layouts it lies and how these are read."""
+"""``uio.Corpus``: the card of a published corpus, which describes its layouts and how to read them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from uio_pipes.base.checks import in_words, require
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.hints import keyword_hints
 from uio_pipes.base.urls import inside
 from uio_pipes.formats.tables.description import Table
 from uio_pipes.pipeline import Pipeline
@@ -21,10 +21,10 @@ _OF_ROW = re.compile(r"\bchosen\.([a-z_]+)")  # what was chosen for the table of
 Chosen = Mapping[str, str]  # what is chosen, by the names of placeholders
 
 
-@understood
+@keyword_hints
 @dataclass(frozen=True)
 class Layout:
-    """One of the forms that a corpus lies in, and how it is read.
+    """One layout of a corpus, and how to read it.
 
     In every text, ``{part}`` and the names of the corpus's options in braces stand for what is chosen. Where several
     languages are read together, ``chosen.lang`` in an expression is that of the row's own table, as in
@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def sought(self) -> tuple[str, ...]:
-        """The paths that are there of a part, with placeholders."""
+        """The paths of a part, with placeholders."""
         first = _up_to_stars(next(_paths(self.arguments)))
         return (first,) if self.there in (None, first) else (first, str(self.there))
 
@@ -72,10 +72,10 @@ class Layout:
         )
 
 
-@understood
+@keyword_hints
 @dataclass(frozen=True)
 class Corpus:
-    """A published corpus: its parts, its layouts, and what utterances have.
+    """A published corpus: its parts, its layouts, and the fields of its utterances.
 
     Args:
         name: by which it is read.
@@ -113,8 +113,8 @@ class Corpus:
     nested: Sequence[Sequence[str]] = ()
 
     @property
-    def told_by_paths(self) -> list[str]:
-        """The options whose values only the names of files tell."""
+    def path_options(self) -> list[str]:
+        """The options whose values are known only from file names."""
         return [name for name, values in self.options.items() if not values]
 
     def __post_init__(self) -> None:
@@ -122,7 +122,9 @@ class Corpus:
         require(ok, "Corpus", "name must be letters, digits and _", self.name, "as in 'my_corpus'")
         layouts = self.layouts
         ok = bool(layouts) and all(isinstance(one, Layout) for one in layouts)
-        require(ok, "Corpus", "layouts must be uio.Layout(…), at least one", layouts, "describe how it lies there")
+        require(
+            ok, "Corpus", "layouts must be uio.Layout(…), at least one", layouts, "describe how its files are laid out"
+        )
         known = bool(self.parts) and bool(self.train) and all(part in self.parts for part in self.train)
         require(known, "Corpus", f"train must be some of the parts ({', '.join(self.parts)})", self.train, "name one")
         ok = {part for group in self.nested for part in group} <= self.parts.keys()
@@ -135,20 +137,20 @@ class Corpus:
 
 
 def chosen(corpus: Corpus, part: str) -> Chosen:
-    """Return what placeholders stand for in a part."""
+    """Return the values of placeholders for a part."""
     value = corpus.parts[part]
     return {"part": value} if isinstance(value, str) else value
 
 
 def largest(corpus: Corpus, parts: Sequence[str]) -> list[str]:
-    """Return these parts without those that another one of them holds."""
+    """Return these parts without those contained in another one of them."""
     there = {*parts}
     held = {part for group in corpus.nested for part in [one for one in group if one in there][1:]}
     return [part for part in parts if part not in held]
 
 
 def option(corpus: Corpus, name: str, value: str) -> str:
-    """Return what the placeholder of an option stands for."""
+    """Return the value of the placeholder of an option."""
     values = corpus.options[name]
     return values[value] if isinstance(values, Mapping) else value
 
@@ -156,7 +158,7 @@ def option(corpus: Corpus, name: str, value: str) -> str:
 def filled(
     layout: Layout, choices: Sequence[Chosen], fields: Mapping[str, str], at: Callable[[str], str], root: str
 ) -> dict[str, Any]:
-    """Return the arguments of a layout for what is chosen.
+    """Return the arguments of a layout for a choice.
 
     ``fields``: those of the corpus, which the layout's complete; ``at``: returns the place of a path, or of a glob
     below ``root``.
@@ -209,17 +211,14 @@ def _filled(value: Any, choices: Sequence[Chosen], at: Callable[[str], str] | No
     if isinstance(value, Mapping):
         return {name: _filled(one, choices, at, pattern) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [one for each in value for one in _listed(_filled(each, choices, at, pattern))]
+        filled = [_filled(each, choices, at, pattern) for each in value]
+        return [one for each in filled for one in (each if isinstance(each, list) else [each])]
     if not isinstance(value, str):
         return value
     if at is None:
         return PLACEHOLDER.sub(lambda found: _any_of(found, choices, pattern), value)
     paths = list(dict.fromkeys(at(fill(value, choice)) for choice in choices))
     return paths[0] if len(paths) == 1 else paths
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _table(table: Table, choice: Chosen, at: Callable[[str], str] | None) -> Table:
@@ -232,8 +231,8 @@ def _table(table: Table, choice: Chosen, at: Callable[[str], str] | None) -> Tab
         elif one.name == "join":
             changes["join"] = tuple(_table(other, choice, at) for other in value)
         elif one.name == "constants":
-            told = ((name, fill(text, choice)) for name, text in value)
-            changes["constants"] = [(name, text) for name, text in told if not PLACEHOLDER.search(text)]
+            texts = ((name, fill(text, choice)) for name, text in value)
+            changes["constants"] = [(name, text) for name, text in texts if not PLACEHOLDER.search(text)]
         elif isinstance(value, (str, tuple)):
             filled = _filled(value, [choice], at if one.name in _PLACES else None)
             changes[one.name] = tuple(filled) if isinstance(value, tuple) else filled
@@ -241,7 +240,7 @@ def _table(table: Table, choice: Chosen, at: Callable[[str], str] | None) -> Tab
 
 
 def fill(text: str, choice: Chosen) -> str:
-    """Return a text with what placeholders of the choice stand for; others stay."""
+    """Return a text with the placeholders of the choice filled in; others stay."""
     return PLACEHOLDER.sub(lambda found: choice.get(found[1], found[0]), text)
 
 

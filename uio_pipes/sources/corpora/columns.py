@@ -1,4 +1,4 @@
-"""Corpora with a TSV that names audio, and those of files that have the same stem."""
+"""Corpora with a TSV that names audio, and corpora whose audio and text files share a stem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a corpus is in a folder: its layout, parts, and what else can be chosen."""
+"""Finds a corpus in a folder: its layout, parts, and other options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Wanted = Mapping[str, Sequence[str]]  # what is chosen, by "part" or the name of
 
 
 class There(NamedTuple):
-    """What is there of a corpus in one of its layouts.
+    """The part of a corpus that exists in one of its layouts.
 
     Attributes:
         layout: the layout.
@@ -43,7 +43,7 @@ class There(NamedTuple):
         return inside(self.folder if local is None or is_template(path) else glob.escape(local), path)
 
     def only(self, parts: Sequence[str], wanted: Wanted, corpus: Corpus) -> There:
-        """Return what is there of these parts, with the values of options that are wanted."""
+        """Return only these parts, with the wanted values of options."""
         open_ = [name for name in wanted if name != "part" and not corpus.options[name]]
 
         def fits(choice: Chosen) -> bool:
@@ -60,13 +60,13 @@ class There(NamedTuple):
         return [named] if isinstance(named, str) else list(named)
 
     def arguments(self, fields: Mapping[str, str]) -> dict[str, Any]:
-        """Return the arguments that read all of it. ``fields``: those of the corpus."""
+        """Return the arguments that read everything found. ``fields``: those of the corpus."""
         choices = [one for several in self.choices.values() for one in several]
         return filled(self.layout, choices, fields, self.at, self.folder)
 
 
 def find(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> There:
-    """Return what is wanted of a corpus in the first of its layouts that has it all.
+    """Return the wanted part of a corpus in the first layout that contains all of it.
 
     ``wanted`` has "part", or else the parts for training are, and values of options, or else the default.
 
@@ -95,11 +95,11 @@ def everything(corpus: Corpus, folder: str, wanted: Wanted, access: Access) -> I
     whole = folder if (local := is_local(folder)) is None else os.path.abspath(local)
     if found := set(whole) & set("{}|"):
         raise ListError(
-            f"{redact(whole)}: in paths of a corpus {in_words(sorted(found))} would say what differs by row: "
-            "rename the folder, or name it by a symbolic link without them"
+            f"{redact(whole)}: the path of a corpus must not contain {in_words(sorted(found))}: "
+            "rename the folder, or use a symbolic link to it"
         )
     for layout in corpus.layouts:
-        for base, known in _bases(layout.sought[0], whole, corpus.told_by_paths):
+        for base, known in _bases(layout.sought[0], whole, corpus.path_options):
             choices = {part: list(_choices(corpus, layout, base, part, wanted, access)) for part in corpus.parts}
             fitting = {part: [one for one in some if known.items() <= one.items()] for part, some in choices.items()}
             if there := {part: some for part, some in fitting.items() if some}:
@@ -132,7 +132,7 @@ def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, 
         parts = [part for part in wanted.get("part") or corpus.train if part in there.choices and is_apart(part)]
         choices = there.only(parts, wanted, corpus).choices.items()
         return {
-            " ".join([part, *(c[n] for n in corpus.told_by_paths if n in c)]): None
+            " ".join([part, *(c[n] for n in corpus.path_options if n in c)]): None
             for part, some in choices
             for c in some
             if all((name, c.get(name)) in read for name in single)
@@ -149,8 +149,8 @@ def _tell_of_others(corpus: Corpus, folder: str, chosen: There, wanted: Wanted, 
         known |= dict.fromkeys(more)
         if more:
             logger.warning(
-                "from_corpus: %s has %s of %s in another layout (%s), which is not read beside the first one (%s): "
-                "read it by a from_corpus of its own, and uio.mix both",
+                "from_corpus: %s has %s of %s in another layout (%s) than the first (%s), which is not read: "
+                "read it with a separate from_corpus, and uio.mix both",
                 *(redact(folder), ", ".join(more), corpus.name, there.layout.form, chosen.layout.form),
             )
 
@@ -212,14 +212,14 @@ def _choices(corpus: Corpus, layout: Layout, base: str, part: str, wanted: Wante
         patterns = [
             _captured(fill(sought, choice), open_) for sought in (first, *(o.sought[0] for o in corpus.layouts))
         ]
-        told = [_told(one, *patterns) for one in found] if open_ else [dict[str, str]()][: len(found)]
-        for each in dict.fromkeys(tuple(one.items()) for one in told if one is not None):
+        chosen_by = [_choice_in(one, *patterns) for one in found] if open_ else [dict[str, str]()][: len(found)]
+        for each in dict.fromkeys(tuple(one.items()) for one in chosen_by if one is not None):
             whole = {**choice, **dict(each)}
             if all(matching(_star(fill(other, whole), (), base), access) for other in others):
                 yield whole
 
 
-def _told(path: str, own: re.Pattern[str], *others: re.Pattern[str]) -> Chosen | None:
+def _choice_in(path: str, own: re.Pattern[str], *others: re.Pattern[str]) -> Chosen | None:
     """Return what a pattern finds in a path; None if another one of the same placeholders leaves less to them, as
     ``mls_{lang}_opus`` does than ``mls_{lang}``."""
     if (found := own.search(path)) is None:
@@ -253,21 +253,19 @@ def _missing(corpus: Corpus, folder: str, wanted: Wanted, several: Sequence[Ther
     """Return what of the wanted is not there, and what is."""
     parts = [part for part in wanted.get("part") or corpus.train if not any(part in one.choices for one in several)]
     choices = [choice for one in several for some in one.choices.values() for choice in some]
-    told = []
+    lacking = []
     if parts:
-        told.append(("part", " and no ".join(parts), dict.fromkeys(part for one in several for part in one.choices)))
+        lacking.append(("part", " and no ".join(parts), dict.fromkeys(part for one in several for part in one.choices)))
     for name in corpus.options:
         there = dict.fromkeys(choice[name] for choice in choices if name in choice)
         if lost := [value for value in wanted.get(name, ()) if value not in there]:
             if not there:
-                return f"{redact(folder)}: of {corpus.name}, names of files do not tell {name} there: leave it out"
-            told.append((name, " and no ".join(lost), there))
-    if not told:
-        return (
-            f"{redact(folder)} has what is wanted of {corpus.name}, but not together: name parts and options one by one"
-        )
-    what = "; ".join(f"no {name} {values}, there are {', '.join(there)}" for name, values, there in told)
-    name, _, there = told[0]
+                return f"{redact(folder)}: of {corpus.name}, file names do not tell the {name} there: remove it"
+            lacking.append((name, " and no ".join(lost), there))
+    if not lacking:
+        return f"{redact(folder)} has what you want of {corpus.name}, but not in one layout: read parts one by one"
+    what = "; ".join(f"no {name} {values}, there are {', '.join(there)}" for name, values, there in lacking)
+    name, _, there = lacking[0]
     command = f"in commands {corpus.name},{name}={next(iter(there))}:{redact(folder)}"
     return (
         f"{redact(folder)}: of {corpus.name} there is {what}: name one of these ({command}), or download "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
-import runpy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from uio_pipes.base.checks import nearest, require
 from uio_pipes.base.errors import ListError, PipelineError
+from uio_pipes.base.modules import module_at
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.io.access import CACHE_SIZE, Access
+from uio_pipes.io.access import CACHE_SIZE, Access, AccessOptions
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.corpora import annotated, archives, columns, manifests, transcripts
 from uio_pipes.sources.corpora.card import Corpus
@@ -38,6 +38,9 @@ def from_corpus(
     storage_options: Mapping[str, Any] | None = None,
     cache: AnyPath | None = None,
     cache_size: int | str = CACHE_SIZE,
+    resampled: bool = False,
+    tolerance: float | None = None,
+    longer: Literal["fail", "trim"] = "fail",
     **options: str | Sequence[str],
 ) -> Pipeline:
     """Start a pipeline from a published corpus, as it was downloaded or extracted.
@@ -56,9 +59,12 @@ def from_corpus(
         shuffle: whether to read utterances, or shards, in another order in each epoch. Default: False.
         stream: for tables: archives are read in their own order (True), or rows in any order (False), as for
             :func:`from_table`. Default: None, by what the archives allow.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        storage_options: how files are reached, as :class:`AccessOptions` says. Default: None.
+        cache: the same. Default: None.
+        cache_size: the same. Default: "100GB".
+        resampled: whether utterances, or shards, are drawn with replacement: the same. Default: False.
+        tolerance: seconds by which lengths may be wrong: the same. Default: None, as usual.
+        longer: what is done with audio that is longer: the same. Default: "fail".
         options: the corpus's own choices, such as ``lang="th"`` or ``mic="mix"``; several in a list. Default: as the
             card says, of languages all that are there.
 
@@ -66,13 +72,12 @@ def from_corpus(
         PipelineError: there is no such corpus, part or option.
         ListError: nothing of it is in the folder, or not that part.
     """
-    access = Access.of(_NAME, storage_options, cache, cache_size)
+    access: AccessOptions = {"storage_options": storage_options, "cache": cache, "cache_size": cache_size}
+    access |= {"resampled": resampled, "tolerance": tolerance, "longer": longer}
     given = options if part is None else {"part": part, **options}
-    there = locate(corpus, folder, {key: _several(key, value) for key, value in given.items()}, access)
-    return reading(
-        card_of(corpus), there, fields, shuffle=shuffle, stream=stream, storage_options=storage_options, cache=cache,
-        cache_size=cache_size,
-    )  # fmt: skip
+    wanted = {key: _several(key, value) for key, value in given.items()}
+    there = locate(corpus, folder, wanted, Access.of(_NAME, **access))
+    return reading(card_of(corpus), there, fields, shuffle=shuffle, stream=stream, **access)
 
 
 def card_of(name: str | Corpus) -> Corpus:
@@ -85,11 +90,11 @@ def card_of(name: str | Corpus) -> Corpus:
     )
     file, _, own = name.rpartition(":")
     if file:
-        if not os.path.isfile(file):
-            raise ListError(f"there is no {file} with the card of a corpus")
-        card = runpy.run_path(file).get(own)
+        card = getattr(module := module_at(file), own, None)
         if not isinstance(card, Corpus):
-            raise ListError(f"{file} has no card {own}: write {own} = uio.Corpus(…) in it")
+            near = nearest(own, [name for name in vars(module) if name[0] != "_"])
+            hint = f"did you mean {near}?" if near else f"write class {own}(uio.Format), or {own} = uio.Corpus(…)"
+            raise ListError(f"{file} has no format or card {own}: {hint}")
         return card
     if name not in CORPORA:
         near = nearest(name.lower(), CORPORA)
@@ -99,14 +104,14 @@ def card_of(name: str | Corpus) -> Corpus:
 
 
 def locate(name: str | Corpus, folder: AnyPath, wanted: Wanted, access: Access) -> There:
-    """Return what is there of what is wanted. Raises: PipelineError, ListError."""
+    """Return the existing files of the wanted part. Raises: PipelineError, ListError."""
     ok = isinstance(folder, (str, os.PathLike)) and bool(os.fspath(folder))
     require(ok, _NAME, "folder must be that of the corpus", folder, "name a folder")
     return find(card_of(name), os.fspath(folder), wanted, access)
 
 
 def reading(card: Corpus, there: There, fields: Mapping[str, str] | None, **options: Any) -> Pipeline:
-    """Return the pipeline of what is there."""
+    """Return the pipeline for the existing files."""
     arguments = there.arguments(card.fields)
     merged = {**arguments.pop("fields"), **(fields or {})}
     takes = inspect.signature(there.layout.read).parameters
@@ -114,12 +119,12 @@ def reading(card: Corpus, there: There, fields: Mapping[str, str] | None, **opti
     if "stream" in given and "stream" not in takes:
         what = there.layout.read.__name__.removeprefix("from_")
         rule = "stream must be None where no table is joined to archives"
-        require(False, _NAME, rule, given["stream"], f"leave it out: {card.name} lies there as {what}")
+        require(False, _NAME, rule, given["stream"], f"remove it: {card.name} is stored there as {what}")
     return there.layout.read(**arguments, **({"fields": merged} if merged else {}), **given)
 
 
 def _several(name: str, value: str | Sequence[str]) -> Sequence[str]:
     values = [value] if isinstance(value, str) else value
     ok = isinstance(values, Sequence) and bool(values) and all(isinstance(one, str) and one for one in values)
-    require(ok, _NAME, f"{name} must be a name, or several in a list", value, "leave it out for the default")
+    require(ok, _NAME, f"{name} must be a name, or several in a list", value, "omit it for the default")
     return values

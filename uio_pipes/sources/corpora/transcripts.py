@@ -1,4 +1,4 @@
-"""Corpora with a transcript for a part or a folder, and audio in files."""
+"""Corpora with one transcript per part or folder, and audio in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects within an ark, as lines of ``wav.scp`` and ``feats.scp`` point at them: audio, or a matrix of features.
+"""Audio and feature matrices within an ark, to which lines of ``wav.scp`` and ``feats.scp`` point.
 
 A matrix is ``\0BFM `` (float), ``\0BDM `` (double) or ``\0BCM ``, ``\0BCM2 ``, ``\0BCM3 `` (compressed, see
 Kaldi's compressed-matrix.h), the numbers of rows and columns, and the data; kaldiio decodes it. Nothing is unpickled.
@@ -80,11 +80,11 @@ def _range(part: str, text: str) -> Range:
 
 def _bad_range(text: str) -> DataError:
     message = f"{text[-40:]!r} does not end in a range of Kaldi's, [first:last] or [first:last,first:last]"
-    return DataError("bad_range", f"{message}, counted from 0, the last included: correct it")
+    return DataError("bad_range", f"{message}, counted from 0, including the last: correct it")
 
 
 def ark_audio(file: RandomFile, offset: int) -> Ref:
-    """Return the audio there: a wav, as wav-copy writes it, or kaldiio's ``AUDIO``. Raises: DataError."""
+    """Return audio in an ark: a wav, as wav-copy writes it, or kaldiio's ``AUDIO``. Raises: DataError."""
     head = file.read_upto(offset, HEAD)
     if head[:4] == b"RIFF" and len(head) > 12:
         size = _SIZE(head, 4)[0] + 8
@@ -237,9 +237,9 @@ LOOKED_AT = 8  # lines, to distinguish features from audio
 def check_pipes(scp: KaldiLines, allowed: bool) -> None:
     """Refuse pipes that are not allowed, or that need a shell. Raises: ListError."""
     piped = scp.ends_with(b"|")
-    if not len(piped):
+    if not piped:
         return
-    first = int(piped[0])
+    first = piped[0]
     if not allowed:
         raise ListError(
             f"{scp.place(first)} is a pipe, a command to be run ({scp.value(first)[:80]!r}; {len(piped)} "

@@ -1,4 +1,4 @@
-"""A recording by its Lhotse manifest: of one or several files or URLs, changed as the manifest says, not read yet."""
+"""A recording from its Lhotse manifest: one or several files or URLs, with the manifest's transforms, not read yet."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from uio_pipes.audio.containers import check_channel, check_claims, check_longest, sniff_codec
+from uio_pipes.audio.containers import check_channel, check_claims, check_longest, is_trimmed, sniff_codec, tolerated
 from uio_pipes.audio.decode import sample_range
+from uio_pipes.audio.length import audio_info
 from uio_pipes.audio.recording import InFile, decoded
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, Ref
-from uio_pipes.io.opening import Early, Whole, beside, is_local, reference
+from uio_pipes.io.opening import PrefetchedRef, RemoteFileRef, beside, is_local, reference
+from uio_pipes.sources.format import RowPlace
 from uio_pipes.sources.lhotse.transforms import (
     Span,
     check_transforms,
@@ -46,19 +48,21 @@ def check_readable(manifest: Mapping[str, Any], allow_pipes: bool) -> None:
             message = f"the recording is the output of a command ({source:.80}): if you trust it, set allow_pipes=True"
             raise DataError("pipe_not_allowed", message)
         if kind not in _KINDS:
-            raise DataError("unsupported_cut", f"recordings of the type {kind!r} are not known: write files by Lhotse")
+            raise DataError(
+                "unsupported_cut", f"recordings of the type {kind!r} are not supported: save files with Lhotse"
+            )
         if not isinstance(source, str):
             raise DataError("bad_cut", f"the recording's source is {source!r:.80}, no path or URL: write it again")
     check_transforms(manifest)
 
 
-def with_places(manifest: Mapping[str, Any], root: str | None, listed: str) -> Mapping[str, Any]:
-    """Return a manifest whose relative paths start at ``root`` or, without one, where the list ``listed`` has them:
+def with_places(manifest: Mapping[str, Any], root: str | None, at: RowPlace) -> Mapping[str, Any]:
+    """Return a manifest whose relative paths start at ``root`` or, without one, at the file of the row ``at``:
     that is looked for when they are opened."""
     sources = manifest["sources"]
     for number, one in enumerate(sources):
         if _is_relative(one):
-            place = {_LISTED: listed} if root is None else {"source": inside(root, one["source"])}
+            place = {_LISTED: at.file} if root is None else {"source": inside(root, one["source"])}
             sources = [*sources[:number], {**one, **place}, *sources[number + 1 :]]
     return manifest if sources is manifest["sources"] else {**manifest, "sources": sources}
 
@@ -74,7 +78,7 @@ def _found(source: Mapping[str, Any]) -> str:
 
 
 def opened(source: Mapping[str, Any], access: Access) -> RecordingSource:
-    """Return what a source names: a path, a reference to a remote file, or bytes. Raises: DataError."""
+    """Return the audio of a source: a path, a reference to a remote file, or bytes. Raises: DataError."""
     if source["type"] == "memory":
         return from_base64(source["source"])
     if source["type"] == "command":
@@ -83,7 +87,7 @@ def opened(source: Mapping[str, Any], access: Access) -> RecordingSource:
 
 
 def from_base64(text: str) -> bytes:
-    """Return the bytes that stand in a line of JSON. Raises: DataError ``bad_cut``."""
+    """Return the bytes encoded in a line of JSON. Raises: DataError ``bad_cut``."""
     try:
         return b64decode(text, validate=True)
     except ValueError as error:
@@ -103,12 +107,12 @@ class Window(NamedTuple):
 
 
 def is_whole(samples: int, total: int, rate: int) -> bool:
-    """Return whether so many samples of a recording are all of it."""
+    """Return whether so many samples are the whole recording."""
     return abs(samples - total) < _WHOLE * rate
 
 
 def window_of(manifest: Mapping[str, Any], start: float, duration: float | None) -> Window | None:
-    """Return the part of a recording that a cut has; None if that is all of it."""
+    """Return the part of a recording in a cut; None for the whole recording."""
     rate, samples = manifest["sampling_rate"], manifest["num_samples"]
     first = samples_in(start, rate) if start else 0
     count = samples - first if duration is None else samples_in(duration, rate)
@@ -134,26 +138,31 @@ def bounds(span: Span, rate: int) -> tuple[float | None, float | None]:
 
 
 def fitted(waveform: torch.Tensor, count: int, rate: int) -> torch.Tensor:
-    """Return ``count`` samples: what is too much is cut off, what is missing is mirrored. Raises: DataError."""
+    """Return ``count`` samples: cut off if there are more, mirrored if there are fewer; fewer, too, where audio that
+    differs is trimmed. Raises: DataError."""
     more = count - waveform.shape[1]
     if more == 0:
         return waveform
-    fits(waveform.shape[1], count, rate)
-    if more < 0:
+    if not fits(waveform.shape[1], count, rate) or more < 0:
         return waveform[:, :count]
     import torch
 
     return torch.nn.functional.pad(waveform[None], (0, more), mode="reflect")[0]
 
 
-def fits(samples: int, told: int, rate: int) -> None:
-    """Raises: DataError ``length_mismatch`` if audio differs by more than 25 ms from the length in its manifest."""
-    if abs(samples - told) > ceil(_TOLERANCE * rate) or 2 * samples <= told:
-        message = f"the audio has {samples} samples, the manifest says {told}: make the manifest anew"
-        raise DataError("length_mismatch", message)
+def fits(samples: int, declared: int, rate: int) -> bool:
+    """Return whether audio has the length in its manifest, but for 25 ms or what is tolerated; False if it is trimmed.
+
+    Raises: DataError ``length_mismatch``.
+    """
+    fitting = abs(samples - declared) <= ceil(tolerated(_TOLERANCE) * rate) and 2 * samples > declared
+    if not fitting and not is_trimmed(abs(samples - declared) / rate):
+        message = f"the audio has {samples} samples, but the manifest says {declared}: recreate the manifest"
+        raise DataError("length_mismatch", f'{message}, or give its source tolerance=… or longer="trim"')
+    return fitting
 
 
-class Recorded(InFile, Early):
+class Recorded(InFile, PrefetchedRef):
     """The ``channels`` of a recording (None: all), or only the ``window`` of it. Nothing is opened to make one.
 
     ``sources``: its audio, if that is not what the manifest says. Raises: DataError ``bad_cut`` or ``no_such_channel``.
@@ -181,7 +190,7 @@ class Recorded(InFile, Early):
         self.manifest, self.access, self.window, self._sources = manifest, access, window, sources
         self.channels = wanted if wanted == offered else [channel for channel in offered if channel in wanted]
         if not self.channels or len(self.channels) < len(wanted):
-            raise DataError("no_such_channel", f"the cut is of channel {channels}, the recording has {offered}")
+            raise DataError("no_such_channel", f"the cut wants channel {channels}, but the recording has {offered}")
         self.info = AudioInfo(samples if window is None else window.samples, rate, len(self.channels))
         self.offset, self.head, self.crc = 0, b"", None
 
@@ -227,10 +236,23 @@ class Recorded(InFile, Early):
         return False
 
     def fetch_early(self) -> int:
-        return sum(source.fetch_early() for source in self.sources if isinstance(source, Whole))
+        return sum(source.fetch_early() for source in self.sources if isinstance(source, RemoteFileRef))
+
+    def compare(self) -> None:
+        """Compare the headers of its files with the manifest, which tells nothing of what transforms change.
+
+        Raises: DataError ``wrong_rate``, ``length_mismatch``, and if a file cannot be read.
+        """
+        first, *others = [audio_info(source, {}) for source in self.sources]
+        if first is None or others or self.manifest.get("transforms"):
+            return
+        rate = self.manifest["sampling_rate"]
+        if first.sample_rate != rate:
+            raise _other_rate(rate, first.sample_rate)
+        fits(first.samples, self.manifest["num_samples"], rate)
 
     def whole(self) -> Recorded:
-        """Return all of the recording of which this is a part."""
+        """Return the whole recording that contains this part."""
         return self if self.window is None else self._with(None)
 
     def between(self, start: float, end: float) -> Recorded:
@@ -299,7 +321,9 @@ class Recorded(InFile, Early):
                     raise DataError("no_such_channel", f"the file has {len(waveform)} channels, not {max(rows) + 1}")
                 found.append(self._at_rate(waveform[rows], own, rate, stored))
         if len({waveform.shape[1] for waveform in found}) > 1:
-            raise DataError("length_mismatch", "the files of the recording's channels differ in length: make them anew")
+            raise DataError(
+                "length_mismatch", "the files of the recording's channels differ in length: create them again"
+            )
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def _at_rate(self, waveform: torch.Tensor, own: int, rate: int, stored: RecordingSource) -> torch.Tensor:
@@ -308,11 +332,15 @@ class Recorded(InFile, Early):
             return waveform
         head = self.read_at(0, 64) if not isinstance(stored, bytes) else stored[:64]
         if sniff_codec(head) != "opus":
-            raise DataError("wrong_rate", f"the manifest says {rate} Hz, the audio has {own}: correct one of them")
+            raise _other_rate(rate, own)
         return resampled(waveform, own, rate)
 
     def __repr__(self) -> str:
         return f"Recorded({self.manifest.get('id')!r}, channels={self.channels}, window={self.window})"
+
+
+def _other_rate(declared: int, own: int) -> DataError:
+    return DataError("wrong_rate", f"the manifest says {declared} Hz, the audio has {own}: correct one of them")
 
 
 class Unaligned(Recorded):

@@ -11,24 +11,26 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths
-from uio_pipes.base.elsewhere import understood
-from uio_pipes.base.errors import DataError, ListError, StateError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import AnyPath, inside, name_of, unsigned
-from uio_pipes.core.buffer import OR_RESTART, reopening, taken
-from uio_pipes.core.items import Item, Loaded
-from uio_pipes.core.lane import Lane, Site, Taken
+from uio_pipes.core.items import Item
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node
+from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.table import expand
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.io.opening import stamp
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lhotse.shar_reader import SharCut, SharReader, as_fields
 from uio_pipes.sources.lhotse.source import Pairs, WantedFields, pairs_of, unread
+from uio_pipes.sources.seen import Found, Seen
+from uio_pipes.stages.reading.stream_node import StreamNode
 
+_CUTS = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
 _NAME = re.compile(r"(?P<field>[^./]+)(?:\.(?P<number>[^/]*))?\.(?:tar|jsonl)(?:\.gz)?")
 Sources = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -64,9 +66,7 @@ def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
         if name is not None:
             found.setdefault(name["field"], []).append(path)
     if "cuts" not in found:
-        raise ListError(
-            f"the folder {folder} has no cuts.*.jsonl(.gz): it is not a Lhotse Shar, or not all of it is there"
-        )
+        raise ListError(f"the folder {folder} has no cuts.*.jsonl(.gz): it is not a Lhotse Shar, or is incomplete")
     return {"cuts": found.pop("cuts"), **dict(sorted(found.items()))}
 
 
@@ -95,12 +95,18 @@ class ListShar(Source):
     """Shards of a Lhotse Shar: a folder, or paths (globs and braces too) for each field, but for those ``unread``."""
 
     name: ClassVar[str] = "list_shar"
+    sentence: ClassVar[str] = "Lhotse Shar"
     gives: ClassVar[str] = "item"
 
     sources: str | Sources = field(metadata=NO_IDENTITY)
     shuffle: bool = False
     unread: frozenset[str] = field(default=frozenset(), metadata=NO_IDENTITY)
     access: Access = field(default=PLAIN, repr=False)
+
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        there = any(map(_CUTS.fullmatch, seen.names)) and any(name.endswith(ARCHIVES) for name in seen.names)
+        return Found("Lhotse Shar", from_lhotse_shar, (seen.path,)) if there else None
 
     def table(self) -> SharTable:
         """Look up the files. Raises: ListError."""
@@ -125,94 +131,35 @@ class LoadFromShar(Flow):
         return _SharNode(source, lane, self)
 
 
-class _SharNode(Node):
-    """State: the source's from before the current shard, and where in each of its files the next cut begins."""
+class _SharNode(StreamNode):
+    """State: ``at``: where in each file of the shard the next cut begins."""
 
-    def __init__(self, source: Node, lane: Lane, stage: LoadFromShar) -> None:
-        super().__init__(source)
-        self.lane, self.access, self.wanted = lane, stage.access, WantedFields(stage.fields)
-        self.loaded = Loaded(lane)
-        self.reader: SharReader | None = None
+    stage: LoadFromShar
 
-    def start(self) -> None:
-        self._close()
-        self.item: Item | None = None
-        self.before: dict[str, Any] = {}
-        self.taken = Taken(self.lane.pulse)
-        self.stamps: dict[str, str] = {}
+    def open(self, state: Mapping[str, Any] | None) -> SharReader:
+        def fail(error: DataError) -> None:
+            self.lane.ledger.fail(error, LoadFromShar.name)
 
-    def next(self) -> Sample:
-        while True:
-            try:
-                if self.reader is None:
-                    self._open_next()
-                assert self.reader is not None
-                sample = self._sample(self.reader.next())
-            except StopIteration:
-                if self.reader is None:
-                    raise
-                self._close()
-            except DataError as error:
-                self._fail(error)
-            else:
-                self.lane.ledger.fine(LoadFromShar.name)
-                return sample
+        self.wanted = WantedFields(self.stage.fields)
+        return SharReader(_files(self.file), self.stage.access, fail, None if state is None else state["at"])
 
-    def _fail(self, error: DataError) -> None:
-        self.lane.ledger.fail(error, LoadFromShar.name)
-
-    def _open_next(self) -> None:
-        self.before = self.source.get_state()
-        self.item = self.source.next()
-        self.taken = Taken(self.lane.pulse)
-        self._open(None)
-
-    def _open(self, at: dict[str, list[int]] | None) -> None:
-        assert self.item is not None
-        self.stamps = {}
-        self.reader = SharReader(_files(self.item), self.access, self._fail, at)
-
-    def _close(self) -> None:
-        if self.reader is not None:
-            self.reader.close()
-        self.reader = None
-
-    def _sample(self, cut: SharCut) -> Sample:
-        assert self.item is not None
-        place = f"{self.item.place}, line {cut.line}"
+    def read(self) -> Sample:
+        cut: SharCut = self.reader.next()
+        place = f"{self.file.place}, line {cut.line}"
         try:
             fields = as_fields(cut.content, cut.values, self.wanted)
         except DataError as error:
             raise error.at(place, str(cut.content.get("id", ""))) from error
-        return self.loaded.sample(fields, self.item.origin._replace(offset=cut.line), place)
+        return self.loaded.sample(fields, self.file.origin._replace(offset=cut.line), place)
 
-    def _stamps(self) -> dict[str, str]:
-        assert self.item is not None
-        return {name: stamp(url, self.access) for name, url in _files(self.item).items()}
+    def tell(self) -> dict[str, Any]:
+        return {"at": self.reader.tell()}
 
-    def get_state(self) -> dict[str, Any]:
-        if self.reader is None or self.item is None:
-            return {"source": self.source.get_state()}
-        self.stamps = self.stamps or self._stamps()
-        state = {"source": self.before, "at": self.reader.tell(), "stamps": dict(self.stamps)}
-        return state | self.taken.saved()
+    def url(self) -> str:
+        return str(self.file.place)
 
-    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        super().reset(None if initial_state is None else initial_state["source"])
-        if initial_state is None or len(initial_state) == 1:
-            return
-        self.before = self.source.get_state()
-        self.item = taken(self.source, LoadFromShar.name)
-        old = initial_state["stamps"]
-        with reopening():
-            new = self._stamps()
-            if new != old:
-                name = next(name for name in sorted({*new, *old}) if new.get(name) != old.get(name))
-                rule = f"{name} of {self.item.place} changed since the state was saved"
-                raise StateError(f"{rule}: {old.get(name)} then, {new.get(name)} now. Restore it, {OR_RESTART}")
-            self._open({name: list(position) for name, position in initial_state["at"].items()})
-        self.taken = Taken(self.lane.pulse, initial_state)
-        self.stamps = dict(old)
+    def stamp(self) -> dict[str, str]:
+        return {name: stamp(url, self.stage.access) for name, url in _files(self.file).items()}
 
 
 def _files(item: Item) -> dict[str, str]:
@@ -223,15 +170,13 @@ def _files(item: Item) -> dict[str, str]:
     return found
 
 
-@understood
+@reaches_files
 def from_lhotse_shar(
     source: AnyPath | Mapping[str, AnyPath | Iterable[AnyPath]],
     *,
     shuffle: bool = False,
     fields: Mapping[str, str | None] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from the cuts of a Lhotse Shar.
 
@@ -243,18 +188,16 @@ def from_lhotse_shar(
         shuffle: whether to deal the shards in another order in each epoch. Default: False.
         fields: names that the fields have in the Shar, by ours: ``{"wav": "target_recording"}``; None leaves a field
             out, and its files are not opened: ``{"feat": None}``. Default: None, all of them under their own names.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: ``source`` is neither a path nor such a dict.
         ListError: when the pipeline runs, if files are missing, or the shards of the fields do not pair.
     """
-    access = Access.of("from_lhotse_shar", storage_options, cache, cache_size)
+    reached = Access.of("from_lhotse_shar", **access)
     pairs = pairs_of("from_lhotse_shar", fields)
-    listed = ListShar(_sources(source), shuffle, unread(pairs), access)
-    return Pipeline((listed,)).sharding_filter()._then(LoadFromShar(pairs, access))
+    listed = ListShar(_sources(source), shuffle, unread(pairs), reached)
+    return Pipeline((listed,)).sharding_filter().then(LoadFromShar(pairs, reached))
 
 
 def _sources(source: object) -> str | Sources:

@@ -1,4 +1,4 @@
-"""The cuts of one shard of a Lhotse Shar with their data: all files of the shard are read in step, by key.
+"""The cuts of one shard of a Lhotse Shar with their data: all files of the shard are read in parallel, by key.
 
 A cut that one file has and another lacks is an error, and reading goes on with the next cut that all files have.
 """
@@ -6,15 +6,14 @@ A cut that one file has and another lacks is an error, and reading goes on with 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import name_of
-from uio_pipes.formats.tar.members import Member, TarMembers
-from uio_pipes.formats.tar.reader import UNREADABLE
+from uio_pipes.formats.tar.reader import UNREADABLE, TarReader
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.stream import open_source
@@ -23,7 +22,7 @@ from uio_pipes.sources.lhotse.source import WantedFields, check_cut, described, 
 from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, member_loader
 
 CHUNK = 1 << 18
-StreamPosition = list[int]  # offset, and 1 if the bytes before it are damaged; or a number of lines
+StreamPosition = Sequence[Any]  # a TarReader's, or a number of lines
 
 
 class Value(NamedTuple):
@@ -104,67 +103,26 @@ class _TarValues:
 
     def __init__(self, url: str, access: Access, position: StreamPosition) -> None:
         self._url = url
-        self._source = open_source(url, access)
-        offset, damaged = position or (0, 0)
-        self._members = TarMembers(url, self._source, offset, bool(damaged))
-        self._position = [offset, damaged]
-        self._ahead: Member | None = None  # the data of the next pair, read while looking for a manifest
+        self._reader = TarReader(url, open_source(url, access), "wenet", *position, text="", payloads=None)
+        self.tell, self.close = self._reader.tell, self._reader.close
 
     def next(self) -> Value:
+        key, offset, fields = self._reader.next()
+        manifest = fields.pop("json", fields.pop("nometa", None))
+        if manifest is None or len(fields) != 1:
+            lacking = "its data" if not fields else "its manifest (.json)"
+            raise self._error("bad_pair", f"the member comes without {lacking}: write the shard again", key, offset)
+        [(suffix, data)] = fields.items()
+        if suffix == "nodata":
+            return Value(key, suffix, None, {})
         try:
-            first, self._ahead = self._ahead or self._member(), None
-            key, suffix = _split(first.name)
-            if suffix in ("json", "nometa"):
-                raise self._lone(first, "its data")
-            second = self._member()
-            if _split(second.name) not in ((key, "json"), (key, "nometa")):
-                self._ahead = second
-                raise self._lone(first, "its manifest (.json)")
-            value = Value(key, suffix, None, {})
-            if suffix != "nodata":
-                value = Value(key, suffix, self._payload(first), self._manifest(second))
-        except DataError as error:
-            damaged = error.reason not in ("bad_pair", "bad_line")
-            self._position = [self._ahead.start if self._ahead else self._members.at, int(damaged)]
-            raise
-        self._position = [self._members.at, 0]
-        return value
-
-    def _member(self) -> Member:
-        while (member := self._members.next()) is None:
-            pass
-        return member
-
-    def _payload(self, member: Member) -> Payload:
-        payload = self._source.payload(member.offset, member.size)
-        if payload is None:
-            raise self._members.cut_short("a payload", member.start, member.offset + member.size)
-        return payload
-
-    def _manifest(self, member: Member) -> dict[str, Any]:
-        payload = self._payload(member)
-        try:
-            found = parse_json(payload.read() if isinstance(payload, Ref) else payload)
+            found = parse_json(manifest.read() if isinstance(manifest, Ref) else manifest)
         except ValueError as error:
-            raise self._error("bad_line", f"damaged JSON: {error}", member) from error
-        return found if isinstance(found, dict) else {}
+            raise self._error("bad_line", f"damaged JSON: {error}", f"{key}.json", offset) from error
+        return Value(key, suffix, data, found if isinstance(found, dict) else {})
 
-    def _lone(self, member: Member, without: str) -> DataError:
-        return self._error("bad_pair", f"the member comes without {without}: write the shard again", member)
-
-    def _error(self, reason: str, message: str, member: Member) -> DataError:
-        return DataError(reason, message, url=self._url, member=member.name, offset=member.start)
-
-    def tell(self) -> StreamPosition:
-        return self._position
-
-    def close(self) -> None:
-        self._source.close()
-
-
-def _split(name: str) -> tuple[str, str]:
-    key, _, suffix = name.rpartition(".")
-    return key, suffix.lower()
+    def _error(self, reason: str, message: str, member: str, offset: int) -> DataError:
+        return DataError(reason, message, url=self._url, member=member, offset=offset)
 
 
 def is_lines(field: str, url: str) -> bool:
@@ -216,7 +174,7 @@ class SharReader:
             raise
 
     def tell(self) -> dict[str, StreamPosition]:
-        return {"cuts": [self._taken], **{field: stream.tell() for field, stream in self._streams.items()}}
+        return {"cuts": [self._taken], **{field: [*stream.tell()] for field, stream in self._streams.items()}}
 
     def close(self) -> None:
         for stream in self._streams.values():

@@ -1,23 +1,20 @@
-"""``from_lhotse_cuts``: the cuts of Lhotse's manifests, in any order, read without Lhotse; the fields of utterances
-that are made of cuts."""
+"""``from_lhotse_cuts``: the cuts of Lhotse manifests as utterances, in any order, read without Lhotse."""
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from math import inf
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths, require_root
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.roles import Source
-from uio_pipes.core.stage import NO_IDENTITY
-from uio_pipes.formats.lists.json_lines import LATEST, JsonRecords, parse_object
+from uio_pipes.formats.lists.json_lines import LATEST, JsonRows, parse_object
 from uio_pipes.formats.naming import (
     LOOKED_AT,
     FieldNames,
@@ -28,10 +25,12 @@ from uio_pipes.formats.naming import (
     names_of,
     renamed,
 )
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.access import Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.sources.format import Format, RowPlace
 from uio_pipes.sources.lhotse.recording import Recorded, Unaligned, check_readable, placed, window_of, with_places
 from uio_pipes.sources.lhotse.stored import CutFeatures, StoredArray, TimedArray, loader
+from uio_pipes.sources.seen import Found, Seen
 
 Cut = Mapping[str, Any]
 MakeData = Callable[[str, Mapping[str, Any]], Any]  # a custom field's value, by its name and manifest; None: no field
@@ -49,8 +48,8 @@ def check_cut(cut: Cut) -> tuple[float, float | None]:
     if kind not in _PLAIN:
         raise DataError(
             "unsupported_cut",
-            f"a {kind} is made of other cuts: mix or pad it by a stage of the pipeline, or write its audio by Lhotse "
-            "(cuts.save_audios)",
+            f"a {kind} combines other cuts: mix or pad them with a stage of the pipeline, or save its audio with "
+            "Lhotse (cuts.save_audios)",
         )
     start, duration = cut.get("start") or 0.0, cut.get("duration")
     known = type(start) in (int, float) and (duration is None or type(duration) in (int, float))
@@ -119,14 +118,14 @@ _THEIRS = {ours: theirs for theirs, ours in _LHOTSE.items()}
 def pairs_of(stage: str, fields: Mapping[str, str | None] | None) -> Pairs:
     """Check the argument ``fields`` of Lhotse's sources. Raises: PipelineError."""
     ok = fields is None or isinstance(fields, Mapping)
-    require(ok, stage, "fields must be names of fields by ours", fields, 'as in {"wav": "target", "feat": None}')
+    require(ok, stage, "fields must map our field names to yours", fields, 'as in {"wav": "target", "feat": None}')
     pairs = () if fields is None else tuple(fields.items())
     names_of(stage, {ours: "" if theirs == "" else theirs or "none" for ours, theirs in pairs})
     return pairs
 
 
 def unread(pairs: Pairs) -> frozenset[str]:
-    """Return Lhotse's names of the data that are not to be read."""
+    """Return Lhotse's names of the data that are not read."""
     left_out = {ours for ours, theirs in pairs if theirs is None}
     return frozenset(name for ours in left_out for name in (ours, _THEIRS.get(ours, ours)))
 
@@ -169,95 +168,8 @@ def _record(fields: dict[str, Any], cut: Cut) -> Mapping[str, Any]:
 _CUTS = 'cuts have {"id", "start", "duration", "recording", "supervisions", "type"} a line'
 
 
+_CUT = re.compile(r'"type": ?"(?:Mono|Multi|Mixed|Padding)?Cut"')
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError, OverflowError)  # of what cuts are made of
-
-
-class CutTable(JsonRecords):
-    """Cuts with references to their audio, features and arrays. Nothing but the manifest is opened.
-
-    Raises: ListError if a manifest is missing, damaged, empty, or does not hold cuts.
-    """
-
-    def __init__(
-        self,
-        entries: tuple[str, ...],
-        access: Access,
-        pairs: Pairs = (),
-        allow_pipes: bool = False,
-        root: str | None = None,
-    ) -> None:
-        super().__init__(entries, access)
-        self._wanted, self._pipes, self._root = WantedFields(pairs), allow_pipes, root
-        _refuse_others(self.lines[0], self.place(0))
-        check_asked(self._first(), asked(self._wanted.names), self.place(0))
-
-    def fields(self, number: int) -> dict[str, Any]:
-        """Return the fields of a cut. Raises: DataError."""
-        cut: dict[str, Any] = {}
-        part, within = self.lines.find(number)
-        line = part[within]
-        try:
-            cut = parse_object(line, "")
-            return placed(self._wanted.named(self._fields(cut, getattr(part, "name", "")), cut))
-        except ListError as error:
-            raise self._at(number, cut, "bad_line", f"not a JSON object: {line[:80]!r}") from error
-        except DataError as error:
-            raise self._at(number, cut, error.reason, error.message) from error
-        except _UNREADABLE as error:
-            message = f"the cut cannot be read ({type(error).__name__}: {error}): write it again"
-            raise self._at(number, cut, "bad_cut", message) from error
-
-    def _first(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what names may mean in the first cuts that can be read."""
-        for number in range(min(LOOKED_AT, len(self.lines))):
-            with suppress(ListError, DataError, *_UNREADABLE):
-                cut = parse_object(self.lines[number], "")
-                yield _record(self._fields(cut, ""), cut)
-
-    def _at(self, number: int, cut: dict[str, Any], reason: str, message: str) -> DataError:
-        return DataError(reason, message, url=self.place(number), member=str(cut.get("id", "")))
-
-    def _fields(self, cut: dict[str, Any], listed: str) -> dict[str, Any]:
-        start, duration = check_cut(cut)
-        left_out = self._wanted.left_out
-        fields = described(cut, partial(self._custom, cut, listed, start, duration))
-        if "wav" not in left_out and (manifest := cut.get("recording")) is not None:
-            fields["wav"] = self._recorded(manifest, listed, cut.get("channel"), start, duration)
-        if "feat" not in left_out and (manifest := cut.get("features")) is not None:
-            fields["feat"] = CutFeatures(cut, manifest, loader(manifest, self.access))
-        return fields
-
-    def _recorded(
-        self, manifest: Mapping[str, Any], listed: str, channels: Any, start: float, duration: float | None
-    ) -> Recorded:
-        manifest = self._readable(manifest, listed)
-        return Recorded(manifest, channels, self.access, window_of(manifest, start, duration))
-
-    def _readable(self, manifest: Mapping[str, Any], listed: str) -> Mapping[str, Any]:
-        """Return the manifest of a recording with the places of its files. Raises: DataError."""
-        check_readable(manifest, self._pipes)
-        return with_places(manifest, self._root, listed)
-
-    def _custom(
-        self,
-        cut: dict[str, Any],
-        listed: str,
-        start: float,
-        duration: float | None,
-        name: str,
-        manifest: Mapping[str, Any],
-    ) -> Any:
-        """Return a custom recording or array, cut along with the cut."""
-        if name in self._wanted.left_out:
-            return None
-        if is_recording(manifest):
-            channels = cut["custom"].get(f"{name}_channel_selector")
-            if cut["custom"].get(f"{name}_unaligned"):
-                return Unaligned(self._readable(manifest, listed), channels, self.access)
-            return self._recorded(manifest, listed, channels, start, duration)
-        if "array" in manifest:
-            return TimedArray(loader(manifest["array"], self.access), manifest, (start, end_of(start, duration)))
-        return StoredArray(loader(manifest, self.access))
 
 
 def _refuse_others(line: str, place: str) -> None:
@@ -273,31 +185,101 @@ def _refuse_others(line: str, place: str) -> None:
     if is_recording(first) or "recording_id" in first:
         kind = "recordings" if is_recording(first) else "supervisions or features"
         raise ListError(
-            f"{place} is one of Lhotse's manifests of {kind}, not of cuts: join them by "
+            f"{place} is a Lhotse manifest of {kind}, not of cuts: combine them with "
             'CutSet.from_manifests(recordings=…, supervisions=…).to_file("cuts.jsonl.gz")'
         )
-    raise ListError(f"{place} is not a cut of Lhotse's, it has {', '.join(list(first)[:5])}: {_CUTS}")
+    raise ListError(f"{place} is not a Lhotse cut, it has {', '.join(list(first)[:5])}: {_CUTS}")
 
 
 @dataclass(frozen=True)
-class ListCuts(Source):
-    """Cuts of Lhotse's manifests. ``shuffle``: in another order in each epoch, without a buffer."""
+class ListCuts(Format):
+    """Cuts of Lhotse's manifests, with references to their audio, features and arrays: nothing but the manifest is
+    opened."""
 
     name: ClassVar[str] = "list_cuts"
+    sentence: ClassVar[str] = "Lhotse cuts"
 
-    paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
-    shuffle: bool = False
     fields: Pairs = ()
     allow_pipes: bool = False
-    root: str | None = field(default=None, metadata=NO_IDENTITY)
-    access: Access = field(default=PLAIN, repr=False)
 
-    def table(self) -> CutTable:
-        """Read the manifests. Raises: ListError."""
-        return CutTable(self.paths, self.access, self.fields, self.allow_pipes, self.root)
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        fits = seen.has("supervisions") or (seen.has(*seen.columns) and any(map(_CUT.search, seen.lines)))
+        return Found("Lhotse's cuts", from_lhotse_cuts, (seen.path,)) if fits else None
+
+    def rows(self) -> JsonRows:
+        """Read the manifests. Raises: ListError, too, if they are not of cuts."""
+        rows = JsonRows(self.paths, self.access, wanted=_CUTS)
+        _refuse_others(rows.lines[0], rows.place(0))
+        check_asked(self._first(rows), asked(self._wanted.names), rows.place(0))
+        return rows
+
+    def utterance(self, cut: dict[str, Any], at: RowPlace) -> dict[str, Any]:
+        """Return the fields of a cut. Raises: DataError."""
+        try:
+            return placed(self._wanted.named(self._fields(cut, at), cut))
+        except _UNREADABLE as error:
+            message = f"the cut cannot be read ({type(error).__name__}: {error}): write it again"
+            raise DataError("bad_cut", message) from error
+
+    def key(self, cut: dict[str, Any], at: RowPlace) -> str:
+        return str(cut.get("id", ""))
+
+    @cached_property
+    def _wanted(self) -> WantedFields:
+        return WantedFields(self.fields)
+
+    def _first(self, rows: JsonRows) -> Iterator[Mapping[str, Any]]:
+        """Yield what names may mean in the first cuts that can be read."""
+        for number in range(min(LOOKED_AT, len(rows))):
+            with suppress(ListError, DataError, *_UNREADABLE):
+                cut = rows.row(number)
+                yield _record(self._fields(cut, RowPlace(rows, number)), cut)
+
+    def _fields(self, cut: dict[str, Any], at: RowPlace) -> dict[str, Any]:
+        start, duration = check_cut(cut)
+        left_out = self._wanted.left_out
+        fields = described(cut, partial(self._custom, cut, at, start, duration))
+        if "wav" not in left_out and (manifest := cut.get("recording")) is not None:
+            fields["wav"] = self._recorded(manifest, at, cut.get("channel"), start, duration)
+        if "feat" not in left_out and (manifest := cut.get("features")) is not None:
+            fields["feat"] = CutFeatures(cut, manifest, loader(manifest, self.access))
+        return fields
+
+    def _recorded(
+        self, manifest: Mapping[str, Any], at: RowPlace, channels: Any, start: float, duration: float | None
+    ) -> Recorded:
+        manifest = self._readable(manifest, at)
+        return Recorded(manifest, channels, self.access, window_of(manifest, start, duration))
+
+    def _readable(self, manifest: Mapping[str, Any], at: RowPlace) -> Mapping[str, Any]:
+        """Return the manifest of a recording with the places of its files. Raises: DataError."""
+        check_readable(manifest, self.allow_pipes)
+        return with_places(manifest, self.root, at)
+
+    def _custom(
+        self,
+        cut: dict[str, Any],
+        at: RowPlace,
+        start: float,
+        duration: float | None,
+        name: str,
+        manifest: Mapping[str, Any],
+    ) -> Any:
+        """Return a custom recording or array, cut along with the cut."""
+        if name in self._wanted.left_out:
+            return None
+        if is_recording(manifest):
+            channels = cut["custom"].get(f"{name}_channel_selector")
+            if cut["custom"].get(f"{name}_unaligned"):
+                return Unaligned(self._readable(manifest, at), channels, self.access)
+            return self._recorded(manifest, at, channels, start, duration)
+        if "array" in manifest:
+            return TimedArray(loader(manifest["array"], self.access), manifest, (start, end_of(start, duration)))
+        return StoredArray(loader(manifest, self.access))
 
 
-@understood
+@reaches_files
 def from_lhotse_cuts(
     paths: AnyPath | Iterable[AnyPath],
     *,
@@ -305,11 +287,9 @@ def from_lhotse_cuts(
     fields: Mapping[str, str | None] | None = None,
     allow_pipes: bool = False,
     root: AnyPath | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
-    """Start a pipeline from the cuts of Lhotse's manifests, which are read without Lhotse and in any order.
+    """Start a pipeline from the cuts of Lhotse manifests, read without Lhotse and in any order.
 
     Utterances have the fields ``key`` (the cut's id), ``txt``, ``speaker``, ``language``, ``gender`` and custom fields
     of its supervisions as far as they agree, ``wav`` or ``feat``, ``start`` and ``end`` in seconds if the cut is a
@@ -327,9 +307,7 @@ def from_lhotse_cuts(
             Default: False.
         root: folder or URL at which relative paths of recordings start. Default: None, the manifest's folder or, if
             there is no such file, the working directory, as in Lhotse.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -338,6 +316,6 @@ def from_lhotse_cuts(
     """
     name = "from_lhotse_cuts"
     given = require_paths(name, "paths must be manifests of cuts", paths, "try 'cuts.jsonl.gz'")
-    access = Access.of(name, storage_options, cache, cache_size)
-    listed = ListCuts(given, shuffle, pairs_of(name, fields), allow_pipes, require_root(name, root), access)
-    return Pipeline((listed,)).sharding_filter().load_records()
+    reached = Access.of(name, **access)
+    start = require_root(name, root)
+    return ListCuts(given, shuffle, reached, start, pairs_of(name, fields), allow_pipes).pipeline

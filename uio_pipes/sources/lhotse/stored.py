@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from uio_pipes.audio.length import StoredFeatures
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import bytes_in, kept
 from uio_pipes.base.urls import is_named
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload, Ref
@@ -44,7 +45,9 @@ class CutFeatures(StoredFeatures):
         duration = cut.get("duration")
         self.wanted = self.stored if duration is None else frames_in(duration, shift, rate)
         if self.wanted <= 0 or self.stored <= 0:
-            raise DataError("bad_features", f"the cut begins after its {manifest['num_frames']} frames: write it again")
+            raise DataError(
+                "bad_features", f"the cut begins after the last of its {manifest['num_frames']} frames: write it again"
+            )
         self._load = load
 
     @property
@@ -60,7 +63,7 @@ class CutFeatures(StoredFeatures):
 
 
 class StoredArray(Ref):
-    """An array that is read when the field is touched: a custom field of a cut, such as a speaker embedding."""
+    """An array that is read when the field is accessed: a custom field of a cut, such as a speaker embedding."""
 
     __slots__ = ("_load",)
 
@@ -99,7 +102,7 @@ class TimedArray(StoredArray):
 
 
 def loader(manifest: Mapping[str, Any], access: Access) -> RowLoader:
-    """Return what reads rows of an array or of features. Raises: DataError ``unsupported_features``."""
+    """Return a reader of the rows of an array or of features. Raises: DataError ``unsupported_features``."""
     kind = manifest["storage_type"]
     if kind not in _READERS:
         if kind == "shar":
@@ -113,9 +116,9 @@ def loader(manifest: Mapping[str, Any], access: Access) -> RowLoader:
 
 
 def member_loader(payload: Payload, suffix: str) -> RowLoader:
-    """Return what reads rows of the member of a Shar. Raises: DataError ``bad_features``."""
+    """Return a reader of the rows of a member of a Shar. Raises: DataError ``bad_features``."""
     if suffix not in ("npy", "llc"):
-        raise DataError("bad_features", f"features in the form .{suffix} are not known: write lilcom or numpy")
+        raise DataError("bad_features", f"features in the form .{suffix} are not supported: save lilcom or numpy")
     unpack = _npy if suffix == "npy" else _unpacked
 
     def read(rows: RowRange) -> AnyArray:
@@ -162,24 +165,25 @@ def _lilcom_chunky(path: str, key: str, rows: RowRange, access: Access) -> AnyAr
     begin, file = first // CHUNK, open_file(path, access)
     wanted = chunks[begin : None if last is None else -(-last // CHUNK)]
     if not wanted:
-        raise ValueError(f"rows from {first} on are wanted, there are {len(chunks)} chunks of {CHUNK}")
+        raise ValueError(f"rows from {first} on are needed, but there are {len(chunks)} chunks of {CHUNK}")
     found = np.concatenate([_unpacked(file.read(at, end - at)) for at, end in wanted])
     return found[first - begin * CHUNK : None if last is None else last - begin * CHUNK]
 
 
 def _kaldiio(path: str, key: str, rows: RowRange, access: Access) -> AnyArray:
     """The path is an scp whose line ``key`` points into an ark, or such a pointer itself."""
-    pointer = parse_pointer(_table(path, access).get(key, "") if is_named(path, ".scp") else path)
-    if not pointer.path:
-        raise ValueError(f"the scp has no line {key!r}")
+    if is_named(path, ".scp"):
+        table = _table(path, access)
+        if (line := table.number_of(key.encode())) < 0:
+            raise ValueError(f"the scp has no line {key!r}")
+        path = table.value(line)
+    pointer = parse_pointer(path)
     return ArkMatrix(open_file(pointer.path, access), pointer).load()[slice(*rows)]
 
 
-@lru_cache(8)
-def _table(path: str, access: Access) -> dict[str, str]:
-    with open_binary(path, access) as file:
-        lines = KaldiLines(path, file.read(), 1)
-    return {lines.key(number): lines.value(number) for number in range(len(lines))}
+@kept("tables of features", 8, bytes_in)
+def _table(path: str, access: Access) -> KaldiLines:
+    return KaldiLines([path], 1, access=access)
 
 
 _READERS: dict[str, Callable[[str, str, RowRange, Access], AnyArray]] = {

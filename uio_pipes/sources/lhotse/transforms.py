@@ -1,5 +1,5 @@
-"""The changes of audio that Lhotse notes in a recording's manifest and makes when the audio is loaded; times rounded as
-Lhotse does."""
+"""The transforms that Lhotse stores in a recording's manifest and applies when it loads the audio, with times rounded
+as in Lhotse."""
 
 from __future__ import annotations
 

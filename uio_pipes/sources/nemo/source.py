@@ -2,47 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from uio_pipes.base.checks import require, require_paths, require_root
-from uio_pipes.base.elsewhere import understood
-from uio_pipes.base.urls import AnyPath
-from uio_pipes.core.roles import Source
+from uio_pipes.base.errors import DataError, LeftOut, ListError
+from uio_pipes.base.urls import AnyPath, folder_of
 from uio_pipes.core.stage import NO_IDENTITY
-from uio_pipes.formats.naming import FieldNames, names_of
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.formats.archives.directory import MemberRef
+from uio_pipes.formats.lists.json_lines import numbers_as_text
+from uio_pipes.formats.naming import FieldNames, check_text, names_of
+from uio_pipes.io.access import Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.nemo.table import ManifestGroup, Manifests, NemoTable
+from uio_pipes.sources.format import Format, NamedByRow, RowPlace, Utterances
+from uio_pipes.sources.nemo.table import OTHER, ManifestGroup, Manifests, cut, findings, key_of_row, take_path
+from uio_pipes.sources.seen import Found, Seen
+
+
+class NamedInManifest(NamedByRow):
+    """A file that a manifest's row names."""
+
+    __slots__ = ()
+    remedy: ClassVar[str] = (
+        "correct the row, fetch the file, say by root= where paths start or, if it is in a tar, give tarred_audio=…"
+    )
 
 
 @dataclass(frozen=True)
-class ListNemo(Source):
-    """Rows of NeMo's manifests. ``shuffle``: in another order in each epoch, without a buffer."""
+class ListNemo(Format):
+    """Rows of NeMo's manifests: ``paths`` and ``tars`` of each data set."""
 
     name: ClassVar[str] = "list_nemo"
-    reasons: ClassVar[frozenset[str]] = frozenset(["skipme"])
+    sentence: ClassVar[str] = "NeMo manifest"
+    reasons = ("skipme",)
+    named: ClassVar[type[NamedByRow]] = NamedInManifest
+    wanted: ClassVar[str] = 'a manifest has {"audio_filepath": …, "duration": …, "text": …} a line'
 
-    manifests: tuple[ManifestGroup, ...] = field(metadata=NO_IDENTITY)
     tars: tuple[ManifestGroup, ...] | None = field(default=None, metadata=NO_IDENTITY)
-    shuffle: bool = False
     names: FieldNames = ()
-    access: Access = field(default=PLAIN, repr=False)
-    root: str | None = field(default=None, metadata=NO_IDENTITY)
 
-    def table(self) -> Manifests:
-        """Look through the manifests. Raises: ListError."""
-        return NemoTable(self.manifests, self.tars, self.access, self.names, self.root)
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        if not seen.has("audio_filepath", "audio_filename", "audio_file"):
+            return None
+        tars = _tars_beside(seen.path, seen.local) if '"shard_id"' in seen.lines[0] else None
+        return Found("NeMo manifest", from_nemo, (seen.path, *([tars] if tars else [])))
+
+    def rows(self) -> Manifests:
+        return Manifests(self.paths, self.tars, self.access, self.names, self.wanted)
+
+    def utterance(self, row: dict[str, Any], at: RowPlace) -> dict[str, Any]:
+        """Return the fields of an utterance. Raises: LeftOut ``skipme``, DataError."""
+        if row.pop("_skipme", False):
+            raise LeftOut("skipme", "the row is marked with _skipme")
+        path = take_path(row, self.names)
+        cut(row)
+        row["key"] = key_of_row(row, path)
+        check_text(row, self.names)
+        row["wav"] = path if self.tars is None else at.rows.member(row, path, at.file)
+        numbers_as_text(row, "text")
+        if "txt" not in row and isinstance(row.get("text"), str):
+            row["txt"] = row.pop("text")
+        for name in [name for name in row if name.endswith(OTHER) or name in self._others]:
+            if isinstance(row[name], str) and row[name]:
+                row[name] = self.audio(row[name], at)
+        return row
+
+    def findings(self, table: Utterances, part: int, crc: bool, indexes: str | None) -> Iterator[DataError]:
+        """Yield damage of the tars, and notes on members that no row names. All rows and headers are read."""
+        return iter(()) if part else findings(_members(table))
+
+    @cached_property
+    def _others(self) -> frozenset[str]:
+        return frozenset(ours for ours, theirs in self.names if theirs.endswith(OTHER))
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
-        return None if self.table().skips else super().count(counts, path)
+        return None if self.rows().skips else super().count(counts, path)
+
+
+def _members(table: Utterances) -> Iterator[MemberRef]:
+    for number in range(len(table)):
+        with suppress(DataError):
+            if isinstance(wav := table.fields(number).get("wav"), MemberRef):
+                yield wav
 
 
 ManifestPaths = AnyPath | Iterable[AnyPath | Iterable[AnyPath]]
 
 
-@understood
+@reaches_files
 def from_nemo(
     manifest: ManifestPaths,
     tarred_audio: ManifestPaths | None = None,
@@ -50,9 +103,7 @@ def from_nemo(
     fields: Mapping[str, str] | None = None,
     root: AnyPath | None = None,
     shuffle: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from NeMo's manifests, with or without tars; their utterances are read in any order.
 
@@ -78,9 +129,7 @@ def from_nemo(
             no such file, the working directory.
         shuffle: whether to deal all utterances in another order in each epoch: a random order of all, without a
             buffer. Default: False, the order of the manifests.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -88,9 +137,20 @@ def from_nemo(
             pair.
     """
     manifests, tars = data_sets("from_nemo", manifest, tarred_audio)
-    access = Access.of("from_nemo", storage_options, cache, cache_size)
-    listing = ListNemo(manifests, tars, shuffle, names_of("from_nemo", fields), access, require_root("from_nemo", root))
-    return Pipeline((listing,)).sharding_filter().load_records()
+    reached, start = Access.of("from_nemo", **access), require_root("from_nemo", root)
+    return ListNemo(manifests, shuffle, reached, start, tars, names_of("from_nemo", fields)).pipeline
+
+
+def _tars_beside(path: str, local: str | None) -> list[str]:
+    """Return the tars of a manifest whose rows are in tars. Raises: ListError if there are none."""
+    folder = folder_of(local or path)
+    for near in (folder, os.path.dirname(folder)):  # sharded manifests are in a folder of their own
+        if tars := sorted(glob.glob(os.path.join(glob.escape(near), "audio*_*.tar"))):
+            return tars
+    raise ListError(
+        f"{path} is a NeMo manifest whose rows are in tars, but there is no audio_0.tar, … beside it or above: "
+        "give both to uio.from_nemo in a Python file (uio simulate and uio bench take that)"
+    )
 
 
 ManifestGroups = tuple[tuple[str, ...], ...]

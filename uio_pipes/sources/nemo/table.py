@@ -1,5 +1,5 @@
-"""The utterances of NeMo's manifests and the audio that they name, files or members of tars: all lanes of a process
-share one table. The names of manifests and tars are written as in NeMo's configurations."""
+"""The utterances of NeMo manifests with their audio in files or tars, in one table for all lanes of a process. The
+names of manifests and tars are written as in NeMo's configurations."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from uio_pipes.base.checks import is_number
-from uio_pipes.base.errors import DataError, LeftOut, ListError
+from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import name_of, redact, unsigned
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.archives.directory import MemberRef, TarDirectory, same_name
-from uio_pipes.formats.lists.json_lines import JsonRecords, as_seconds, check_segment, numbers_as_text
-from uio_pipes.formats.lists.lines import Lines
+from uio_pipes.formats.lists.json_lines import JsonRows, as_seconds, check_segment
 from uio_pipes.formats.lists.table import expand
-from uio_pipes.formats.naming import FieldNames, check_text
+from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tar.checks import AT_ONCE
 from uio_pipes.io.access import Access
-from uio_pipes.io.nearby import Nearby, nearby
 
 ManifestGroup = tuple[str, ...]  # names of one data set
 # NeMo writes {0..7} as _OP_0..7_CL_, (0..7), [0..7] or <0..7>, since braces mean something to a shell and to Hydra.
@@ -108,7 +106,7 @@ class Tars:
         return list(self._shards.values())
 
     def member(self, row: dict[str, Any], path: str, manifest: str) -> MemberRef:
-        """Return the member of a row, which is not looked for yet. Raises: DataError ``wrong_shard``."""
+        """Return the member of a row, without looking it up. Raises: DataError ``wrong_shard``."""
         names = (path, found[1] + (found[2] or "")) if (found := _REPEATED.fullmatch(path)) else (path,)
         return MemberRef(self._directory(row.get("shard_id"), manifest), names)
 
@@ -129,7 +127,7 @@ class Tars:
 
 
 def findings(wanted: Iterable[MemberRef]) -> Iterator[DataError]:
-    """Yield the damage of the tars that ``wanted`` members are in, and notes on members that nobody wants."""
+    """Yield damage of the tars that contain ``wanted`` members, and notes on unwanted members."""
     names: dict[TarDirectory, Counter[str]] = {}
     for ref in wanted:
         names.setdefault(ref.directory, Counter()).update(map(same_name, ref.names))
@@ -145,29 +143,7 @@ def findings(wanted: Iterable[MemberRef]) -> Iterator[DataError]:
                 yield DataError("unlisted_member", f"{message} by mistake", url=redact(directory.url), member=name)
 
 
-class _NamedByRow(Nearby):
-    """A file that a manifest's row names."""
-
-    __slots__ = ()
-
-    def missing(self, path: str) -> DataError:
-        message = (
-            "no such file, neither from the manifest's folder nor from the working directory: correct the row, "
-            "fetch the file, say by root= where paths start or, if it is in a tar, give tarred_audio=…"
-        )
-        return DataError("missing_file", message, url=path)
-
-
-def audio_file(path: str, manifest: str, access: Access) -> Any:
-    """Return a path, or a reference for what is relative or remote. Nothing is opened or looked for."""
-    return nearby(path, manifest, access, _NamedByRow)
-
-
-_AUDIO = ("wav", "audio_filepath", "audio_filename", "audio_file")  # ours, and those that NeMo takes
-_OTHER = "_audio_filepath"  # how names of files beside the audio end, as context_audio_filepath
-
-
-class Manifests(JsonRecords):
+class Manifests(JsonRows):
     """The rows of all manifests, in their order. ``tars``: None if the rows name files.
 
     Raises: ListError if a manifest is missing, empty or of another kind, or manifests and tars do not pair.
@@ -178,22 +154,19 @@ class Manifests(JsonRecords):
         manifests: tuple[ManifestGroup, ...],
         tars: tuple[ManifestGroup, ...] | None,
         access: Access,
-        names: FieldNames = (),
-        root: str | None = None,
+        names: FieldNames,
+        wanted: str,
     ) -> None:
-        self._root = root
-        self._others = frozenset(ours for ours, theirs in names if theirs.endswith(_OTHER))
         sets = data_sets(manifests, tars, access)
-        super().__init__(tuple(chain.from_iterable(each.manifests for each in sets)), access, names)
-        self._tars: dict[str, Tars | None] = {}  # by manifest
-        for each in sets:
-            self._tars |= dict.fromkeys(each.manifests, None if each.tars is None else Tars(each, access))
+        super().__init__(tuple(chain.from_iterable(each.manifests for each in sets)), access, names, wanted)
+        self._tars: dict[str, Tars] = {}  # by manifest
+        for each in sets if tars is not None else ():
+            self._tars |= dict.fromkeys(each.manifests, Tars(each, access))
 
     @cached_property
     def digest(self) -> str:
         """A hash of all rows, and of the tars' names and sizes."""
-        tars = (tars for tars in dict.fromkeys(self._tars.values()) if tars is not None)
-        directories = list(chain.from_iterable(each.directories for each in tars))
+        directories = list(chain.from_iterable(each.directories for each in dict.fromkeys(self._tars.values())))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             sizes = list(pool.map(TarDirectory.known_size, directories))
         names = [os.path.basename(unsigned(each.url)) for each in directories]
@@ -204,62 +177,16 @@ class Manifests(JsonRecords):
         """True if rows may be marked to be left out."""
         return any("_skipme" in text for file in self.lines.files for text in file.texts())
 
-    def beside(self, path: str, number: int) -> Any:
-        """Return the file that a row names, which is not looked for yet."""
-        return self._beside(path, self._manifest(number))
-
-    def _beside(self, path: str, manifest: str) -> Any:
-        return audio_file(path, manifest if self._root is None else f"{self._root}/", self.access)
-
-    def recording(self, row: dict[str, Any], path: str, number: int) -> Any:
-        """Return the file or the member that a row names, which is not looked for yet. Raises: DataError."""
-        manifest = self._manifest(number)
-        tars = self._tars.get(manifest)
-        return self._beside(path, manifest) if tars is None else tars.member(row, path, manifest)
-
-    def _manifest(self, number: int) -> str:
-        manifest, _ = self.lines.find(number)
-        assert isinstance(manifest, Lines)
-        return manifest.name
+    def member(self, row: dict[str, Any], path: str, manifest: str) -> MemberRef:
+        """Return the member of a tar that a row names, which is not looked for yet. Raises: DataError."""
+        return self._tars[manifest].member(row, path, manifest)
 
 
-class NemoTable(Manifests):
-    """The rows of NeMo's manifests, an utterance each."""
-
-    wanted: ClassVar[str] = 'a manifest has {"audio_filepath": …, "duration": …, "text": …} a line'
-
-    def parse(self, row: dict[str, Any], number: int) -> dict[str, Any]:
-        """Return the fields of a row. Raises: LeftOut ``skipme``, DataError."""
-        if row.pop("_skipme", False):
-            raise LeftOut("skipme", "the row is marked with _skipme", url=self.place(number))
-        path = _path(row, self._names)
-        cut(row)
-        row["key"] = _key(row, path)
-        check_text(row, self._names)
-        row["wav"] = self.recording(row, path, number)
-        numbers_as_text(row, "text")
-        if "txt" not in row and isinstance(row.get("text"), str):
-            row["txt"] = row.pop("text")
-        for name in [name for name in row if name.endswith(_OTHER) or name in self._others]:
-            if isinstance(row[name], str) and row[name]:
-                row[name] = self.beside(row[name], number)
-        return row
-
-    def findings(self) -> Iterator[DataError]:
-        """Yield the damage of the tars, and notes on members that no row names. All rows and headers are read."""
-        yield from findings(self._members())
-
-    def _members(self) -> Iterator[MemberRef]:
-        for number in range(len(self)):
-            try:
-                wav = self.fields(number)["wav"]
-            except DataError:
-                continue
-            if isinstance(wav, MemberRef):
-                yield wav
+_AUDIO = ("wav", "audio_filepath", "audio_filename", "audio_file")  # ours, and those that NeMo takes
+OTHER = "_audio_filepath"  # how names of files beside the audio end, as context_audio_filepath
 
 
-def _path(row: dict[str, Any], names: FieldNames) -> str:
+def take_path(row: dict[str, Any], names: FieldNames) -> str:
     """Remove and return the name of the audio. Raises: DataError ``missing_audio``."""
     path = None
     for name in _AUDIO:
@@ -270,12 +197,12 @@ def _path(row: dict[str, Any], names: FieldNames) -> str:
             row.pop(name, None)
         return path
     if isinstance(path, list):
-        raise DataError("missing_audio", "the row has several files as its audio, which are not joined: name one")
+        raise DataError("missing_audio", "the row has several audio files, which cannot be joined: give one")
     message = f"the row has no audio_filepath: {named_otherwise('wav', row, given=dict(names))}"
     raise DataError("missing_audio", message)
 
 
-def _key(row: dict[str, Any], path: str) -> str:
+def key_of_row(row: dict[str, Any], path: str) -> str:
     """Return ``key`` or ``id``; or the file's name without its suffix and, as in NeMo, offset and duration."""
     key = row.get("key", row.get("id"))
     if key is not None:

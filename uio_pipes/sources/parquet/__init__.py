@@ -1,1 +1,1 @@
-"""Parquet files with an utterance a row, as Hugging Face's data sets are stored."""
+"""Parquet files with one utterance per row, the format of Hugging Face data sets."""

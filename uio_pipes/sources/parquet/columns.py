@@ -116,11 +116,11 @@ def check_same(first: list[ParquetColumn], now: list[ParquetColumn], url: str, f
             is_ = "no such column" if b is None else f"{b.name} ({b.kind})"
             raise ListError(
                 f"{url}: the column for {a.field} is {a.name} ({a.kind}) in {first_url}, and {is_} here: read these "
-                "files by pipelines of their own, or name the columns that all of them have (fields=, columns=)"
+                "files with a separate pipeline, or name the columns that all of them have (fields=, columns=)"
             )
     if extra := sorted({column.field for column in now} - {column.field for column in first}):
         raise ListError(
-            f"{url} has columns that {first_url} has not ({', '.join(extra)}): name those that all files have, columns="
+            f"{url} has columns that {first_url} lacks ({', '.join(extra)}): name those that all files have, columns="
         )
 
 

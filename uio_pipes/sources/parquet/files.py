@@ -1,4 +1,4 @@
-"""Parquet files, of which the footers are read. Few are parsed: files of one writer say the same of their columns.
+"""Parquet files and their footers. Few are parsed: files of one writer say the same of their columns.
 
 Format: https://parquet.apache.org/docs/file-format (the footer is the last thing in a file: its length, then ``PAR1``);
 a footer is a struct in Thrift's compact protocol.
@@ -11,11 +11,11 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.memory import kept
 from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import held
@@ -34,8 +34,8 @@ _FIRST, _SLOW = 32, 3e-4  # of so many local files an average opening (s) shows 
 
 
 class FooterForm(NamedTuple):
-    """What the footers of files of one writer have in common: their bytes before the number of rows and those after the
-    row groups, and the columns that they tell of, with their Arrow types."""
+    """What the footers of files by one writer have in common. This is their bytes before the number of rows and after
+    the row groups, and their columns with Arrow types."""
 
     before: bytes
     after: bytes
@@ -51,7 +51,7 @@ class FooterForm(NamedTuple):
             return cls(footer, footer, schema)
 
     def fits(self, footer: bytes) -> bool:
-        """Return whether another footer tells of the same columns."""
+        """Return whether another footer describes the same columns."""
         return footer.startswith(self.before) and footer.endswith(self.after, 0, -_END)
 
     def rows(self, footer: bytes) -> int | None:
@@ -111,7 +111,7 @@ def _after(data: bytes, at: int, kind: int) -> int:
 
 
 class ParquetFile:
-    """A file of which the footer has been read. Raises: ListError if that is damaged or missing.
+    """A Parquet file whose footer has been read. Raises: ListError if that is damaged or missing.
 
     A footer of the form of ``like``, another file, is parsed only when the file is read.
 
@@ -194,7 +194,7 @@ class ParquetFile:
             end = self.file.read(max(0, size - TAIL), min(size, TAIL))
         if end[-4:] != b"PAR1":
             what = "it is empty" if not size else "it does not end in PAR1"
-            raise ListError(f"{self.name} is no Parquet file, or not all of it is there ({what}): fetch it again")
+            raise ListError(f"{self.name} is not a Parquet file, or is incomplete ({what}): fetch it again")
         length = int.from_bytes(end[-_END:-4], "little") + _END
         if length > size:
             raise self._damaged("it would be longer than the file")
@@ -270,7 +270,7 @@ class ParquetFile:
 _Identity = tuple[int, int, int]  # size, mtime_ns and inode
 
 
-@lru_cache(maxsize=64)
+@kept("footers", 64, lambda footer: int(footer.serialized_size))
 def _metadata(file: ParquetFile) -> Any:
     return file.metadata()
 
@@ -303,7 +303,7 @@ def local_identity(url: str) -> _Identity | None:
 
 
 def opened(urls: Sequence[str], access: Access) -> list[ParquetFile]:
-    """Read the footers of files, those of slow disks and servers many at a time. Raises: ListError naming the file."""
+    """Read the footers of files, many at a time from slow disks and servers. Raises: ListError naming the file."""
     first = ParquetFile(urls[0], access)
 
     def others(begin: int, end: int) -> list[ParquetFile]:

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 from uio_pipes.base.checks import require, require_paths
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.base.urls import AnyPath
+from uio_pipes.base.urls import AnyPath, is_named
 from uio_pipes.core.capabilities import KnowsFields
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
@@ -21,10 +20,21 @@ from uio_pipes.core.roles import Source, SourceNode
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, names
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.naming import names_of
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.parquet.columns import PAYLOADS, ParquetColumn
-from uio_pipes.sources.parquet.table import LIGHT, Cell, ParquetTable, RowGroup, RowOrder, columns_here, fields_in
+from uio_pipes.sources.parquet.table import (
+    LIGHT,
+    SUFFIXES,
+    Cell,
+    ParquetTable,
+    RowGroup,
+    RowOrder,
+    columns_here,
+    columns_within,
+    fields_in,
+)
+from uio_pipes.sources.seen import Found, Seen
 from uio_pipes.stages.reading.loading import Loading
 
 
@@ -51,6 +61,7 @@ class ListParquet(KnowsFields, Source):
     """Rows of Parquet files. ``shuffle``: row groups, and the rows in each, in another order in each epoch."""
 
     name: ClassVar[str] = "list_parquet"
+    sentence: ClassVar[str] = "Parquet, such as data sets on the Hugging Face Hub"
     traits: ClassVar[Trait] = Trait.DECODED
 
     paths: tuple[str, ...] = field(metadata=NO_IDENTITY)
@@ -58,6 +69,13 @@ class ListParquet(KnowsFields, Source):
     columns: tuple[str, ...] | None = None
     access: Access = field(default=PLAIN, repr=False)
     fields: Mapping[str, str] | None = names()
+
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        if is_named(seen.path, SUFFIXES):
+            return Found("Parquet file", from_parquet, (seen.path,), records=lambda: columns_within(seen.path))
+        listed = any(is_named(line, SUFFIXES) for line in seen.entries[:1])
+        return Found("list of Parquet files", from_parquet, (seen.path,)) if listed else None
 
     def table(self) -> ParquetTable:
         """Read the footers. Raises: ListError naming the file."""
@@ -84,11 +102,11 @@ class _ParquetNode(SourceNode):
 
     def make_order(self) -> RowOrder:
         orders = self.lane.shared("row orders", WeakValueDictionary[Hashable, RowOrder])
-        seed = self.lane.order_key(self.site) if self.stage.shuffle else None
-        key = (self.stage, seed)
+        seed = self.lane.order_key(self.site) if self.stage.shuffle or self.lane.resampled else None
+        key = (self.stage, seed, self.lane.resampled)
         order = orders.get(key)
         if order is None:
-            order = orders[key] = RowOrder(self.table.rows, self.lane.count, seed)
+            order = orders[key] = RowOrder(self.table.rows, self.lane.count, seed, self.lane.resampled)
         return order
 
     def next(self) -> ParquetRow:
@@ -98,7 +116,7 @@ class _ParquetNode(SourceNode):
 
 @dataclass(frozen=True)
 class LoadFromParquet(Loading):
-    """The utterances in rows of Parquet files. The row group that a lane enters next is read ahead."""
+    """The utterances in the rows of Parquet files. The row group that a lane enters next is read ahead."""
 
     name: ClassVar[str] = "load_from_parquet"
     takes: ClassVar[tuple[str, ...]] = ("record",)
@@ -151,18 +169,16 @@ def _take(fields: dict[str, Any], name: str) -> None:
 _STAGE = "from_parquet"
 
 
-@understood
+@reaches_files
 def from_parquet(
     paths: AnyPath | Iterable[AnyPath],
     *,
     shuffle: bool = False,
     fields: Mapping[str, str] | None = None,
     columns: Iterable[str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
-    """Start a pipeline from Parquet files with an utterance a row: ``uio.from_parquet("hf://datasets/…/*.parquet")``.
+    """Start a pipeline from Parquet files with one utterance per row: ``uio.from_parquet("hf://datasets/…/*.parquet")``.
 
     Audio is a column of bytes, of ``{"bytes", "path"}`` (as Hugging Face stores it), of paths, or of lists of samples.
     The footers give the number of utterances, so that the length of an epoch is known before it begins, and any
@@ -182,9 +198,7 @@ def from_parquet(
             ``text`` for ``txt``, ``id`` for ``key``. Without a column for it, ``key`` is made of the file's name and
             the number of the row.
         columns: names of the other columns to read. Default: None, all of them.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule, or pyarrow is not installed.
@@ -199,7 +213,6 @@ def from_parquet(
     kept = None if columns is None else tuple(columns)
     ok = not isinstance(columns, str) and all(isinstance(name, str) for name in kept or ())
     require(ok, _STAGE, "columns must be names of columns", columns, 'as in ["speaker_id"]')
-    access = Access.of(_STAGE, storage_options, cache, cache_size)
-    stage = ListParquet(given, shuffle, kept, access, fields)
+    stage = ListParquet(given, shuffle, kept, Access.of(_STAGE, **access), fields)
     stage.first_columns  # noqa: B018  the columns that were named must be there
-    return Pipeline((stage,)).sharding_filter()._then(LoadFromParquet())
+    return Pipeline((stage,)).sharding_filter().then(LoadFromParquet())

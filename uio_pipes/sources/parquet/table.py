@@ -1,9 +1,10 @@
-"""The rows of Parquet files as one table of utterances, which all lanes of a process share; a row group in memory, as
-Arrow holds it; the order in which groups and rows come."""
+"""The rows of Parquet files as one table of utterances for all lanes of a process, row groups in memory, and the order
+of groups and rows."""
 
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
@@ -14,20 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.hashing import Lru, Permutation, mix64
+from uio_pipes.base.hashing import Permutation, mix64, picks
+from uio_pipes.base.memory import Lru
 from uio_pipes.base.urls import name_of
 from uio_pipes.formats.expressions import TABLE
 from uio_pipes.formats.lists.json_lines import check_segment
 from uio_pipes.formats.lists.lines import Lines
 from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import FieldNames, audio_of, check_rate, renamed
-from uio_pipes.io.access import Access
+from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file, reference
 from uio_pipes.sources.parquet.columns import (
     LAZY,
     PAYLOADS,
+    USUAL,
     ParquetColumn,
     by_kind,
     check_same,
@@ -75,7 +78,7 @@ class RowGroup:
         return f"{self.file.name}, row group {self.number}, row {row}"
 
     def value(self, column: ParquetColumn, row: int) -> Any:
-        """Return the value as one of Arrow's scalars. Raises: DataError ``bad_page``, or as the file."""
+        """Return the value as an Arrow scalar. Raises: DataError ``bad_page``, or as the file."""
         array = self._arrays.get(column.name)
         if array is None or row >= len(array):
             array = self._read(column, row)
@@ -211,15 +214,23 @@ class RowOrder:
     Position ``p`` belongs to lane ``p % lanes``. The rows, row group by row group, are cut into one run for each lane,
     which differ by a row at most; only where two runs meet is a row group read by two lanes. ``rows``: of each row
     group; ``key``: the seed of an epoch that is shuffled, by row groups and within each, None for one that is not.
+    ``drawn``: row groups are drawn with replacement until they have as many rows; of the last one, only some are read.
     """
 
-    def __init__(self, rows: list[int], lanes: int, key: int | None) -> None:
-        self._rows, self._lanes, self._key = rows, lanes, key
-        count = len(rows)
+    def __init__(self, rows: list[int], lanes: int, key: int | None, drawn: bool = False) -> None:
+        self._rows, self._lanes, self._key, self._drawn = rows, lanes, key, drawn
+        count, sizes = len(rows), np.asarray(rows, np.int64)
+        self._firsts = np.concatenate([[0], np.cumsum(sizes)])
         self._groups = np.arange(count) if key is None else Permutation(count, key).all()
-        self._firsts = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
-        self._begins: list[int] = [0, *np.cumsum(np.asarray(rows, np.int64)[self._groups]).tolist()]
-        self._within = Lru(_KEPT)
+        if drawn and key is not None:
+            enough, total = count, self._firsts[-1]
+            while sizes[picks(key, enough, count)].sum() < total:
+                enough *= 2
+            self._groups = picks(key, enough, count)
+            self._groups = self._groups[: np.searchsorted(np.cumsum(sizes[self._groups]), total) + 1]
+        ends = np.minimum(np.cumsum(sizes[self._groups]), self._firsts[-1])
+        self._begins: list[int] = [0, *ends.tolist()]
+        self._within = Lru("orders within row groups", _KEPT)
 
     def __len__(self) -> int:
         return self._begins[-1]
@@ -228,10 +239,14 @@ class RowOrder:
         place, _ = self._place(position)
         at = bisect_right(self._begins, place) - 1
         group, row = int(self._groups[at]), place - self._begins[at]
-        return int(self._firsts[group]) + (row if self._key is None else self._permuted(group)[row])
+        return int(self._firsts[group]) + (row if self._key is None else self._permuted(group, at)[row])
+
+    def draw(self, position: int) -> int:
+        """Return which row group a position is in, by its place in the epoch."""
+        return bisect_right(self._begins, self._place(position)[0]) - 1
 
     def following(self, position: int) -> int | None:
-        """Return the row group that the lane of ``position`` enters next, if there is one."""
+        """Return the row group that the lane of ``position`` enters next, if any."""
         place, end = self._place(position)
         after = bisect_right(self._begins, place)
         return int(self._groups[after]) if self._begins[after] < end else None
@@ -243,10 +258,11 @@ class RowOrder:
         begin = lane * size + min(lane, longer)
         return begin + number, begin + size + (lane < longer)
 
-    def _permuted(self, group: int) -> Permutation:
+    def _permuted(self, group: int, at: int) -> Permutation:
         assert self._key is not None
-        key, rows = mix64(self._key ^ mix64(group + 1)), self._rows[group]
-        made: Permutation = self._within.get(group, lambda: Permutation(rows, key), lambda _: 8 * rows)
+        number = at if self._drawn else group
+        key, rows = mix64(self._key ^ mix64(number + 1)), self._rows[group]
+        made: Permutation = self._within.get(number, lambda: Permutation(rows, key), lambda _: 8 * rows)
         return made
 
 
@@ -256,8 +272,14 @@ SUFFIXES = (".parquet", ".parq", ".pq")
 class _Names(Lines):
     of_folder: ClassVar[str] = "the files in it by a glob ({}/*.parquet)"
 
-    def _no_text(self, line: int) -> ListError:
+    def no_text(self, line: int) -> ListError:
         return ListError(f"{self.name} is not UTF-8 text (line {line}); the name of a Parquet file ends in .parquet")
+
+    def check(self, piece: bytes, line: int) -> None:
+        super().check(piece, line)
+        if re.search(rb'^\s*\{"', piece, re.MULTILINE):
+            remedy = "read it by from_raw_list (audio) or from_jsonl (texts)"
+            raise ListError(f"{self.name} has JSON lines, not names of Parquet files: {remedy}")
 
 
 class _Files(ItemTable):
@@ -276,10 +298,14 @@ def columns_here(
     return [] if first is None else columns_of(first.form.schema, first.name, names, wanted)
 
 
-def columns_within(entries: tuple[str, ...], access: Access) -> dict[str, Any]:
-    """Return all columns of the first file, and what is within them, if the files are on this machine."""
-    first = _first_here(entries, access)
-    return {} if first is None else within(first.form.schema)
+def columns_within(path: str) -> list[Mapping[str, Any]]:
+    """Return a row of all columns of the first file, those that need no other name under ours; none of features, nor of
+    files that are not on this machine."""
+    first = _first_here((path,), PLAIN)
+    there = {} if first is None else within(first.form.schema)
+    usual = {theirs: ours for ours, theirs in USUAL.items()}
+    known = {usual.get(name, name): own for name, own in there.items()}
+    return [{"key": None, **known}] if known and "feat" not in known else []
 
 
 def _first_here(entries: tuple[str, ...], access: Access) -> ParquetFile | None:
@@ -324,7 +350,7 @@ class ParquetTable(Parts):
         self._last: RowGroup | None = None
 
     def group(self, at: int) -> RowGroup:
-        """Return a row group, the same object as long as somebody holds it."""
+        """Return a row group, the same object as long as it is in use."""
         group = self._used.get(at)
         if group is None:
             file, number = self._groups[at]
@@ -343,14 +369,14 @@ class ParquetTable(Parts):
             return error.member or self.place(number)
 
     def fields(self, number: int) -> dict[str, Any]:
-        """Return the fields of a row, no large column read. Raises: DataError."""
+        """Return the fields of a row, without reading large columns. Raises: DataError."""
         at, row = self.locate(number)
         self._last = group = self.group(at)
         return fields_in(group, row)
 
 
 def fields_in(group: RowGroup, row: int) -> dict[str, Any]:
-    """Return the fields of a row of a row group, no large column read. Raises: DataError."""
+    """Return the fields of a row of a row group, without reading large columns. Raises: DataError."""
     fields = group.fields(row)
     for name in ("key", "txt"):
         if isinstance(fields.get(name), (int, float)):

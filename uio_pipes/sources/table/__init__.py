@@ -1,1 +1,1 @@
-"""Tables that describe utterances, joined to the audio that they name: files, or members of archives."""
+"""Tables of utterances, joined to the files or archive members that contain their audio."""

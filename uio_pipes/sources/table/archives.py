@@ -1,4 +1,4 @@
-"""The audio that rows name within archives: read in the order of the rows, or row by row in that of the archives."""
+"""Audio in archives, read in the order of the rows, or in the order of the archives."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.hashing import Lru
+from uio_pipes.base.memory import Lru, bytes_in
 from uio_pipes.base.urls import folder_of, inside, redact
-from uio_pipes.core.items import alone
+from uio_pipes.core.items import without_traceback
 from uio_pipes.formats.archives.archive import is_reachable
 from uio_pipes.formats.archives.directory import Archives, hash_of, is_template, same_name
-from uio_pipes.formats.archives.index import has_index
 from uio_pipes.formats.expressions import TABLE, compiled
 from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
+from uio_pipes.formats.tar.checks import has_sidecar
 from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import is_local
 from uio_pipes.sources.table.records import TableRecords
@@ -55,12 +55,12 @@ def files_named(path: str) -> list[str]:
 
 
 def streams(names: Sequence[str], root: str | None, table: str) -> bool:
-    """Return whether archives must be read in their order, as far as that shows without asking a server."""
+    """Return whether archives must be read in their order, as far as that is known without asking a server."""
     return any(not all(map(is_reachable, files_named(name) or [name])) for name in located(names, root, table))
 
 
 class NamesInRows:
-    """What rows name: a member, and perhaps its archive. ``names``: our fields with their expressions."""
+    """The names in rows: a member, and perhaps its archive. ``names``: our fields with their expressions."""
 
     def __init__(self, rows: Rows, archives: Archives, names: FieldNames | None) -> None:
         ours = dict(names or ())
@@ -106,7 +106,8 @@ class NamesInRows:
 
 
 ANYWHERE = -1  # the home of a row that may be in any archive
-_kept = Lru(4)  # what is made of all rows of a table; workers have it from the process that they were forked from
+# What is made of all rows of a table; workers have it from the process that they were forked from.
+_kept = Lru("rows by archive", most=4)
 
 
 class AudioInArchives:
@@ -132,7 +133,7 @@ class AudioInArchives:
 
     @property
     def _unused(self) -> tuple[Counter[str], list[DataError]]:
-        return _kept.get(("leftover", *self._names.key), self._look_through, lambda _: 1)
+        return _kept.get(("leftover", *self._names.key), self._look_through, bytes_in)
 
     def _look_through(self) -> tuple[Counter[str], list[DataError]]:
         """Return how many members no row names, and how many have the name of another; and why archives are lost."""
@@ -217,13 +218,13 @@ class ArchiveTable:
         self.records, self.archives, self._names = records, names.archives, names
         self.digest, self.notes = records.digest, records.notes
         self._index: _Index = _kept.get(
-            ("index", *names.key, *map(has_index, names.archives.urls)),
+            ("index", *names.key, *(is_local(url) is not None and has_sidecar(url) for url in names.archives.urls)),
             lambda: _Index(names, len(records)),
-            lambda _: 1,
+            bytes_in,
         )
         self.urls, self.homes = self._index.urls, self._index.homes
         if not self.urls:
-            raise ListError("no row names an archive, and archives= names none without {…}: correct it")
+            raise ListError("no row leads to an archive, and every path in archives= contains {…}: correct archives=")
 
     def __len__(self) -> int:
         return len(self.urls)
@@ -249,15 +250,16 @@ class ArchiveTable:
         return np.flatnonzero(self.homes == archive)
 
     def members(self, archive: int, count: int) -> list[str]:
-        """Return what a few of the first rows name that may be in this archive."""
+        """Return the names in a few of the first rows that may be in this archive."""
         may_be = np.flatnonzero(np.isin(self.homes, (archive, ANYWHERE)))[: 10 * count].tolist()
-        found = (name for row in self._some(may_be) if (name := self._names.member(row)) is not None)
-        return list(islice(found, count))
-
-    def _some(self, numbers: Sequence[int]) -> Iterator[Row]:
-        for number in numbers:
+        found = list[str]()
+        for row in may_be:
+            if len(found) == count:
+                break
             with suppress(DataError):
-                yield self.records.rows.row(number)
+                if (name := self._names.member(self.records.rows.row(row))) is not None:
+                    found.append(name)
+        return found
 
     def fields(self, number: int, archive: int, payload: Payload | str | None) -> dict[str, Any]:
         """Return the fields of a row with its audio; None if there is none. Raises: DataError, LeftOut."""
@@ -271,7 +273,7 @@ class ArchiveTable:
             try:
                 self.fields(number, archive, None)
             except DataError as error:
-                lost = alone(error)
+                lost = without_traceback(error)
             if lost is not None:
                 lost.key = "" if isinstance(lost, LeftOut) else self.key(number, lost)
                 yield lost

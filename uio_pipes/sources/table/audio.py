@@ -14,8 +14,8 @@ from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.tables.rows import Rows
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import RandomFile
-from uio_pipes.io.nearby import Nearby
-from uio_pipes.io.opening import Whole, is_local, open_file
+from uio_pipes.io.opening import RemoteFileRef, is_local, open_file
+from uio_pipes.io.relative_paths import RelativeRef
 
 Absent = Literal["no_audio", "not_kept"]
 _ROOT = re.compile(r"(?:\$\w+|\$?\{\w+\})/+")  # what stands for root in lists of SpeechBrain's: $data_root, {data_root}
@@ -59,7 +59,7 @@ def _missing(absent: Absent, places: Sequence[str], url: str, free: bool = False
     return (DataError if absent == "no_audio" else LeftOut)(absent, message, url=url)
 
 
-class _Absent(Nearby):
+class _Absent(RelativeRef):
     """A local file whose absence is a failure."""
 
     __slots__ = ()
@@ -76,7 +76,7 @@ class _Unwanted(_Absent):
     absent: ClassVar[Absent] = "not_kept"
 
 
-class _Far(Whole):
+class _Far(RemoteFileRef):
     """A remote file. ``absent``: what its absence is."""
 
     __slots__ = ("absent",)

@@ -1,4 +1,4 @@
-"""Opening the rows of tables, whatever their format, chained and joined."""
+"""Opens the rows of tables of any format, chained and joined."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import groupby
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import AnyPath, redact
 from uio_pipes.formats.expressions import Expression
-from uio_pipes.formats.lists.lines import Content
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.naming import Asked, check_asked
+from uio_pipes.formats.rows.content import WHAT, Content
 from uio_pipes.formats.tables.description import TEXTS, Table
 from uio_pipes.formats.tables.rows import ChainedRows, ConstantRows, JoinedRows, Rows, value_by
 from uio_pipes.formats.tables.spool import Spooling, spooled
-from uio_pipes.formats.tables.text import WHAT, TextForm, TextRows
+from uio_pipes.formats.tables.text import TextForm, TextRows
 from uio_pipes.io.access import Access
 
 Described = Table | str  # a table, or the lines of JSON of rows that were given in Python
@@ -48,8 +48,8 @@ def _joined(rows: Rows, other: Rows, by: Expression, to: Expression) -> Rows:
         first = [next((value for row in one.scan() if (value := value_by(side, row))), None)
                  for one, side in ((rows, by), (other, to))]  # fmt: skip
         raise ListError(
-            f"{redact(rows.file(0))}: no row has a partner in {redact(other.file(0))}, as {by.text!r} is {first[0]!r} "
-            f"and {to.text!r} there is {first[1]!r}: correct on=, or leave join= out"
+            f"{redact(rows.file(0))}: no row has a match in {redact(other.file(0))}, as {by.text!r} is {first[0]!r} "
+            f"and {to.text!r} there is {first[1]!r}: correct on=, or remove join="
         )
     return joined
 

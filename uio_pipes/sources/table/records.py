@@ -1,4 +1,4 @@
-"""The utterances of a table: rows under our names, each with the audio that it names."""
+"""The utterances of a table: rows with our field names and their audio."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ from uio_pipes.formats.lists.json_lines import as_seconds, check_segment, number
 from uio_pipes.formats.naming import LOOKED_AT, Asked, FieldNames, check_asked, lacks
 from uio_pipes.formats.tables.rows import Row, Rows
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
+from uio_pipes.sources.format import RowPlace, Utterances
 
 logger = logging.getLogger("uio_pipes")
 OURS = frozenset(["wav", "txt", "feat"])  # without any of them a row is no utterance
 
 
 class RowAudio(Protocol):
-    """Where the audio of rows is."""
+    """The place of the audio of rows."""
 
     @property
     def digest(self) -> str:
-        """A text that changes if other audio is meant; "" if the table says all."""
+        """A text that changes if the audio changes; "" if the table alone determines it."""
 
     @property
     def leftover(self) -> Counter[str]:
-        """How much of the audio no row names, by reasons under which it is counted. Raises: ListError."""
+        """How much audio no row names, by the reasons under which it is counted. Raises: ListError."""
 
     @property
     def damage(self) -> list[DataError]:
-        """What is wrong with archives, and told once: rows may be lost with it. Raises: ListError."""
+        """Damage of archives, reported once; rows may be lost by it. Raises: ListError."""
 
     def find(self, name: str, number: int, fields: Mapping[str, Any]) -> Any:
-        """Return the audio that row ``number`` names, not opened yet, or its bytes. Raises: DataError ``no_audio``."""
+        """Return the audio of row ``number``, not opened yet, or its bytes. Raises: DataError ``no_audio``."""
 
 
-class Wish(NamedTuple):
-    """An expression, the regular expression that its value, or an item of it, must match, and what a row is that is
-    left out for it: one object for all of them, since there may be millions."""
+class RowFilter(NamedTuple):
+    """An expression, the regular expression that its value (or an item of it) must match, and the error for rows that
+    it leaves out. One object is shared by all of these, because there may be millions."""
 
     expression: Expression
     pattern: re.Pattern[str]
@@ -60,12 +61,12 @@ class Wish(NamedTuple):
         return any(one is not None and self.pattern.fullmatch(str(one)) is not None for one in values)
 
 
-def wishes(pairs: FieldNames, reason: str) -> list[Wish]:
-    told = ((text, pattern, LeftOut(reason, f"{text}: {pattern}")) for text, pattern in pairs)
-    return [Wish(compiled(text), re.compile(pattern), unwanted) for text, pattern, unwanted in told]
+def wishes(pairs: FieldNames, reason: str) -> list[RowFilter]:
+    rules = ((text, pattern, LeftOut(reason, f"{text}: {pattern}")) for text, pattern in pairs)
+    return [RowFilter(compiled(text), re.compile(pattern), unwanted) for text, pattern, unwanted in rules]
 
 
-class TableRecords:
+class TableRecords(Utterances):
     """The utterances of ``rows``, whose fields are expressions over theirs.
 
     ``names``: our fields with their expressions; None: all fields of the rows. ``keep``, ``drop``: expressions with
@@ -74,32 +75,18 @@ class TableRecords:
     Raises: ListError if no row has what an expression asks for, or none of the first ones can be read.
     """
 
-    weights = None
-
     def __init__(
         self, rows: Rows, audio: RowAudio, names: FieldNames | None, keep: FieldNames = (), drop: FieldNames = ()
     ) -> None:
-        self.rows, self.audio, self.notes = rows, audio, rows.notes
+        self.rows, self.audio, self.place = rows, audio, rows.place
         self._names = None if names is None else [(ours, compiled(text)) for ours, text in names]
         self._keep, self._drop = wishes(keep, "not_kept"), wishes(drop, "dropped")
         self.digest = f"{rows.digest}{audio.digest}"
         self._of_table = any(TABLE in each.expression.names for each in self._asked())
         self._check_names()
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def place(self, number: int) -> str:
-        return self.rows.place(number)
-
-    def key(self, number: int) -> str:
-        try:
-            return str(self.fields(number)["key"])
-        except DataError as error:
-            return error.member or self.place(number)
-
     def fields(self, number: int, audio: RowAudio | None = None) -> dict[str, Any]:
-        """Return the fields of an utterance, nothing opened. ``audio``: where its audio is, if that is known by now.
+        """Return the fields of an utterance, without opening its audio. ``audio``: where that is, if known by now.
 
         Raises: LeftOut ``not_kept`` or ``dropped``, DataError.
         """
@@ -155,7 +142,7 @@ class TableRecords:
         elif wav is None and any(name == "wav" for name, _ in self._names or ()):
             raise DataError("missing_audio", f"the row names no audio: {self._remedy('wav')}")
         if "key" not in fields:
-            fields["key"] = self._place_as_key(number)
+            fields["key"] = RowPlace(self.rows, number).key
         numbers_as_text(fields, "key", "txt")
         with_form(fields, wav if isinstance(wav, str) else "")
 
@@ -163,10 +150,6 @@ class TableRecords:
         names = {name for one, expression in self._names or () if one == ours for name in expression.names} or {ours}
         column = names.pop() if len(names) == 1 else "COLUMN"
         return f"correct it, or keep only rows that have one: keep={{'{column}': '.+'}}"
-
-    def _place_as_key(self, number: int) -> str:
-        file, _, line = self.place(number).rpartition(", ")  # line 7, or row 7
-        return f"{name_of(file)}:{line.rpartition(' ')[2]}"
 
     # At the first rows
 
@@ -197,7 +180,7 @@ class TableRecords:
                 key = _key(wav, fields.get("start"))
                 if seen.setdefault(key, wav) != wav:
                     logger.warning(
-                        "%s: keys are names of files, and %s and %s have the same one, %s: say another by "
+                        "%s: keys are file names, but %s and %s have the same one, %s: define another with "
                         'fields={"key": "{%s | folder | name}-{%s | stem}"}',
                         *(redact(self.rows.file(0)), seen[key], wav, key, column, column),
                     )
@@ -271,7 +254,10 @@ def _times(fields: dict[str, Any]) -> None:
             fields[name] = number
     duration = fields.get("duration")
     if duration is not None and "start" not in fields and "end" not in fields:
-        fields["duration"] = _declared(duration)
+        seconds = as_seconds(duration)
+        if not is_number(seconds) or not 0 <= seconds < 10**7:
+            raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}")
+        fields["duration"] = DeclaredSeconds(seconds)
         return
     if "start" not in fields and "end" not in fields:
         return
@@ -283,10 +269,3 @@ def _times(fields: dict[str, Any]) -> None:
     check_segment(fields, "", str(fields.get("key", "")))
     if "end" in fields:
         fields["duration"] = fields["end"] - fields["start"]
-
-
-def _declared(duration: Any) -> DeclaredSeconds:
-    seconds = as_seconds(duration)
-    if not is_number(seconds) or not 0 <= seconds < 10**7:
-        raise DataError("bad_duration", f"duration must be a number of seconds, not {duration!r}")
-    return DeclaredSeconds(seconds)

@@ -1,4 +1,4 @@
-"""``from_table``: the utterances of tables, joined to the audio that they name."""
+"""``from_table``: the utterances of tables, joined to their audio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
 from uio_pipes.base.checks import refuse, require, require_paths
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import AnyPath
 from uio_pipes.core.capabilities import KnowsFields
@@ -23,7 +22,7 @@ from uio_pipes.formats.archives.directory import Archives, is_template
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tables.description import Table
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.table.archives import ArchiveTable, AudioInArchives, NamesInRows, located, streams
 from uio_pipes.sources.table.audio import Absent, AudioByPath
@@ -39,7 +38,8 @@ class ListTable(KnowsFields, Source):
     """The rows of tables. ``shuffle``: in another order in each epoch, without a buffer."""
 
     name: ClassVar[str] = "list_table"
-    reasons: ClassVar[frozenset[str]] = frozenset(["no_row", "not_kept", "dropped"])
+    sentence: ClassVar[str] = "TSV, CSV, JSON, stm, TextGrid, NXT with paths, segments, channels"
+    reasons = ("no_row", "not_kept", "dropped")
 
     tables: tuple[Described, ...] = field(metadata=NO_IDENTITY)
     fields: FieldNames | None = None
@@ -105,13 +105,13 @@ class _TableNode(SourceNode):
                 self.lane.ledger.count(reason, number)
             for error in self.table.audio.damage:
                 self.lane.ledger.fail(error.at(error.url, error.member), ListTable.name)
-                self.lane.ledger.fine(ListTable.name)  # they do not follow each other: no streak of failures
+                self.lane.ledger.succeeded(ListTable.name)  # they do not follow each other: no streak of failures
 
 
 TablePaths = AnyPath | Table | Iterable[AnyPath | Table | Mapping[str, Any]]
 
 
-@understood
+@reaches_files
 def from_table(
     table: TablePaths,
     *,
@@ -124,9 +124,7 @@ def from_table(
     keep: Mapping[str, str] | None = None,
     drop: Mapping[str, str] | None = None,
     shuffle: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: AnyPath | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from a table that names audio: TSV, CSV, JSON lines, … ; its rows are read in any order.
 
@@ -169,9 +167,7 @@ def from_table(
             "<(SIL|MUSIC|NOISE|OTHER)>"}``. Default: None, none.
         shuffle: whether to deal the rows in another order in each epoch: a random order of all, without a buffer.
             Default: False.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -179,8 +175,8 @@ def from_table(
             what an expression asks for.
     """
     known = root is None or (isinstance(root, (str, os.PathLike)) and bool(os.fspath(root)))
-    require(known, _NAME, "root must be a folder", root, "leave it out if paths start at the table")
-    remedy = '"not_kept" if the table is of more than the audio that is wanted'
+    require(known, _NAME, "root must be a folder", root, "omit it if paths are relative to the table")
+    remedy = 'use "not_kept" if you have audio for only part of the table'
     require(absent in get_args(Absent), _NAME, f"absent must be one of {get_args(Absent)}", absent, remedy)
     tables = _described(table)
     names, streamed = _archives(archives, match, stream, root, tables)
@@ -192,13 +188,13 @@ def from_table(
         keep=_wishes("keep", keep),
         drop=_wishes("drop", drop),
         shuffle=shuffle,
-        access=Access.of(_NAME, storage_options, cache, cache_size),
+        access=Access.of(_NAME, **access),
         archives=names,
         match=match,
         stream=streamed,
     )
     dealt = Pipeline((listing,)).sharding_filter()
-    return dealt._then(JoinRows(listing)) if streamed else dealt.load_records()
+    return dealt.then(JoinRows(listing)) if streamed else dealt.load_records()
 
 
 def _archives(
@@ -209,7 +205,7 @@ def _archives(
     require(isinstance(match, str) and bool(match), _NAME, "match must be an expression", match, "as in 'path | stem'")
     assert isinstance(match, str)
     known = set(compiled(match).names) <= {"path"}
-    require(known, _NAME, "match may ask for the path of a member only", match, "as in 'path | stem'")
+    require(known, _NAME, "match may use only the path of a member", match, "as in 'path | stem'")
     if given is None:
         sentence = "match and stream say how archives are read, and none is given"
         refuse(match != "path" or stream, _NAME, sentence, "name them by archives=")

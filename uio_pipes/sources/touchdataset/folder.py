@@ -31,6 +31,8 @@ from uio_pipes.formats.touchdataset import DTYPES, IndexedFile, StoredRecord
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import AudioInfo, RandomFile, Ref
 from uio_pipes.io.opening import is_local
+from uio_pipes.sources.kaldi.tables import is_folder
+from uio_pipes.sources.seen import Seen, exists
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +74,7 @@ def folders(entries: tuple[str, ...], metainfo: str | None, access: Access) -> I
 
 
 def unnamed(folder: str, metainfo: str | None = None) -> FolderEntry:
-    """Return what is read of a folder where nothing says it: audio and metadata, or in a local folder without audio
+    """Return what is read of a folder by default: audio and metadata, or in a local folder without audio
     the metadata or the tokens that are there."""
     pairs = pairs_of(folder)
     if pairs and not {f"{AUDIO}.bin", f"{AUDIO}.idx"} & set(os.listdir(is_local(folder) or ".")):
@@ -91,7 +93,7 @@ def with_all_pairs(folder: str) -> str:
 
 
 def pairs_of(folder: str) -> list[str]:
-    """Return the names of all pairs of files in a local folder; of others nothing is known."""
+    """Return the names of all pairs of files in a local folder; of remote ones nothing is known."""
     path = is_local(folder)
     names = set(os.listdir(path)) if path is not None and os.path.isdir(path) else set()
     pairs = sorted(name.removesuffix(".idx") for name in names if name.endswith(".idx") and not name.startswith("."))
@@ -101,6 +103,26 @@ def pairs_of(folder: str) -> list[str]:
 def names_folder(line: str) -> bool:
     """Return whether a line names the folder of a TouchDataset with the pairs that are read as its last word."""
     return not line.startswith("{") and "." not in (word := _split(line)[1]) and bool(word)
+
+
+def is_touchdataset(seen: Seen) -> bool:
+    """Return whether this is the folder of a TouchDataset, a line that names one, or a list of such lines.
+
+    Raises: ListError if it cannot be read.
+    """
+    if seen.is_folder:
+        return any(f"{name}.{end}" in seen.names for name in (METAINFO, TOKENS) for end in ("idx", "bin"))
+    return names_folder(seen.path) or any(map(names_folder, seen.entries[:1]))
+
+
+def names_touchdataset(url: str) -> bool:
+    """Return whether this is the folder of a TouchDataset, which may be a remote one, or a list of such.
+
+    Raises: ListError if that cannot be found out.
+    """
+    if is_local(url) is None and is_folder(url):
+        return any(exists(f"{url.rstrip('/')}/{name}.idx") for name in (METAINFO, TOKENS))
+    return is_touchdataset(Seen(url))
 
 
 def _split(line: str) -> tuple[str, str]:
@@ -119,18 +141,18 @@ def parse_entry(line: str, place: str, metainfo: str | None = None) -> FolderEnt
     folder, word = _split(line)
     if not word:
         if line.startswith("{") or is_named(line, ".tar"):
-            raise ListError(f"{place} is not a folder, but {line[:80]!r}; name a list of FOLDER audio+metainfo lines")
+            raise ListError(f"{place} is not a folder, but {line[:80]!r}; give a list of `FOLDER audio+metainfo` lines")
         return unnamed(folder, metainfo)
     names = word.split("+")
     if not all(names) or len(set(names)) < len(names):
-        raise ListError(f"{place} says {word!r}; each name must be that of a pair of files, once: try audio+metainfo")
+        raise ListError(f"{place} has {word!r}; it must list pairs of files, each once, as in audio+metainfo")
     found = [name for name in names if name.startswith(METAINFO)]
     if not found and len(names) == 2 and names[0] == AUDIO and names[1] != TOKENS:
         found = names[1:]
     others = tuple(name for name in names if name not in found)
     if len(found) > 1 or (not found and (AUDIO in names or TOKENS not in names)):
         raise ListError(
-            f"{place} says {word!r}; exactly one of the names must be that of metadata (metainfo, metainfo_v2, …), "
+            f"{place} has {word!r}; exactly one of the names must be metadata (metainfo, metainfo_v2, …), "
             f"unless it is texttoken without audio: try {'+'.join((*others, METAINFO))}"
         )
     if wrong := _OURS.intersection(others):
@@ -184,11 +206,11 @@ class Pcm(StoredRecord, Recording):
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, or on their way there."""
+        """Bytes in memory, or being fetched."""
         return self.size if isinstance(self.file, _Fetched) else 0
 
     def read(self) -> bytes:
-        """Return the bytes of a wav file, for functions that want those of an audio file."""
+        """Return the bytes of a wav file, for functions that need an audio file."""
         data, dtype = self._compared(self.read_at(0, self.size)), self.dtype
         if dtype.str not in _WAV:
             data, dtype = _to_float(np.frombuffer(data, dtype)).tobytes(), np.dtype("<f4")
@@ -266,7 +288,7 @@ class IndexedFolder:
                 )
         if self.tokens is not None and self.tokens.dtype.kind not in "iu":
             raise ListError(
-                f"{self.path}/{TOKENS}.idx: ids of tokens are integers, not {self.tokens.dtype}: write anew"
+                f"{self.path}/{TOKENS}.idx: ids of tokens are integers, not {self.tokens.dtype}: write them again"
             )
         self.far = is_local(self.path) is None
 
@@ -274,7 +296,7 @@ class IndexedFolder:
         return len(self.files[0])
 
     def first(self) -> Iterator[dict[str, Any]]:
-        """Yield what names may mean in the first utterances, as far as it can be read."""
+        """Yield the fields of the first utterances, as far as they can be read."""
         for number in range(min(LOOKED_AT, len(self))):
             with suppress(DataError, ValueError):
                 data = b"{}" if self.metainfo is None else self.metainfo.read(number)
@@ -286,7 +308,7 @@ class IndexedFolder:
         return self.parsed(number, _read(self.metainfo, number, fetch), fetch)
 
     def parsed(self, number: int, data: bytes | None, fetch: Fetch | None = None) -> dict[str, Any]:
-        """As :meth:`fields`, from ``data``, the bytes of the utterance's metadata, if it has any. Raises: DataError."""
+        """Like :meth:`fields`, from ``data``, the bytes of the utterance's metadata, if any. Raises: DataError."""
         if self.metainfo is None or data is None:
             fields: dict[str, Any] = {"key": self._place(number)}
         else:
@@ -324,7 +346,7 @@ class IndexedFolder:
             raise DataError("missing_sample_rate", message, url=url, member=fields["key"], offset=offset)
         at, length = audio.span(number)
         if not length:
-            message = "the audio has 0 samples; leave it out"
+            message = "the audio has 0 samples; remove it"
             raise DataError("empty_audio", message, url=audio.data.path, member=fields["key"], offset=at)
         fields["wav"] = Pcm(audio.data, at, length, audio.dtype, rate, audio.crc(number))
         fields.pop("duration", None)  # the index knows better
@@ -357,7 +379,7 @@ def parse_metainfo(
     try:
         parsed: Any = parse_json(data)
         if not isinstance(parsed, dict):
-            raise ValueError(f"no object, but {data[:40]!r}")
+            raise ValueError(f"expected an object, not {data[:40]!r}")
     except ValueError as error:
         raise DataError("bad_line", f"damaged JSON: {error}", url=url, offset=offset) from error
     fields: dict[str, Any] = renamed(parsed, names) if names else parsed

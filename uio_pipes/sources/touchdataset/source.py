@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal
 
@@ -14,19 +13,28 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.checks import check_names, require, require_paths
-from uio_pipes.base.elsewhere import understood
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.hashing import Lru
+from uio_pipes.base.memory import Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Source
 from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, names
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.naming import Renames, asked, check_asked, names_of
-from uio_pipes.formats.touchdataset import IndexedFile
-from uio_pipes.io.access import CACHE_SIZE, PLAIN, Access
+from uio_pipes.formats.tar.checks import has_sidecar
+from uio_pipes.formats.touchdataset import IndexedFile, remedy_for
+from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.io.opening import is_local
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.touchdataset.folder import DEFAULT, FolderEntry, IndexedFolder, folders
+from uio_pipes.sources.seen import Found, Seen
+from uio_pipes.sources.touchdataset.folder import (
+    DEFAULT,
+    FolderEntry,
+    IndexedFolder,
+    folders,
+    is_touchdataset,
+    names_folder,
+    with_all_pairs,
+)
 
 _TEXTS = 256 << 20  # bytes of remote metadata and tokens that stay in memory
 _OPENING = 16  # remote folders opened at a time
@@ -48,13 +56,18 @@ class IndexedTable(Parts):
         texts: tuple[str, ...] = DEFAULT,
         names: Renames = None,
     ) -> None:
-        one = partial(_open_one, access, verify, indexes, texts, names)
+        def one(entry: FolderEntry) -> IndexedFolder:
+            folder = IndexedFolder(entry, access, texts, names)
+            for file in folder.files if verify else ():
+                file.compare(indexes)
+            return folder
+
         self._folders = _open(list(folders(entries, metainfo, access)), one)
         super().__init__(map(len, self._folders))
         if not len(self):
             raise ListError(f"nothing in {', '.join(entries[:3])}: the folders have no utterance")
         check_asked(self._folders[0].first() if names else (), asked(names), self.place(0))
-        self._texts = Lru(_TEXTS)
+        self._texts = Lru("texts of folders", _TEXTS)
         parts = [tuple(file.digest for file in folder.files) for folder in self._folders]
         self.digest = blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
@@ -108,20 +121,12 @@ def _open(found: list[FolderEntry], one: Callable[[FolderEntry], IndexedFolder])
         return list(pool.map(one, found))
 
 
-def _open_one(
-    access: Access, verify: bool, indexes: str | None, texts: tuple[str, ...], names: Renames, entry: FolderEntry
-) -> IndexedFolder:
-    folder = IndexedFolder(entry, access, texts, names)
-    for file in folder.files if verify else ():
-        file.compare(indexes)
-    return folder
-
-
 @dataclass(frozen=True)
 class ListIndexed(Source):
     """Utterances of TouchDatasets, none read yet. ``shuffle``: in another random order in each epoch."""
 
     name: ClassVar[str] = "list_indexed"
+    sentence: ClassVar[str] = "TouchDataset: `audio.bin/.idx`, `metainfo.bin/.idx`, other modalities, text, tokens"
 
     dirs: tuple[str, ...] = field(metadata=NO_IDENTITY)
     shuffle: bool = False
@@ -144,6 +149,15 @@ class ListIndexed(Source):
         rule = "fields are names in the metadata, and audio is in audio.bin, not there"
         require(given.keys().isdisjoint(["wav", "feat"]), "from_indexed", rule, given, "leave wav and feat out")
 
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        if not is_touchdataset(seen):
+            return None
+        if seen.is_folder or names_folder(seen.path):
+            given = with_all_pairs(seen.path) if seen.is_folder else seen.path
+            return Found("TouchDataset folder", from_indexed, (given,))
+        return Found("list of TouchDataset folders", from_indexed, (seen.path,), listed=True)
+
     @property
     def traits(self) -> Trait:  # type: ignore[override]
         return Trait.TEXTLESS if self.texts is None else Trait.NONE
@@ -152,12 +166,25 @@ class ListIndexed(Source):
         stage = self if lane.needs_text else replace(self, texts=())
         return super(ListIndexed, stage).build(source, lane, site)
 
+    def findings(self, table: IndexedTable, part: int, crc: bool, indexes: str | None) -> Iterator[DataError]:
+        """Have the records compared with their checksums, if there are any, and yield what is wrong with these."""
+        for file in table.files:
+            if not has_sidecar(file.data.path, folder=indexes):
+                if crc:
+                    how = f"there are no checksums: make them with {remedy_for(file.data.path, indexes)}"
+                    yield DataError("missing_index", how, url=file.data.path)
+                continue
+            try:
+                file.compare(indexes)
+            except ListError as error:
+                yield DataError("stale_index", str(error), url=file.data.path)
+
     def table(self) -> IndexedTable:
         verify, texts = self.verify == "crc", self.texts or ()
         return IndexedTable(self.dirs, self.metainfo, self.access, verify, self.indexes, texts, self.fields)
 
 
-@understood
+@reaches_files
 def from_indexed(
     dirs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
@@ -167,9 +194,7 @@ def from_indexed(
     indexes: str | os.PathLike[str] | None = None,
     texts: Sequence[str] | None = ("txt",),
     fields: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    cache_size: int | str = CACHE_SIZE,
+    **access: Unpack[AccessOptions],
 ) -> Pipeline:
     """Start a pipeline from TouchDatasets: folders with ``audio.bin``, ``audio.idx``, ``metainfo.bin``,
     ``metainfo.idx``.
@@ -196,9 +221,7 @@ def from_indexed(
             with None no utterance does, as for pre-training. Default: ("txt",).
         fields: our names of fields whose names in the metadata, or of files, are others, as in ``{"txt": "text",
             "clip": "video"}``. Default: None, all have ours.
-        storage_options: options for fsspec's file systems, as for :func:`list_files`. Default: None.
-        cache: local folder that keeps copies of remote files. Default: None, no copies.
-        cache_size: bytes that those copies may take, as a number or as text. Default: "100GB".
+        **access: how files are reached: :class:`AccessOptions`.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -206,10 +229,10 @@ def from_indexed(
     """
     rule = "dirs must be a folder or a data list, or several"
     given = require_paths("from_indexed", rule, dirs, "name a folder")
-    access = Access.of("from_indexed", storage_options, cache, cache_size)
+    reached = Access.of("from_indexed", **access)
     into = None if indexes is None else os.fspath(indexes)
     if texts is not None:
         check_names("from_indexed", "texts", texts)
     said = None if texts is None else tuple(texts)
-    stage = ListIndexed(given, shuffle, metainfo, verify, into, said, access, fields)
+    stage = ListIndexed(given, shuffle, metainfo, verify, into, said, reached, fields)
     return Pipeline((stage,)).sharding_filter().load_records()

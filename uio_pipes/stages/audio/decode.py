@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.audio.containers import LONGEST, check_channel, decoding
+from uio_pipes.audio.containers import DECLARED, LONGEST, TRIMMED, Declared, check_channel, decoding
 from uio_pipes.audio.forms import channel_numbers
-from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.audio.length import TICKS, Plan, planned_by_duration
 from uio_pipes.audio.recording import Recording, as_waveform, decoded, of_channels
 from uio_pipes.audio.video import ReadBytes, decode_video
 from uio_pipes.base.checks import is_whole, refuse, require
@@ -21,7 +21,7 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.roles import OfStream, Op, sees_all
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, Trait
+from uio_pipes.core.stage import Stage, Trait, least, must_be
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import Ref
@@ -53,8 +53,8 @@ class DecodeAudio(OfStream):
 
     name: ClassVar[str] = "decode_audio"
     note: ClassVar[str] = "when the batch is made (mp3, m4a, aac, wma: when its length is needed)"
-    writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    may_lack: ClassVar[frozenset[str]] = frozenset(["start", "end"])
+    writes = ("wav", "sample_rate")
+    may_lack = ("start", "end", "duration", DECLARED)
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
     channel: int | str | None = 0
@@ -66,12 +66,12 @@ class DecodeAudio(OfStream):
         ok = named or self.channel is None or (isinstance(self.channel, int) and self.channel >= 0)
         bounded = self.longest is None or self.longest > 0
         require(bounded, self.name, "longest must be above 0 seconds, or None for no bound", self.longest, "try 7200")
-        rule = "channel must be 0 or more, None for all, or the name of a field that has its number"
+        rule = "channel must be 0 or more, None for all, or the name of a field that contains it"
         require(ok, self.name, rule, self.channel, "WeNet keeps channel 0")
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset(["wav", "start", "end", *([self.channel] if isinstance(self.channel, str) else [])])
+        return frozenset(["wav", *self.may_lack, *([self.channel] if isinstance(self.channel, str) else [])])
 
     def check(self, before: Sequence[Stage]) -> None:
         super().check(before)
@@ -80,7 +80,7 @@ class DecodeAudio(OfStream):
             again = Trait.TAKES_CHANNEL in stage.traits and self.channel == "channel"
             refuse(again, self.name, sentence, "leave channel out")
             named = "channel" in _named(stage) and Trait.TAKES_CHANNEL not in stage.traits
-            sentence = f"fields of {stage.name} names a channel, but channel 0 is kept of every utterance"
+            sentence = f"fields of {stage.name} names a channel, but decode_audio keeps channel 0 of every utterance"
             refuse(named and self.channel == 0, self.name, sentence, 'say decode_audio(channel="channel")')
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
@@ -103,8 +103,15 @@ class DecodeAudio(OfStream):
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, channel)
             return
-        with decoding(self.longest, sample.as_stored and not isinstance(wav, Recording)):
-            waveform, rate = decoded(wav, channel, fields.get("start"), fields.get("end"))
+        start, end, declared = fields.get("start"), fields.get("end"), Declared.of(fields)
+        with decoding(self.longest, sample.as_stored and not isinstance(wav, Recording), declared) as within:
+            waveform, rate = decoded(wav, channel, start, end)
+        if declared.trim and start is None and end is None and (plan := planned_by_duration(fields)) is not None:
+            most = plan.samples * rate // plan.sample_rate
+            within.trimmed = max(within.trimmed, (waveform.shape[-1] - most) / rate)
+            waveform = waveform[:, :most]
+        if within.trimmed:
+            fields[TRIMMED] = round(within.trimmed, 3)
         _check_rate("its entry", fields.get("sample_rate"), rate)
         if isinstance(wav, Ref) and wav.info is not None:
             _check_rate("the index", wav.info.sample_rate, rate)
@@ -124,10 +131,10 @@ def _of_channel(wav: Any, fields: Mapping[str, Any], name: str) -> tuple[Any, in
     """
     given = fields.get(name)
     if given is None:
-        told = (
+        problem = (
             f"the utterance has no {name!r}, by which decode_audio(channel={name!r}) chooses, but {', '.join(fields)}"
         )
-        raise DataError("bad_value", f"{told}: correct the name, or the row")
+        raise DataError("bad_value", f"{problem}: correct the name, or the row")
     given = given.read() if isinstance(given, Ref) else given
     numbers = channel_numbers(given.decode("utf-8", "replace").strip() if isinstance(given, bytes) else given)
     if len(numbers) == 1:
@@ -164,19 +171,17 @@ class DecodeVideo(Op):
     """
 
     name: ClassVar[str] = "decode_video"
-    may_lack: ClassVar[frozenset[str]] = frozenset(["start", "end"])
+    may_lack = ("start", "end")
 
-    fps: float | None = None
+    fps: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "try 25")
     size: Sequence[int] | None = None
-    field: str = "video"
+    field: str = must_be("video", "the name of a field", bool, 'try "video"')
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.fps is None or self.fps > 0, self.name, "fps must be above 0", self.fps, "try 25")
         pair = self.size is None or (len(self.size) == 2 and all(is_whole(n) and n > 0 for n in self.size))
         require(pair, self.name, "size must be (height, width) in pixels, above 0", self.size, "try (96, 96)")
         object.__setattr__(self, "size", None if self.size is None else tuple(self.size))
-        require(bool(self.field), self.name, "field must name a field", self.field, 'try "video"')
 
     @property
     def reads(self) -> frozenset[str]:  # type: ignore[override]
@@ -197,14 +202,11 @@ class DecodeVideo(Op):
         if not isinstance(video, (Ref, bytes)):
             what = "no" if video is None else f"{type(video).__name__} for"
             raise DataError("missing_video", f"the utterance has {what} {self.field} to decode: name its field")
-        read, size = (video.read_at, video.size) if isinstance(video, Ref) else (_slices(video), len(video))
+        read: ReadBytes = video.read_at if isinstance(video, Ref) else lambda offset, count: video[offset:][:count]
+        size = video.size if isinstance(video, Ref) else len(video)
         shape = None if self.size is None else (self.size[0], self.size[1])
         frames = decode_video(read, size, fields.get("start"), fields.get("end"), self.fps, shape)
         fields[self.field] = torch.from_numpy(frames)
-
-
-def _slices(data: bytes) -> ReadBytes:
-    return lambda offset, count: data[offset : offset + count]
 
 
 @dataclass(frozen=True)
@@ -221,15 +223,10 @@ class Mono(OfStream):
     """
 
     name: ClassVar[str] = "mono"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    reads = ("wav",)
+    writes = ("wav",)
 
-    channel: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = self.channel is None or self.channel >= 0
-        require(ok, self.name, "channel must be 0 or more, or None for the average", self.channel, "count from 0")
+    channel: int | None = least(0, None, "count from 0; None is the average")
 
     def check(self, before: Sequence[Stage]) -> None:
         super().check(before)

@@ -1,5 +1,4 @@
-"""Stages that change the waveform: at another rate, faster or slower, and for some utterances, without another length,
-volume, loudness, pitch, filters, codecs."""
+"""Stages that change the waveform: sample rate, speed, volume, loudness, pitch, filters and codecs."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ from typing import ClassVar
 import torch
 
 from uio_pipes.audio.containers import HIGHEST_RATE, LOWEST_RATE
-from uio_pipes.audio.length import SLACK, TICKS, Plan
+from uio_pipes.audio.length import ROUNDING, TICKS, Plan
 from uio_pipes.audio.recording import in_floats
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, within
+from uio_pipes.core.stage import Node, must_be, within
 from uio_pipes.dsp.effects import (
     CODECS,
     clip,
@@ -35,8 +34,8 @@ from uio_pipes.dsp.resample import change_speed, resample, resampled_length, spe
 class Perturbation(OfStream):
     """A change of ``wav`` that keeps its shape and rate. Subclasses are frozen dataclasses with a ``probability``."""
 
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    reads = ("wav", "sample_rate")
+    writes = ("wav",)
 
     probability: float
 
@@ -69,7 +68,7 @@ class TorchaudioPerturbation(Perturbation):
 
 @dataclass(frozen=True)
 class Clip(Perturbation):
-    """Overdrive ``wav`` as a recording at too high a level does, and give it its level back.
+    """Clip ``wav`` like a recording at too high a level, and restore its level.
 
     The waveform is amplified until its peak is a random number of dB above full scale. Then it is clipped at full
     scale, hard (what is above is cut off) or soft (it saturates: tanh), and scaled back: samples far below the peak
@@ -86,12 +85,8 @@ class Clip(Perturbation):
     name: ClassVar[str] = "clip"
 
     gain_db: Sequence[float] = field(default=(0.0, 20.0), metadata=within(-100, 100, "dB"))
-    hard: float = 0.5
+    hard: float = must_be(0.5, "a probability from 0 to 1", lambda p: 0 <= p <= 1, "try 0.5")
     probability: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.hard <= 1, self.name, "hard must be a probability from 0 to 1", self.hard, "try 0.5")
 
     def change(self, waveform: torch.Tensor, sample_rate: int, draws: Draws) -> torch.Tensor:
         gain_db, hard = draws.uniform(*self.gain_db), draws.uniform() < self.hard
@@ -100,7 +95,7 @@ class Clip(Perturbation):
 
 @dataclass(frozen=True)
 class Codec(Perturbation):
-    """Encode ``wav`` with a random lossy codec, and decode it again, in memory. Length, timing and rate stay.
+    """Encode ``wav`` with a random lossy codec and decode it again, in memory. Length, timing and rate stay.
 
     "opus", "mp3" and "vorbis" work at the utterance's rate, or at the next higher one that they know. "gsm" (GSM
     06.10 full rate, 13 kbit/s), "mulaw" and "alaw" (ITU-T G.711, 64 kbit/s) are those of telephones: they work at
@@ -139,7 +134,7 @@ class Codec(Perturbation):
 
 @dataclass(frozen=True)
 class Loudness(TorchaudioPerturbation):
-    """Scale ``wav`` to a random loudness, as it is heard: in LUFS, by ITU-R BS.1770-4.
+    """Scale ``wav`` to a random perceived loudness in LUFS (ITU-R BS.1770-4).
 
     The loudness is measured by ``torchaudio.functional.loudness``. Utterances below 0.4 s, which is the shortest that
     can be measured, and silent ones stay as they are. Nothing is clipped: samples may leave [-1, 1]. Of more than
@@ -167,7 +162,7 @@ class Loudness(TorchaudioPerturbation):
 
 @dataclass(frozen=True)
 class Lowpass(TorchaudioPerturbation):
-    """Take the frequencies above a random cutoff out of ``wav``, as narrow channels and cheap microphones do.
+    """Remove frequencies above a random cutoff from ``wav``, like narrow channels and cheap microphones.
 
     The filter is an eighth-order Butterworth low-pass, four of ``torchaudio.functional.lowpass_biquad`` in a row: -3 dB
     at the cutoff, 48 dB per octave above it. A cutoff at or above half the sample rate changes nothing. Length and
@@ -231,8 +226,8 @@ class VolumePerturb(OfStream):
     """
 
     name: ClassVar[str] = "volume_perturb"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    reads = ("wav",)
+    writes = ("wav",)
 
     low: float = 0.125
     high: float = 2.0
@@ -256,8 +251,8 @@ class Resample(OfStream):
     """
 
     name: ClassVar[str] = "resample"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
+    reads = ("wav", "sample_rate")
+    writes = ("wav", "sample_rate")
 
     resample_rate: int = 16_000
 
@@ -285,7 +280,7 @@ class Resample(OfStream):
 
 @dataclass(frozen=True)
 class SpeedPerturb(OfStream):
-    """Play each utterance faster or slower, which changes its pitch, too (Ko et al. 2015; sox's ``speed``).
+    """Play each utterance faster or slower, which also changes its pitch (Ko et al. 2015; sox's ``speed``).
 
     Args:
         speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
@@ -294,8 +289,8 @@ class SpeedPerturb(OfStream):
     """
 
     name: ClassVar[str] = "speed_perturb"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    reads = ("wav", "sample_rate")
+    writes = ("wav",)
 
     speeds: Sequence[float] = (0.9, 1.0, 1.1)
 
@@ -309,7 +304,7 @@ class SpeedPerturb(OfStream):
         if plan is None or plan.frames is not None:
             return plan
         if plan.sample_rate == TICKS:
-            return Plan(int(plan.samples / self._draw(draws)) + SLACK + 1, TICKS)
+            return Plan(int(plan.samples / self._draw(draws)) + ROUNDING + 1, TICKS)
         return Plan(speed_length(plan.samples, self._draw(draws)), plan.sample_rate)
 
     def apply(self, sample: Sample, draws: Draws) -> None:

@@ -1,4 +1,4 @@
-"""``add_noise`` and ``reverberate``: noise or other voices under the speech, and the speech as heard in a room.
+"""``add_noise`` and ``reverberate``: noise or other voices mixed with the speech, and the acoustics of a room.
 
 Noises and impulse responses are audio of a list, chosen by the utterance's draws and read when the batch is made. A
 choice consists of numbers alone: it depends neither on the cache nor on the order of calls. In a shard, the number
@@ -17,7 +17,8 @@ from uio_pipes.audio.length import audio_info, segment_samples
 from uio_pipes.audio.recording import decoded, in_floats
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.hashing import Draws, Lru
+from uio_pipes.base.hashing import Draws
+from uio_pipes.base.memory import Lru
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
@@ -61,7 +62,7 @@ class Clips:
         self.lines = [parse(self.table, i) for i in range(len(self.table))]
         self.reason = reason
         self.lanes = 0  # lanes of this process that use them
-        self.cache = Lru(cache_bytes)
+        self.cache = Lru("noises and rooms", cache_bytes)
 
     def choose(self, draws: Draws) -> Choice:
         """Choose a line of the list, then a member of its shard, each with equal chances, and a place in the clip."""
@@ -141,14 +142,16 @@ class Clips:
     def _bad(self, choice: Choice, name: str, error: DataError) -> DataError:
         place = self.table.place(choice.item)
         where = name if name.startswith(place) else f"{name} (listed in {place})"
-        return DataError(self.reason, f"{where}: {error.message} [{error.reason}]; correct it, or take it off the list")
+        return DataError(
+            self.reason, f"{where}: {error.message} [{error.reason}]; correct it, or remove it from the list"
+        )
 
 
 class ClipStage(OfStream):
     """A stage that works with clips. Subclasses are frozen dataclasses with these fields, and one for the paths."""
 
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["wav"])
+    reads = ("wav", "sample_rate")
+    writes = ("wav",)
     lists: ClassVar[str]  # the field for the paths
     optional: ClassVar[bool] = False  # without paths it works without clips, by ``apply``
     bad: ClassVar[str]  # the reason for which an utterance fails whose clip cannot be used
@@ -168,7 +171,7 @@ class ClipStage(OfStream):
         return getattr(self, self.lists)
 
     def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
-        """Change the waveform by the clip that ``draws`` choose."""
+        """Change the waveform with the clip that ``draws`` choose."""
         raise NotImplementedError
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
@@ -207,7 +210,7 @@ class _ClipLink(StageLink):
 
 def _finite(clip: torch.Tensor) -> torch.Tensor:
     if not clip.isfinite().all():
-        raise DataError("bad_audio", "some samples are not finite numbers")
+        raise DataError("bad_audio", "some samples are NaN or infinite")
     return clip
 
 
@@ -296,7 +299,7 @@ _INSIDE = (0.1, 0.9)  # of each dimension: where source and microphone can be
 
 @dataclass(frozen=True)
 class Reverberate(ClipStage):
-    """Convolve ``wav`` with a room impulse response; length, timing and power stay as they were.
+    """Convolve ``wav`` with a room impulse response, keeping length, timing and power.
 
     The responses are recordings, ``reverberate("rooms.list")``, or are computed for a room of its own for each
     utterance, ``reverberate(rt60=(0.1, 0.8))``. The direct sound (a recorded response's highest peak) is put at time

@@ -1,1 +1,1 @@
-"""Stages that make batches, and tensors of them."""
+"""Stages that make batches, and turn them into tensors."""

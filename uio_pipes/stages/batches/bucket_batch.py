@@ -1,8 +1,7 @@
-"""``bucket_batch``: batches of utterances of about the same length."""
+"""``bucket_batch``: batches of utterances of similar length."""
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import FRAMES_AND_TOKENS, Length, Pair, names_of
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node
+from uio_pipes.core.stage import Node, least
 from uio_pipes.stages.batches.buckets import (
     RISING,
     Buckets,
-    WindowNode,
     as_tuple,
     count_of,
     even_boundaries,
@@ -28,146 +26,149 @@ from uio_pipes.stages.batches.buckets import (
     index_of,
     is_pair,
     pairs_of,
-    read_boundaries,
     rising,
 )
-from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PairBudget
+from uio_pipes.stages.batches.budget import BudgetBuffer, BudgetStage
+from uio_pipes.stages.batches.window import WindowBatch
 
 LOOK = 1000  # utterances by which boundaries are found
 
 
-@dataclass(frozen=True)
-class BucketBatch(BudgetStage):
-    """Collect utterances in buckets of similar planned length; each full bucket is a batch.
+def bucket_batch(
+    bucket_boundaries: Sequence[int] | Sequence[tuple[int, int]] | None = None,
+    bucket_batch_sizes: Sequence[int] | None = None,
+    max_frames: int | None = None,
+    num_buckets: int | tuple[int, int] | None = None,
+    max_wait: int | None = None,
+    max_samples: int | None = None,
+    quadratic: int | None = None,
+    drop_last: bool = False,
+    min_batch_size: int = 1,
+    window: int | None = None,
+    max_tokens: int | None = None,
+    length: Length | Pair | None = None,
+    max_cost: int | None = None,
+    cost: Callable[..., float] | None = None,
+) -> BucketBatch | WindowBatch:
+    """Make batches of utterances of similar planned length, in random order, each as large as the budget allows.
 
-    With ``window`` there are no buckets: that many utterances are held, sorted by length, and a batch is a run of
-    neighbours from anywhere among them, as many as the budget allows. This leaves the least padding, and every
-    batch is full. Give either ``bucket_batch_sizes`` or one of the budgets ``max_frames``, ``max_samples``,
-    ``max_tokens`` and ``max_cost``.
+    Give one budget: ``max_frames``, ``max_samples``, ``max_tokens`` or ``max_cost``. Then ``window`` utterances are
+    held, sorted by length, and a batch is a run of neighbours from anywhere among them. This leaves the least padding,
+    every batch is full, and no ``shuffle`` or ``sort`` is needed before. At each step, the batches of all lanes come
+    from the same part of their windows and are equally full, by draws that lanes share without communication. So ranks
+    that step together hardly wait for each other.
 
-    Buckets can go by two lengths, such as frames and tokens, where both are padded: boundaries are then pairs, the
-    most frames and the most tokens of a bucket. An utterance goes to the first bucket that holds it by both. One that
-    is longer than all goes to the last one, within the budget; without a budget it is the failure ``over_budget``.
-    ``max_frames`` bounds the longest first length × the number of utterances, ``max_tokens`` that of the second.
+    With ``bucket_boundaries``, ``bucket_batch_sizes``, ``num_buckets`` or ``max_wait`` there are buckets instead:
+    utterances are collected in them by length, and each full bucket is a batch. Lanes then fill theirs at different
+    steps. Buckets can go by two lengths, such as frames and tokens, where both are padded: boundaries are then pairs,
+    the most frames and the most tokens of a bucket. An utterance goes to the first bucket that holds it by both. One
+    that is longer than all goes to the last one, within the budget; without a budget it is the failure
+    ``over_budget``. ``max_frames`` bounds the longest first length × the number of utterances, ``max_tokens`` that of
+    the second.
 
     Args:
         bucket_boundaries: rising lengths in frames; bucket i takes lengths below boundary i, and the last bucket
             the rest. Or rising pairs, such as ``[(500, 20), (500, 60), (1_000, 50)]``, the longest that each bucket
-            takes; or the file that ``uio buckets`` wrote. Default: None, which finds boundaries from the first 1,000
-            utterances of the lane: so that each bucket gets equally many frames, or pairs that leave little padding.
+            takes. Default: None. Buckets then find theirs from the first 1,000 utterances of the lane: so that each
+            bucket gets equally many frames, or pairs that leave little padding. ``uio simulate`` tells those of all.
         bucket_batch_sizes: how many utterances fill each bucket, one number more than there are boundaries (WeNet's
             way), or one for each pair. Default: None.
         max_frames: a budget in padded frames: the longest utterance × the number of utterances is never more.
             Default: None.
         num_buckets: how many buckets to make if boundaries are found automatically; a pair such as ``(10, 3)`` makes
-            10 by frames, and of each of them 3 by tokens. Default: 10.
+            10 by frames, and of each of them 3 by tokens. Default: None, which is 10 if there are buckets.
         max_wait: a bucket whose oldest utterance has waited while this many others came is given although it is not
-            full. Default: 10,000.
+            full. Default: None, which is 10,000 if there are buckets.
         max_samples: a budget in padded audio samples, at the utterances' own rate; for waveforms only. Default:
             None.
         quadratic: count an utterance of length n as n + n² / quadratic, so that long utterances, whose attention
             costs the square of their length, come in smaller batches. A length in the unit of the budget (Lhotse's
             ``quadratic_duration``). Default: None, count n.
-        drop_last: whether to leave out, at the end of a lane, the utterances of buckets that are not full; they are
+        drop_last: whether to leave out, at the end of a lane, the utterances of batches that are not full; they are
             then counted as ``drop_last``. Default: False.
-        min_batch_size: fewest utterances of a batch. A bucket that has waited and holds fewer takes some from its
-            neighbours; if fewer remain at the end of a lane, they join the last batch if its budget allows it, and
-            otherwise are counted as ``min_batch_size``. An utterance of which this many copies exceed the budget is
-            the failure ``over_budget``. Those of two lengths that do not fit into one batch, as one is long in the
-            first and another in the second, are counted as ``min_batch_size``, too. Default: 1.
-        window: how many utterances to hold and choose neighbours from; 1,500 is usual. Needs a budget, and excludes
-            the options of buckets. Default: None, use buckets.
-        sync: let all lanes take their batches from the same part of their windows at each step, by a draw that they
-            share without communication; ranks that step together then work on utterances of similar length. Needs
-            ``window``. Default: False.
+        min_batch_size: fewest utterances of a batch; fewer are left out and counted as ``min_batch_size``. An
+            utterance of which this many copies exceed the budget is the failure ``over_budget``. A bucket that has
+            waited and holds fewer takes some from its neighbours; if fewer remain at the end of a lane, they join the
+            last batch of buckets if its budget allows it. Default: 1.
+        window: how many utterances to hold and choose neighbours from, if there are no buckets. None waits while more
+            than 10 × as many others come. Default: None, which is 1,500.
         max_tokens: a budget in padded tokens instead; an utterance has as many as it has labels, or ``length`` says.
             Default: None.
         length: another length to go by, such as "tokens", "prompt.frames", or a function of all planned lengths, as
-            in ``lambda n: n.frames // 4 + n.tokens``; or two of these for pairs. Default: None, planned frames, or
-            ``("frames", "tokens")`` for pairs.
-        max_cost: a budget in what ``cost`` counts: ``cost(longest, longest)`` × the number of utterances is never
-            more. For pairs only. Default: None.
-        cost: a function of two lengths, the cost of an utterance that is padded to them, which does not fall where
-            one rises: ``lambda frames, tokens: frames // 4 * (tokens + 1)`` is what a transducer's joint network
-            computes. Default: None.
+            in ``lambda n: n.frames // 4 + n.tokens``; or a tuple of these, for pairs and for ``cost``. Default: None,
+            planned frames, or ``("frames", "tokens")`` for two.
+        max_cost: a budget in what ``cost`` counts: ``cost(longest, …)`` × the number of utterances is never more.
+            Default: None.
+        cost: a function of lengths: what an utterance costs that is padded to them, which does not fall where one
+            rises. Of frames, as in ``lambda frames: frames + frames**2 / 3_000``; of frames and tokens, as in
+            ``lambda frames, tokens: frames // 4 * (tokens + 1)``, what a transducer's joint network computes; or of
+            those that ``length`` names. Batches of a step then cost the same on all ranks. Default: None.
     """
+    buckets: dict[str, Any] = {"bucket_boundaries": bucket_boundaries, "bucket_batch_sizes": bucket_batch_sizes}
+    buckets |= {"num_buckets": num_buckets, "max_wait": max_wait}
+    given = {name: value for name, value in buckets.items() if value is not None}
+    both: dict[str, Any] = {
+        "max_frames": max_frames, "max_samples": max_samples, "max_tokens": max_tokens, "max_cost": max_cost,
+        "cost": cost, "quadratic": quadratic, "length": length, "min_batch_size": min_batch_size,
+        "drop_last": drop_last,
+    }  # fmt: skip
+    if not given:
+        return WindowBatch(**both | ({} if window is None else {"window": window}))
+    sentence = f"{in_words(given)} cannot be combined with window, which has no buckets"
+    refuse(window is not None, BucketBatch.name, sentence, "leave out these, or window")
+    return BucketBatch(**given, **both)
+
+
+@dataclass(frozen=True)
+class BucketBatch(BudgetStage):
+    """Collect utterances in buckets of similar planned length; for the arguments see :func:`bucket_batch`."""
 
     name: ClassVar[str] = "bucket_batch"
 
-    bucket_boundaries: Sequence[int] | Sequence[tuple[int, int]] | str | os.PathLike[str] | None = None
+    bucket_boundaries: Sequence[int] | Sequence[tuple[int, int]] | None = None
     bucket_batch_sizes: Sequence[int] | None = None
     max_frames: int | None = None
     num_buckets: int | tuple[int, int] = 10
-    max_wait: int = 10_000
+    max_wait: int = least(1, 10_000, "10,000 is the default")
     max_samples: int | None = None
     quadratic: int | None = None
     drop_last: bool = False
     min_batch_size: int = 1
-    window: int | None = None
-    sync: bool = False
     max_tokens: int | None = None
     length: Length | Pair | None = None
     max_cost: int | None = None
-    cost: Callable[[int, int], float] | None = None
+    cost: Callable[..., float] | None = None
 
     def __post_init__(self) -> None:
-        path: Any = self.bucket_boundaries
-        of: tuple[str, ...] = ()
-        if isinstance(path, (str, os.PathLike)):  # the boundaries of a file take its place
-            found, of = read_boundaries(path, self.name)
-            object.__setattr__(self, "bucket_boundaries", found)
         for name in ("bucket_boundaries", "num_buckets", "length"):
             object.__setattr__(self, name, as_tuple(getattr(self, name)))
         self._check_boundaries()
         super().__post_init__()
-        names = names_of(self.sized_by)
-        rule, remedy = f"the buckets of {path} must be by {' and '.join(names)}", "make the file again by uio buckets"
-        require(of in ((), names), self.name, rule, " and ".join(of), f"{remedy}, or give length")
         if self.bucket_batch_sizes is not None:
             object.__setattr__(self, "bucket_batch_sizes", tuple(self.bucket_batch_sizes))
-        require(self.max_wait >= 1, self.name, "max_wait must be 1 or more", self.max_wait, "see the docstring")
         self._check_pairs()
         sizes = self.bucket_batch_sizes
         both = sizes is not None and self.budget is not None
         refuse(both, self.name, "bucket_batch_sizes cannot be combined with a budget", "leave one of them out")
         budgets = "max_frames, max_samples, max_tokens or max_cost"
         neither = sizes is None and self.budget is None
-        refuse(neither, self.name, "it needs a bound of its batches", f"give {budgets}, or bucket_batch_sizes")
-        self._check_window()
+        refuse(neither, self.name, "the size of a batch needs a limit", f"give {budgets}, or bucket_batch_sizes")
         if sizes is not None:
             self._check_sizes(sizes)
 
     def _check_boundaries(self) -> None:
         bounds: Any = self.bucket_boundaries
-        remedy = "give frames, shortest first, or the file that uio buckets wrote"
-        require(bounds is None or rising(bounds), self.name, RISING, bounds, remedy)
+        require(bounds is None or rising(bounds), self.name, RISING, bounds, "give frames, shortest first")
         number: Any = self.num_buckets
         ok = is_pair(number, 1) or (is_whole(number) and number >= 1)
         remedy = "10, or (10, 3) for frames and tokens"
-        require(ok, self.name, "num_buckets must be 1 or more, or a pair of such", number, remedy)
+        require(ok, self.name, "num_buckets must be 1 or more, or a pair of such numbers", number, remedy)
         both = bounds is not None and number != BucketBatch.num_buckets
         refuse(both, self.name, "num_buckets cannot be combined with bucket_boundaries", "leave one of them out")
 
-    def _check_window(self) -> None:
-        if self.window is None:
-            refuse(self.sync, self.name, "sync needs a window to choose from", "give window=1_500")
-            return
-        require(self.window >= 1, self.name, "window must be 1 or more", self.window, "1,500 is usual")
-        given = [n for n in ("bucket_boundaries", "bucket_batch_sizes") if getattr(self, n) is not None]
-        given += ["drop_last"] * self.drop_last + ["min_batch_size"] * (self.min_batch_size > 1)
-        given += ["num_buckets"] * (self.num_buckets != BucketBatch.num_buckets)
-        sentence = f"{in_words(given)} cannot be combined with window, which has no buckets"
-        refuse(given, self.name, sentence, "leave out these, or window")
-
     def _check_pairs(self) -> None:
-        ok = self.cost is None or callable(self.cost)
-        require(ok, self.name, "cost must be a function of two lengths", self.cost, "see the docstring")
-        alone = (self.max_cost is None) != (self.cost is None)
-        refuse(alone, self.name, "max_cost and cost, a function of two lengths, need each other", "give both")
-        sentence = "cost is a function of two lengths, so that buckets must be pairs"
+        sentence = "buckets by cost, a function of two lengths, must be pairs"
         refuse(self.cost is not None and not self.in_pairs, self.name, sentence, "as in num_buckets=(10, 3)")
-        both = self.cost is not None and self.quadratic is not None
-        refuse(both, self.name, "quadratic cannot be combined with cost", "leave quadratic out")
         sentence = "max_samples cannot be combined with pairs of lengths"
         refuse(self.max_samples is not None and self.in_pairs, self.name, sentence, "give max_frames or max_cost")
 
@@ -187,19 +188,12 @@ class BucketBatch(BudgetStage):
         return isinstance(bounds[0] if bounds else self.num_buckets if bounds is None else None, tuple)
 
     @property
+    def lengths(self) -> int:
+        return 2 if self.in_pairs else 1
+
+    @property
     def sized_by(self) -> Length | Pair | None:
         return (self.length or FRAMES_AND_TOKENS) if self.in_pairs else super().sized_by
-
-    @cached_property
-    def budget(self) -> Budget | None:
-        most = {"frames": self.max_frames, "samples": self.max_samples, "tokens": self.max_tokens}
-        if not self.in_pairs:
-            one: Budget | None = Budget.of(self.name, most, self.quadratic, self.min_batch_size)
-            return one
-        most["cost"] = self.max_cost
-        pair = {"function": self.cost, "names": names_of(self.sized_by)}
-        two: Budget | None = PairBudget.of(self.name, most, self.quadratic, self.min_batch_size, **pair)
-        return two
 
     def fill_ratio(self, bucket: int, count: int, longest: Any) -> float | None:
         sizes = self.bucket_batch_sizes
@@ -208,9 +202,7 @@ class BucketBatch(BudgetStage):
         return None if sizes is None else count / sizes[bucket]
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        if self.window is None or self.budget is None:
-            return _BucketNode(source, lane, self, site)
-        return WindowNode(source, lane, site, self, self.budget, self.window, self.max_wait, self.sync)
+        return _BucketNode(source, lane, self, site)
 
 
 def _as_lists(boundaries: Sequence[Any]) -> list[Any]:
@@ -292,7 +284,7 @@ class _BucketNode(BudgetBuffer):
         if not self.stage.in_pairs or holds(self.given or [], length):
             return 0
         lengths = " and ".join(f"{n} {name}" for n, name in zip(length, names_of(self.stage.sized_by), strict=True))
-        message = f"{lengths} fit into no bucket: give a larger one more, or put .filter(…) before"
+        message = f"{lengths} fit into no bucket: add a larger bucket, or put .filter(…) before"
         self.lane.ledger.handle(item.failure(DataError("over_budget", message), self.name), self.name)
         return None
 

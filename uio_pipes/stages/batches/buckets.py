@@ -1,8 +1,8 @@
-"""The buckets of ``bucket_batch``: partial batches by length, by two lengths, or of neighbours in a sorted window."""
+"""The buckets of ``bucket_batch``: partial batches by length, or by two lengths."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import pairwise
@@ -11,14 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.checks import is_whole, require
-from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.hashing import pick
-from uio_pipes.base.json_text import parse_json
-from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node
-from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PairBudget, PartialBatch, PartialPairs
+from uio_pipes.base.checks import is_whole
+from uio_pipes.stages.batches.budget import Budget, PaddedBudget, PartialBatch, PartialPairs
 
 CANDIDATES = 400  # lengths at which a bucket may end
 OUTLIERS = 100  # of so many utterances, one that is too long by its second length for the buckets of its first
@@ -34,7 +28,7 @@ class Buckets:
 
     def __init__(self, count: int, budget: Budget | None, sizes: Sequence[int], least: int) -> None:
         self.budget, self.sizes, self.least = budget, sizes, least
-        kind = PartialPairs if isinstance(budget, PairBudget) else PartialBatch
+        kind = PartialPairs if isinstance(budget, PaddedBudget) else PartialBatch
         self.all = [kind() for _ in range(count)]
         self.held = 0
 
@@ -47,7 +41,7 @@ class Buckets:
         self.all[at].add(number, cost)
 
     def add(self, at: int, number: int, cost: Any) -> list[int]:
-        """Put a number into bucket ``at``, and return the batch that is full then, or []."""
+        """Put a number into bucket ``at``, and return the batch if it is now full, or []."""
         bucket = self.all[at]
         batch: list[int] = []
         if bucket.numbers and self.room(at, bucket.larger(bucket.worst, cost)) <= len(bucket.numbers):
@@ -60,7 +54,7 @@ class Buckets:
         return len(bucket.numbers) >= self.room(at, bucket.worst)
 
     def filled(self) -> list[int]:
-        """Return the buckets that hold something, shortest first."""
+        """Return the buckets that are not empty, shortest first."""
         return [at for at, bucket in enumerate(self.all) if bucket.numbers]
 
     def take(self, at: int, count: int) -> list[int]:
@@ -210,85 +204,3 @@ def as_tuple(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.integer)):
         value = value.tolist()
     return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
-
-
-def read_boundaries(path: Any, stage: str) -> tuple[Any, tuple[str, ...]]:
-    """Return the boundaries in a file of ``uio buckets``, and the names of their lengths. Raises: PipelineError."""
-    again = "make the file again by uio buckets"
-    try:
-        with open(path, encoding="utf-8") as file:
-            read = parse_json(file.read())
-    except OSError as error:
-        raise PipelineError(f"{stage}: {path}: {error.strerror}; uio buckets writes such a file") from error
-    except ValueError as error:
-        raise PipelineError(f"{stage}: {path} is not JSON ({error}); {again}") from error
-    require(isinstance(read, dict), stage, f"{path} must have bucket_boundaries and their lengths", read, again)
-    bounds, of = as_tuple(read.get("bucket_boundaries")), as_tuple(read.get("lengths"))
-    require(rising(bounds), stage, f"{path}: {RISING}", bounds, again)
-    count = 2 if bounds and isinstance(bounds[0], tuple) else 1
-    ok = isinstance(of, tuple) and len(of) == count and all(isinstance(name, str) for name in of)
-    rule = f"{path}: lengths must be a list of names, one for each number of a boundary"
-    require(ok, stage, rule, of, again)
-    return bounds, of
-
-
-class WindowNode(BudgetBuffer):
-    """Holds ``window`` utterances sorted by cost. They divide into batches as full as the budget allows, the costliest
-    first. A random one of these batches goes out, and as many utterances come in.
-
-    With ``sync`` the n-th draw is the same in all lanes. Their windows are samples of one distribution, so the batches
-    drawn are of similar length in all lanes, and ranks need not communicate.
-    """
-
-    state_fields = ("given",)
-
-    def __init__(
-        self,
-        source: Node,
-        lane: Lane,
-        site: Site,
-        stage: BudgetStage,
-        budget: Budget,
-        window: int,
-        max_wait: int,
-        sync: bool,
-    ) -> None:
-        super().__init__(source, lane, site, stage, budget)
-        self.room, self.window, self.max_wait = budget.room, window, max_wait
-        self.key = lane.order_key(site) if sync else lane.key(site)
-
-    def start(self) -> None:
-        self.given = 0  # batches that went out
-
-    def order(self) -> list[int]:
-        return [number for _, number in self.sorted]
-
-    def rebuild(self, order: list[int]) -> None:
-        self.sorted = [(self.cost(number), number) for number in order]
-
-    def next(self) -> list[Sample]:
-        while len(self.sorted) < self.window and (arrived := self.arrival()) is not None:
-            number, cost = arrived
-            insort(self.sorted, (cost, number))
-        if not self.sorted:
-            raise StopIteration
-        slots = self._slots()
-        if self.age() > self.max_wait:
-            place = bisect_left(self.sorted, (self.cost(self.oldest), self.oldest))
-            first, last = next(slot for slot in slots if slot[0] <= place < slot[1])
-        else:
-            first, last = slots[pick(self.key, self.given, len(slots))]
-        self.given += 1
-        taken, self.sorted[first:last] = self.sorted[first:last], []
-        return self.give([number for _, number in taken])
-
-    def _slots(self) -> list[tuple[int, int]]:
-        """Return the ranges of the batches that the window divides into, the costliest first."""
-        slots, first = [], len(self.sorted)
-        while first > 0:
-            last, first = first, max(0, first - self.room(self.sorted[first - 1][0]))
-            slots.append((first, last))
-        while last < len(self.sorted) and self.room(self.sorted[last][0]) > last:
-            last += 1  # the cheapest ones make a full batch, too, which overlaps with the one before
-        slots[-1] = (0, last)
-        return slots

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from math import ceil
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import MakesBatches
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.realize import Length, Pair, check_measure
+from uio_pipes.core.realize import Length, Pair, check_measure, names_of
 from uio_pipes.core.roles import Flow, check_labels, have_features
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
@@ -26,9 +26,10 @@ from uio_pipes.core.stage import Node, Stage
 
 @dataclass(frozen=True)
 class Budget:
-    """A bound: ``count`` × cost of the longest is never above ``most``, in ``unit`` ("frames", "samples" or "tokens").
+    """A bound: ``count`` × cost of the longest is never above ``most``, in ``unit`` ("frames", "samples", "tokens" or
+    "cost").
 
-    Lengths are counted in this unit, or as ``length`` says.
+    Lengths are counted in this unit, or as ``length`` says; ``function`` gives their cost, and ``names`` are theirs.
 
     With ``quadratic`` an utterance of length n costs n + n² / quadratic, like Lhotse's ``quadratic_duration``: twice
     its length at n = ``quadratic``. This is for models whose attention needs memory by the square of the length.
@@ -39,16 +40,26 @@ class Budget:
     unit: str = "frames"
     quadratic: int | None = None
     least: int = 1  # utterances in a batch
+    function: Callable[..., float] | None = None
+    names: tuple[str, ...] = ("frames",)
 
     @classmethod
     def of(
-        cls, stage: str, most: Mapping[str, int | None], quadratic: int | None, min_batch_size: int, **pair: Any
+        cls, stage: str, most: Mapping[str, int | None], quadratic: int | None, min_batch_size: int, **by: Any
     ) -> Any:
-        """Return the budget that a stage's arguments set, ``most`` by unit, if any. Raises: PipelineError."""
+        """Return the budget that a stage's arguments set, ``most`` by unit, if any; ``by``: the other fields.
+
+        Raises: PipelineError.
+        """
+        function = by.get("function")
+        refuse(function is not None and not callable(function), stage, "cost must be a function", "of lengths")
+        alone = (most.get("cost") is None) != (function is None)
+        refuse(alone, stage, "max_cost and cost, a function of lengths, need each other", "give both")
+        refuse(function and quadratic, stage, "quadratic cannot be combined with cost", "leave quadratic out")
         bounds = {f"max_{unit}": value for unit, value in most.items()}
         for argument, value in {**bounds, "quadratic": quadratic, "min_batch_size": min_batch_size}.items():
             ok = value is None or value >= 1
-            require(ok, stage, f"{argument} must be 1 or more", value, f"see help(pipeline.{stage})")
+            require(ok, stage, f"{argument} must be 1 or more", value, "raise it, or leave it out")
         given = [unit for unit, value in most.items() if value is not None]
         sentence = f"{in_words(f'max_{unit}' for unit in given)} cannot be combined"
         refuse(len(given) > 1, stage, sentence, "give one: samples are for waveforms, tokens for texts")
@@ -58,7 +69,7 @@ class Budget:
             return None
         bound = most[given[0]]
         assert bound is not None
-        return cls(stage, bound, given[0], quadratic, min_batch_size, **pair)
+        return cls(stage, bound, given[0], quadratic, min_batch_size, **by)
 
     def size(self, sample: Sample, length: Any) -> Any:
         """Return the size of an utterance of this length in ``unit``. Raises: PipelineError for samples of features."""
@@ -70,7 +81,18 @@ class Budget:
 
     def cost(self, size: Any) -> Any:
         """Return the cost of an utterance of this size, times ``quadratic`` if that is given, as a whole number."""
+        if self.function is not None:
+            return self._called(size)
         return size if self.quadratic is None else size * (self.quadratic + size)
+
+    def alone(self, cost: Any) -> int:
+        """Return what an utterance costs alone in a batch."""
+        own: int = cost
+        return own
+
+    def worst(self, costs: Sequence[Any]) -> Any:
+        """Return the cost by which a batch of utterances of these ``costs`` is counted, that of its costliest one."""
+        return max(costs)
 
     def room(self, cost: Any) -> int:
         """Return how many utterances a batch may have if the costliest one costs ``cost``."""
@@ -83,14 +105,32 @@ class Budget:
 
     def shown(self, size: Any) -> str:
         """Return an utterance's size in words."""
-        cost = f" (that cost {self.cost(size) / self.quadratic:.0f})" if self.quadratic else ""
-        return f"{size} {self.unit}{cost}"
+        cost = self.alone(self.cost(size)) / (self.quadratic or 1)
+        return self._named(size) + (f" (that cost {cost:.0f})" if self.quadratic or self.function else "")
+
+    def _named(self, size: Any) -> str:
+        return f"{size} {self.unit if self.function is None else self.names[0]}"
+
+    def _called(self, *lengths: int) -> int:
+        """Return what the user's function says of an utterance of these lengths, 1 at least."""
+        assert self.function is not None
+        try:
+            found: Any = self.function(*lengths)
+        except Exception as error:
+            of = " and ".join(f"{n} {name}" for n, name in zip(lengths, self.names, strict=True))
+            message = f"the function given as cost failed for {of}: {type(error).__name__}: {error}"
+            raise CostFailed(f"{self.name}: {message}") from error
+        if not is_number(found):
+            returned = f"the function given as cost returned {found!r} for {' and '.join(map(str, lengths))}"
+            raise PipelineError(f"{self.name}: {returned}; it must return a number")
+        cost: int = ceil(found)
+        return max(1, cost)
 
     def over(self, size: Any) -> DataError:
         """Return the failure ``over_budget``: a batch of ``least`` such utterances would be above the budget."""
         what = self.shown(size)
         what += f" in a batch of at least {self.least}" if self.least > 1 else ""
-        message = f"{what} are more than a whole batch may have ({self.most}); raise max_{self.unit}, or filter before"
+        message = f"{what} exceed the budget of a whole batch ({self.most}); raise max_{self.unit}, or filter before"
         return DataError("over_budget", message)
 
 
@@ -99,41 +139,31 @@ class CostFailed(PipelineError):
 
 
 @dataclass(frozen=True)
-class PairBudget(Budget):
-    """A bound on batches that are padded to the longest of each of two lengths: ``count`` × ``function(longest,
-    longest)``, or × the first or the second if ``unit`` is "frames" or "tokens"."""
+class PaddedBudget(Budget):
+    """A bound on batches that are padded to the longest of each of several lengths: ``count`` × ``function(longest,
+    longest, …)``. If ``unit`` is "frames" or "tokens", it is ``count`` × the first or the second."""
 
-    function: Callable[[int, int], float] | None = None
     names: tuple[str, ...] = ("frames", "tokens")
 
     def cost(self, size: Any) -> Any:
-        return size  # what it costs shows in the batch, which may have a longer one in the other length
+        return size  # what it costs shows in the batch, which may have a longer one in another length
+
+    def alone(self, cost: Any) -> int:
+        if self.function is not None:
+            return self._called(*cost)
+        return max(1, int(super().cost(cost[0] if self.unit == "frames" else cost[1])))
+
+    def worst(self, costs: Sequence[Any]) -> Any:
+        return tuple(map(max, zip(*costs, strict=True)))
 
     def room(self, cost: Any) -> int:
-        return self.most * (self.quadratic or 1) // self._padded(*cost)
+        return self.most * (self.quadratic or 1) // self.alone(cost)
 
     def fill_ratio(self, count: int, longest: Any) -> float | None:
-        return count * self._padded(*longest) / (self.most * (self.quadratic or 1))
+        return count * self.alone(longest) / (self.most * (self.quadratic or 1))
 
-    def shown(self, size: Any) -> str:
-        lengths = " and ".join(f"{length} {name}" for length, name in zip(size, self.names, strict=True))
-        cost = self._padded(*size) / (self.quadratic or 1)
-        return lengths + ("" if self.function is None and not self.quadratic else f" (that cost {cost:.0f})")
-
-    def _padded(self, first: int, second: int) -> int:
-        """Return the cost of an utterance padded to these lengths, as :meth:`Budget.cost`, 1 at least."""
-        one = super().cost(first if self.unit == "frames" else second)
-        try:
-            found: Any = one if self.function is None else self.function(first, second)
-        except Exception as error:
-            of = " and ".join(f"{n} {name}" for n, name in zip((first, second), self.names, strict=True))
-            message = f"the function given as cost failed for {of}: {type(error).__name__}: {error}"
-            raise CostFailed(f"{self.name}: {message}") from error
-        if not is_number(found):
-            returned = f"the function given as cost returned {found!r} for {first} and {second}"
-            raise PipelineError(f"{self.name}: {returned}; it must return a number")
-        cost: int = ceil(found)
-        return max(1, cost)
+    def _named(self, size: Any) -> str:
+        return " and ".join(f"{length} {name}" for length, name in zip(size, self.names, strict=True))
 
 
 def _no_samples(stage: str) -> PipelineError:
@@ -147,28 +177,48 @@ class BudgetStage(MakesBatches, Flow):
     """A stage that makes batches within a budget. Subclasses are frozen dataclasses with these fields."""
 
     gives: ClassVar[str] = "batch"
-    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last", "min_batch_size"])
+    reasons = ("drop_last", "min_batch_size")
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
+    max_frames: int | None
     max_samples: int | None
     max_tokens: int | None
+    max_cost: int | None = None
+    cost: Callable[..., float] | None = None
+    quadratic: int | None
+    min_batch_size: int
     length: Any
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_measure(self.name, self.length, self.in_pairs)
+        check_measure(self.name, self.length, self.lengths)
         both = self.max_samples is not None and self.length is not None
         sentence = "max_samples, which counts samples, cannot be combined with length"
         refuse(both, self.name, sentence, "give max_frames")
 
     @property
-    def in_pairs(self) -> bool:
-        """True if it goes by two lengths."""
-        return False
+    def lengths(self) -> int:
+        """How many lengths the budget uses."""
+        return 1
 
     @property
     def sized_by(self) -> Length | Pair | None:
         return self.length or (None if self.max_tokens is None else "tokens")
+
+    @cached_property
+    def budget(self) -> Budget | None:
+        """The budget that the arguments set, if any."""
+        most = {
+            "frames": self.max_frames,
+            "samples": self.max_samples,
+            "tokens": self.max_tokens,
+            "cost": self.max_cost,
+        }
+        kind, by = (PaddedBudget if self.lengths > 1 else Budget), {"function": self.cost}
+        made: Budget | None = kind.of(
+            self.name, most, self.quadratic, self.min_batch_size, **by, names=names_of(self.sized_by)
+        )
+        return made
 
     def check(self, before: Sequence[Stage]) -> None:
         if self.max_samples is not None and have_features(before):
@@ -262,8 +312,8 @@ class BudgetBuffer(Buffer):
         if budget is None:
             return self.unbounded(item, length)
         size = budget.size(item, length)
-        cost = budget.cost(size)
         try:
+            cost = budget.cost(size)
             if budget.room(cost) >= budget.least:
                 return cost
             failure = budget.over(size)

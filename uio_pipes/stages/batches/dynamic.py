@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from uio_pipes.base.checks import require
 from uio_pipes.core.capabilities import FollowsSteps, MakesBatches
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node
+from uio_pipes.core.stage import Node, least
 from uio_pipes.stages.batches.budget import Budget, BudgetBuffer, BudgetStage, PartialBatch
 
 
@@ -28,16 +27,11 @@ class Batch(MakesBatches, Flow):
     """
 
     name: ClassVar[str] = "batch"
-    reasons: ClassVar[frozenset[str]] = frozenset(["drop_last"])
+    reasons = ("drop_last",)
     gives: ClassVar[str] = "batch"
 
-    batch_size: int = 16
+    batch_size: int = least(1, 16, "WeNet's default is 16")
     drop_last: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = isinstance(self.batch_size, int) and self.batch_size >= 1
-        require(ok, self.name, "batch_size must be a whole number above 0", self.batch_size, "WeNet's default is 16")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _BatchNode(source, lane, self)
@@ -57,7 +51,7 @@ class _BatchNode(Node):
         try:
             while len(batch) < self.size:
                 batch.append(self.source.next())
-                self.lane.pulse.arrived += 1
+                self.lane.stall_guard.arrived += 1
         except StopIteration:
             if not batch:
                 raise
@@ -76,7 +70,7 @@ class _BatchNode(Node):
 
 @dataclass(frozen=True)
 class DynamicBatch(FollowsSteps, BudgetStage):
-    """Make batches in the order in which utterances come, each as large as a budget allows.
+    """Make batches of utterances in their order, each as large as a budget allows.
 
     Lengths are planned ones: feature frames, or units of 10 ms of audio if there is no feature stage. An utterance
     of which ``min_batch_size`` copies exceed the budget is the failure ``over_budget``; so no batch before the last

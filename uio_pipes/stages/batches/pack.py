@@ -1,4 +1,4 @@
-"""``pack``: rows of a fixed number of tokens, made of whole utterances, for attention that knows where each begins."""
+"""``pack``: rows of tokens, or frames of audio without padding, of whole utterances, for variable-length attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from uio_pipes.base.checks import check_names, require
+from uio_pipes.base.checks import check_names, in_words, refuse, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import MakesBatches
@@ -20,27 +20,33 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length, check_measure, measure_of, realize
 from uio_pipes.core.roles import Flow, check_labels
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Stage, Trait, name_node
-from uio_pipes.stages.batches.rows import audio_of, check_kept, joined, numbers_of, odd_ones, places_of
+from uio_pipes.core.stage import Node, Stage, Trait, least, name_node, one_of
+from uio_pipes.stages.batches.packed_audio import PackedAudioNode
+from uio_pipes.stages.batches.rows import audio_of, numbers_of, odd_ones, places_of, target_of, with_kept
 from uio_pipes.stages.utterances.flat_map import Expanding
 
 LAYOUTS = ("segments", "touchnet")
 _OF_ROWS = ("tokens", "labels", "position_ids", "segment_ids", "cu_seqlens", "max_seqlen", "input_ids", "sentence_lens")
 MADE = frozenset([*_OF_ROWS, "keys", "feats", "pcm", "wav", "feat", "label"])  # names that ``keep`` cannot have
 OVERFLOWS = ("drop", "split", "alone")
+_OF_TOKENS = ("rows", "length", "pad", "ignore", "layout")
+_OF_FRAMES = ("multiple_of", "fixed")
 
 
 @dataclass(frozen=True)
 class Pack(MakesBatches, Flow):
-    """Make rows of exactly ``max_tokens`` tokens of whole utterances, with hardly any padding. It makes the batch.
+    """Make rows of exactly ``max_tokens`` tokens, or batches of up to ``max_frames`` frames of audio, of whole
+    utterances with hardly any padding. It makes the batch.
 
     A row begins with the utterance that has waited longest. The next ones follow as they came until less than a
-    quarter of the row is left; then come those that fill it best, of all in the window. A dict of ``keys`` (list of
-    str, in the order of the parts); ``tokens`` and ``labels`` (R, ``max_tokens``) int64; ``position_ids``, which
-    begin at 0 in each part, and ``segment_ids``, the number of the part in its row from 1 on, 0 for padding, both of
-    the same shape; and for variable-length attention over the rows one after the other ``cu_seqlens`` (int32, from 0
-    on; the padding at a row's end is a segment of its own) and ``max_seqlen`` (int). ``labels`` are the tokens, not
-    shifted, with ``ignore`` where no loss is; an utterance with a field ``labels`` of its own has these.
+    quarter of the row is left; then come those that fill it best, of all in the window.
+
+    Of ``max_tokens``: a dict of ``keys`` (list of str, in the order of the parts); ``tokens`` and ``labels`` (R,
+    ``max_tokens``) int64; ``position_ids``, which begin at 0 in each part, and ``segment_ids``, the number of the part
+    in its row from 1 on, 0 for padding, both of the same shape; and for variable-length attention over the rows one
+    after the other ``cu_seqlens`` (int32, from 0 on; the padding at a row's end is a segment of its own) and
+    ``max_seqlen`` (int). ``labels`` are the tokens, not shifted, with ``ignore`` where no loss is; an utterance with a
+    field ``labels`` of its own has these.
 
     If ``length`` counts more than tokens, such as frames of audio, the places of a part that its tokens do not fill
     come first, for what the model puts there; ``feats`` (ΣT, F) has the features of all parts one after the other,
@@ -51,10 +57,15 @@ class Pack(MakesBatches, Flow):
     ``chat`` do (``wav_places``, ``prompt_places``: the first place and how many there are), there is
     ``prompt_feats_places``, too. The audio of a batch has one rate, as with ``pad``.
 
+    Of ``max_frames``, where a batch is one row: ``keys``; ``feats`` (ΣT, F) float32, the features of all utterances one
+    after the other, or ``pcm`` (ΣS,), their waveforms; ``feats_lengths`` (N,) int32; ``cu_seqlens`` (N + 1,) int32,
+    where each begins, and the end; ``max_seqlen`` (int), the longest of these segments; and if there are labels,
+    ``target`` (ΣU,) int64 and ``target_lengths`` (N,) int32. Streams come as above.
+
     An utterance that is longer than a row is the failure ``over_budget``, or what ``overflow`` says.
 
     Args:
-        max_tokens: tokens of a row.
+        max_tokens: tokens of a row. Default: None; give this or ``max_frames``.
         rows: how many rows are a batch; the last one of a lane may have fewer. Default: 1.
         window: how many utterances to hold and choose from. Default: 1,000.
         overflow: "drop": leave out utterances that are longer than a row, counted as ``overflow``; "split": cut
@@ -68,59 +79,82 @@ class Pack(MakesBatches, Flow):
         ignore: the label there. Default: -100, torch's.
         layout: "touchnet" gives ``input_ids``, ``labels``, ``position_ids`` and ``sentence_lens`` (the length of
             the part that a place belongs to) instead of the above. Default: "segments".
+        max_frames: frames of a batch at most: feature frames, or 10 ms of audio without features. Default: None.
+        multiple_of: with ``max_frames``: each utterance begins at a multiple of so many frames, and the batch ends at
+            one; zeros are in between, and belong to the segment before them. Default: None, there is nothing between.
+        fixed: with ``max_frames``: whether every batch has exactly so many frames. The zeros at its end are further
+            segments, none longer than the longest utterance. Default: False.
     """
 
     name: ClassVar[str] = "pack"
     gives: ClassVar[str] = "padded batch"
     note: ClassVar[str] = "by the plan; makes the batch"
-    reasons: ClassVar[frozenset[str]] = frozenset(["overflow"])
+    reasons = ("overflow",)
     traits: ClassVar[Trait] = Trait.ONE_RATE
 
-    max_tokens: int
-    rows: int = 1
-    window: int = 1_000
-    overflow: str | None = None
+    max_tokens: int | None = least(1, None, "try 4_096")
+    rows: int = least(1, 1, "1 is usual")
+    window: int = least(1, 1_000, "try 1_000")
+    overflow: str | None = one_of((None, *OVERFLOWS), None, "None makes it a failure")
     length: Length | None = None
     keep: Sequence[str] = ()
     pad: int = 0
     ignore: int = -100
-    layout: str = LAYOUTS[0]
+    layout: str = one_of(LAYOUTS, LAYOUTS[0], "segments is the default")
+    max_frames: int | None = least(1, None, "try 12_000")
+    multiple_of: int | None = least(1, None, "8 is usual")
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("max_tokens", "rows", "window"):
-            require(getattr(self, name) >= 1, self.name, f"{name} must be 1 or more", getattr(self, name), "try 4_096")
-        ok = self.overflow in (None, *OVERFLOWS)
-        require(
-            ok, self.name, f"overflow must be one of {OVERFLOWS}, or None", self.overflow, "None makes it a failure"
-        )
-        require(self.layout in LAYOUTS, self.name, f"layout must be one of {LAYOUTS}", self.layout, "see help")
+        rule = "it needs either max_tokens, for rows of tokens, or max_frames, for audio without padding"
+        refuse(bool(self.max_tokens) == bool(self.max_frames), self.name, rule, "as in max_frames=12_000")
+        unit, of_other = ("max_frames", _OF_TOKENS) if self.max_frames else ("max_tokens", _OF_FRAMES)
+        given = [name for name in of_other if getattr(self, name) != getattr(Pack, name)]
+        refuse(given, self.name, f"{in_words(given)} cannot be combined with {unit}", "leave one of them out")
+        cut = self.overflow == "split"
+        rule = f"overflow={self.overflow!r} cannot be combined with {'max_frames' if cut else 'fixed'}"
+        refuse(self.max_frames and (cut or (self.fixed and self.overflow == "alone")), self.name, rule, 'try "drop"')
+        rule, step = f"max_frames must be a multiple of multiple_of={self.multiple_of}", self.multiple_of or 1
+        require(self.most % step == 0, self.name, rule, self.most, f"try {-(-self.most // step) * step:_}")
         check_measure(self.name, self.length)
         if self.keep != ():
             check_names(self.name, "keep", self.keep)
-        rule = "keep must name other fields than those that the batch has anyway"
+        rule = "keep must not name fields that are always in the batch"
         require(MADE.isdisjoint(self.keep), self.name, rule, self.keep, 'try ["txt"]')
         object.__setattr__(self, "keep", tuple(self.keep))
 
     @property
     def sized_by(self) -> Length:
-        return self.length or "tokens"
+        return self.length or ("frames" if self.max_frames else "tokens")
+
+    @property
+    def most(self) -> int:
+        """The places of a row."""
+        return self.max_frames or self.max_tokens or 0
+
+    def room(self, size: int) -> int:
+        """Return the places that an utterance of this size takes."""
+        return size if self.multiple_of is None else -(-size // self.multiple_of) * self.multiple_of
 
     def padded(self, lengths: Sequence[int], batch: Any) -> int:
-        return len(batch.ends) * max(self.max_tokens, *lengths) if lengths else 0
+        if self.max_frames and not self.fixed:
+            return sum(map(self.room, lengths))
+        return len(batch.ends) * max(self.most, *lengths) if lengths else 0
 
     def check(self, before: Sequence[Stage]) -> None:
         check_labels(self.name, self.sized_by, before)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         if self.overflow == "split":
-            source = name_node(SplitNode(source, lane, site, self.max_tokens, self.sized_by), lane, site)
-        return RowsNode(name_node(_PackNode(source, lane, self, site), lane, site), lane, self)
+            source = name_node(SplitNode(source, lane, site, self.most, self.sized_by), lane, site)
+        packed = name_node(_PackNode(source, lane, self, site), lane, site)
+        return (PackedAudioNode if self.max_frames else RowsNode)(packed, lane, self)
 
 
 class _PackNode(Buffer):
     def __init__(self, source: Node, lane: Lane, stage: Pack, site: Site) -> None:
-        super().__init__(source, lane, site.name, stage.sized_by)
+        super().__init__(source, lane, site.name, None if stage.max_frames else stage.sized_by)
         self.stage = stage
 
     def order(self) -> list[int]:
@@ -133,7 +167,8 @@ class _PackNode(Buffer):
             self._put(number, self.length_of(self.held[number]))
 
     def _put(self, number: int, size: int) -> None:
-        if size > self.stage.max_tokens:
+        size = self.stage.room(size)
+        if size > self.stage.most:
             self.alone.append(number)
             return
         self.sizes[number] = size
@@ -159,7 +194,7 @@ class _PackNode(Buffer):
         except StopIteration:
             return False
         size = self.length(item)
-        if size is None or (size > self.stage.max_tokens and self._left_out(item, size)):
+        if size is None or (size > self.stage.most and self._left_out(item, size)):
             return True
         self.hold(number, item)
         self._put(number, size)
@@ -171,14 +206,15 @@ class _PackNode(Buffer):
         if self.stage.overflow == "drop":
             self.lane.ledger.count("overflow")
         else:
-            rule = f"{size} tokens are more than a row has ({self.stage.max_tokens})"
-            remedy = 'raise max_tokens, or choose what is to become of it: overflow="drop", "split" or "alone"'
+            unit, choices = ("frames", '"drop"') if self.stage.max_frames else ("tokens", '"drop", "split"')
+            rule = f"{size} {unit} are more than fit into a row ({self.stage.most})"
+            remedy = f'raise max_{unit}, or choose what to do with it: overflow={choices} or "alone"'
             self.lane.ledger.handle(item.failure(DataError("over_budget", f"{rule}; {remedy}"), self.name), self.name)
         return True
 
     def _row(self) -> list[Sample]:
         row: list[Sample] = []
-        space = self.stage.max_tokens
+        space = self.stage.most
         while (number := self._choice(space)) is not None:
             size = self.sizes.pop(number)
             del self.fitting[bisect_left(self.fitting, (size, number))]
@@ -190,7 +226,7 @@ class _PackNode(Buffer):
 
     def _choice(self, space: int) -> int | None:
         """Return the utterance to go on with: the oldest while there is much space, and then the longest that fits."""
-        if self.waiting and 4 * space >= self.stage.max_tokens and self.sizes[self.waiting[0]] <= space:
+        if self.waiting and 4 * space >= self.stage.most and self.sizes[self.waiting[0]] <= space:
             return self.waiting[0]
         at = bisect_right(self.fitting, (space, inf))
         return self.fitting[at - 1][1] if at else None
@@ -200,7 +236,7 @@ _CUT = ("label", "labels", "tokens")
 
 
 class SplitNode(Expanding):
-    """Gives an utterance that is longer than ``most`` in parts of that many tokens; other ones pass as they are."""
+    """Gives an utterance that is longer than ``most`` in parts of that many tokens; others pass unchanged."""
 
     def __init__(self, source: Node, lane: Lane, site: Site, most: int, length: Length) -> None:
         super().__init__(source, lane, site)
@@ -212,9 +248,9 @@ class SplitNode(Expanding):
             yield sample
             return
         tokens = sample["label"]
-        heard = not sample.text_only or any(sample.recordings(of) for of in sample.chain.streams)
-        if self.measured(sample) > len(tokens) or heard:
-            message = 'it is longer than a row, and only tokens can be split: leave it out by overflow="drop"'
+        has_audio = not sample.text_only or any(sample.recordings(of) for of in sample.chain.streams)
+        if self.measured(sample) > len(tokens) or has_audio:
+            message = 'it is longer than a row, and only tokens can be split: drop it with overflow="drop"'
             raise DataError("over_budget", message)
         for first in range(0, len(tokens), self.most):
             part = sample.copy()
@@ -254,7 +290,7 @@ class RowsNode(Node):
         copies = [sample.copy() for sample in rows]  # because a node of the user's may give the same samples again
         planned = {id(sample): self.measured(sample) for sample in copies}
         row_of = {id(sample): bisect_right(rows.ends, i) for i, sample in enumerate(copies)}
-        batch = _GrowingRows(self.stage, len(rows.ends), max(self.stage.max_tokens, *planned.values()))
+        batch = _GrowingRows(self.stage, len(rows.ends), max(self.stage.most, *planned.values()))
         realized = list(realize(copies, self.lane, read=self.stage.keep))
         made = [sample for sample, _ in realized]
         odd = odd_ones(made, self.lane, self.stage.name)
@@ -311,18 +347,12 @@ class _GrowingRows:
         batch: dict[str, Any] = {"keys": [sample.key for sample in samples]}
         batch |= self._segments() if self.stage.layout == LAYOUTS[0] else self._touchnet()
         for of in dict.fromkeys(["", *(of for sample in samples for of in sample.chain.named)]):
-            if found := audio_of(samples, of):
-                name, lengths = (f"{of}_{found[0]}" if of else found[0]), found[2]
-                batch |= {name: found[1], f"{name}_lengths": torch.tensor(lengths, dtype=torch.int32)}
-                if not of or any(f"{of}_places" in sample.fields for sample in samples):
-                    batch[f"{name}_places"] = places_of(parts, of, len(lengths))
-            if of and any(f"{of}_label" in sample.fields for sample in samples):
-                batch |= joined(f"{of}_target", [sample.fields.get(f"{of}_label", []) for sample in samples])
-        for name in self.stage.keep:
-            kept = joined(name, [sample.fields.get(name) for sample in samples])
-            check_kept(self.stage.name, name, batch, kept)
-            batch |= kept
-        return batch
+            batch |= (found := audio_of(samples, of))
+            if found and (not of or any(f"{of}_places" in sample.fields for sample in samples)):
+                name, (_, lengths) = next(iter(found)), found.values()
+                batch[f"{name}_places"] = places_of(parts, of, len(lengths))
+            batch |= target_of(samples, of) if of else {}
+        return with_kept(batch, samples, self.stage.name, self.stage.keep)
 
     def _segments(self) -> dict[str, Any]:
         ends = [0]

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from uio_pipes.audio.containers import Pcm16
 from uio_pipes.base.checks import check_names, is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import audio_names, recordings
@@ -19,7 +18,7 @@ from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import realize
 from uio_pipes.core.roles import Flow, check_there
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Stage, Trait
+from uio_pipes.core.stage import Node, Stage, Trait, one_of
 from uio_pipes.stages.batches.rows import (
     LAYOUTS,
     PADDED,
@@ -28,6 +27,7 @@ from uio_pipes.stages.batches.rows import (
     PaddedRows,
     check_kept,
     check_outputs,
+    mono,
     odd_ones,
     together,
 )
@@ -90,12 +90,12 @@ class Pad(Flow):
 
     pcm: bool = False
     keep: Sequence[str] = ()
-    layout: str = PADDED
+    layout: str = one_of(LAYOUTS, PADDED, "padded tensors are usual")
     collate: Collate | None = None
     value: float | Mapping[str, float] = field(default=0.0, hash=False)
     mask: bool = False
     names: Mapping[str, str | None] | None = field(default=None, hash=False)
-    order: str = LONGEST
+    order: str = one_of(ORDERS, LONGEST, "kept leaves utterances as they came")
     lengths: Literal["int32", "int64"] = "int32"
     transpose: bool = False
 
@@ -104,20 +104,18 @@ class Pad(Flow):
         if self.keep != ():
             check_names(self.name, "keep", self.keep)
             object.__setattr__(self, "keep", tuple(self.keep))
-        rule = "keep must name other fields than those that the batch has anyway"
+        rule = "keep must not name fields that are always in the batch"
         remedy = "waveforms are pcm (beside features with pcm=True), labels are target; rename a field of your own"
         require(_MADE.isdisjoint(self.keep), self.name, rule, self.keep, remedy)
-        require(self.layout in LAYOUTS, self.name, f"layout must be one of {LAYOUTS}", self.layout, "see help")
         ok = self.collate is None or callable(self.collate)
         require(ok, self.name, "collate must be a function of a list of utterances", self.collate, "give a function")
-        require(self.order in ORDERS, self.name, f"order must be one of {ORDERS}", self.order, "see help")
         check_outputs(self.name, self.value, self.names, self.lengths, self.keep)
         for name, padding in self.value.items() if isinstance(self.value, Mapping) else ():
             _check_whole(name, padding, name.rpartition("_")[2] == "target" and name not in self.keep)
         sentence = f"mask and transpose cannot be combined with layout={self.layout!r}, which has no padding"
         refuse(self.layout != PADDED and (self.mask or self.transpose), self.name, sentence, "leave them out")
         others = [f.name for f in fields(self) if f.name not in _OF_COLLATE and getattr(self, f.name) != f.default]
-        sentence = f"collate makes the whole batch, so that {', '.join(others)} would do nothing"
+        sentence = f"collate makes the whole batch, so {', '.join(others)} would do nothing"
         refuse(self.collate is not None and others, self.name, sentence, "leave out these, or collate")
 
     @property
@@ -236,8 +234,8 @@ class _Batch:
 
     def _check_keep(self, taken: set[str]) -> None:
         """Raises: PipelineError if one of these fields is to be kept. A stream that is a text or codes may be."""
-        keep, rule = self.stage.keep, "keep must name other fields than the streams that stages work on"
-        require(taken.isdisjoint(keep), self.stage.name, rule, keep, "their tensors are in the batch anyway")
+        keep, rule = self.stage.keep, "keep must not name the streams that stages work on"
+        require(taken.isdisjoint(keep), self.stage.name, rule, keep, "their tensors are always in the batch")
 
     @property
     def audible(self) -> bool:
@@ -263,7 +261,7 @@ class _Batch:
             if audio and waves.field not in self.taken:
                 self._check_keep({waves.field})
             alone = audio and (self.stage.pcm or feat is None)
-            self._put(waves, fields, _mono(fields, fields[waves.field], waves.of) if alone else None)
+            self._put(waves, fields, mono(Pad.name, fields["key"], fields[waves.field], waves.of) if alone else None)
         taken = self.taken
         rest = {name: value for name, value in fields.items() if name not in taken or _is_class(name, value)}
         self.fields.append(rest)
@@ -357,7 +355,7 @@ def _listed(fields: dict[str, Any], of: str) -> list[torch.Tensor] | None:
     feats = fields.get(names["feat"])
     if recordings(fields, names) is None or (feats is None and names["sample_rate"] not in fields):
         return None
-    return [torch.as_tensor(feat) for feat in feats or [_mono(fields, wav, of) for wav in fields[of]]]
+    return [torch.as_tensor(feat) for feat in feats or [mono(Pad.name, fields["key"], wav, of) for wav in fields[of]]]
 
 
 def _is_class(name: str, value: Any) -> bool:
@@ -383,15 +381,3 @@ def _labels(fields: dict[str, Any], name: str) -> torch.Tensor | None:
         return torch.as_tensor(fields[name], dtype=torch.int64)
     except (TypeError, ValueError) as error:
         raise PipelineError(f"pad: the {name} of {fields['key']} is not a list of integers: {error}") from error
-
-
-def _mono(fields: dict[str, Any], audio: Any, of: str) -> AudioRow:
-    if not isinstance(audio, (torch.Tensor, np.ndarray)):
-        stage = f".decode_audio({f'of={of!r}' if of else ''})"
-        raise PipelineError(f"pad: the audio of {fields['key']} is not decoded; put {stage} before batching")
-    wav = audio if isinstance(audio, Pcm16) else torch.as_tensor(audio)
-    if wav.ndim == 2 and wav.shape[0] != 1:
-        raise PipelineError(
-            f"pad: {fields['key']} has {wav.shape[0]} channels; choose one with .decode_audio(channel=…)"
-        )
-    return wav.reshape(-1)

@@ -1,5 +1,5 @@
-"""The rows of a batch: what differs in length from utterance to utterance, padded, ragged or nested, at one sample
-rate; and how a padded batch is handed to a model: by which names, with which padding, masks, lengths and axes."""
+"""The rows of a batch, padded, ragged or nested, at one sample rate, and the form in which a model gets them: names,
+padding, masks, lengths and axes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from uio_pipes.audio.containers import Pcm16
 from uio_pipes.base.checks import in_words, is_number, nearest, refuse, require
-from uio_pipes.base.elsewhere import answer
 from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.hints import answer
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.lane import Lane
@@ -46,7 +47,7 @@ def mixed_rates(rate: int, kept: int, like: str) -> DataError:
     """Return the failure of an utterance of another rate; ``like``: the key of one that stays."""
     return DataError(
         MIXED,
-        f"its audio has {rate} Hz, that of {like!r} and others in its batch {kept} Hz; they cannot share one: put "
+        f"its audio has {rate} Hz, but {like!r} and others in its batch have {kept} Hz; they cannot share a batch: put "
         ".resample(16_000) before the features",
     )
 
@@ -66,13 +67,22 @@ def odd_ones(samples: Sequence[Sample], lane: Lane, stage: str) -> frozenset[int
     for i, (rate, kept, like) in sorted(found.items()):
         lane.ledger.handle(samples[i].failure(mixed_rates(rate, kept, like), stage), stage)
     if not found:
-        lane.ledger.fine(stage)
+        lane.ledger.succeeded(stage)
     return frozenset(found)
 
 
 AudioRow = torch.Tensor | npt.NDArray[np.int16]
 PADDED = "padded"
 LAYOUTS = (PADDED, "ragged", "nested")
+
+
+def put_row(row: AudioRow, place: npt.NDArray[Any], padding: float) -> None:
+    """Copy ``row`` to the beginning of its place in a batch, and fill the rest of that."""
+    if isinstance(row, torch.Tensor):
+        place[: len(row)] = row.to(getattr(torch, place.dtype.name)).numpy(force=True)
+        place[len(row) :] = padding
+    else:
+        put_pcm(row, place, padding)
 
 
 class PaddedRows:
@@ -94,11 +104,7 @@ class PaddedRows:
                 self.out[:at, : narrow.shape[1]] = narrow[:at]
                 self.out[:at, narrow.shape[1] :] = self.padding
             self.tail, self._places = shape, self.out.numpy()
-        place = self._places[at]
-        if isinstance(row, torch.Tensor):
-            place[:length], place[length:] = row.to(self.dtype).numpy(force=True), self.padding
-        else:
-            put_pcm(row, place, self.padding)
+        put_row(row, self._places[at], self.padding)
         self.lengths.append(length)
 
     def made(self, order: Sequence[int], layout: str) -> tuple[Any, torch.Tensor]:
@@ -134,7 +140,7 @@ def together(name: str, values: list[Any], layout: str, padding: tuple[float, fl
 
 
 def joined(name: str, values: list[Any]) -> dict[str, Any]:
-    """As :func:`together`, but with arrays one after the other."""
+    """Like :func:`together`, but with arrays concatenated."""
     rows = _arrays(values)
     if rows is None:
         return {name: _plain(values)}
@@ -145,8 +151,8 @@ def check_kept(stage: str, name: str, batch: Mapping[str, Any], kept: Mapping[st
     """Raises: PipelineError if a field that is kept would replace a tensor of the batch."""
     if taken := batch.keys() & kept.keys():
         raise PipelineError(
-            f"{stage}: keep has {name!r}, but {', '.join(sorted(taken))} is in the batch anyway: give the field "
-            "another name, or leave it out"
+            f"{stage}: keep has {name!r}, but {', '.join(sorted(taken))} is always in the batch: give the field "
+            "another name, or remove it"
         )
 
 
@@ -190,10 +196,10 @@ def _are_numbers(value: Any) -> bool:
 # The rows of ``pack``: parts one after the other
 
 
-def numbers_of(fields: dict[str, Any], name: str) -> npt.NDArray[np.int64]:
-    """Return a field of whole numbers. Raises: DataError ``bad_label``."""
+def numbers_of(fields: dict[str, Any], name: str, least: int = 0) -> npt.NDArray[np.int64]:
+    """Return a field of whole numbers; ``least`` 1: or of one, a class. Raises: DataError ``bad_label``."""
     try:
-        numbers = np.asarray(fields[name])
+        numbers = np.array(fields[name], ndmin=least)
         if numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not len(numbers)):
             return numbers.astype(np.int64)
     except (TypeError, ValueError, OverflowError):
@@ -209,11 +215,11 @@ def places_of(parts: list[tuple[Sample, int, int]], of: str, count: int) -> torc
     """
     places = []
     for sample, first, free in parts:
-        told = sample.fields.get(f"{of or 'wav'}_places")
-        if told is None:
+        spans = sample.fields.get(f"{of or 'wav'}_places")
+        if spans is None:
             places.append((first, 0 if of else free))
         else:
-            places += [(first + free + int(at), int(many)) for at, many in told]
+            places += [(first + free + int(at), int(many)) for at, many in spans]
     if len(places) != count:
         raise PipelineError(
             f"pack: there are {count} recordings of {of or 'wav'!r} and {len(places)} places; each needs one"
@@ -221,27 +227,44 @@ def places_of(parts: list[tuple[Sample, int, int]], of: str, count: int) -> torc
     return torch.tensor(places).reshape(-1, 2)
 
 
-def audio_of(samples: list[Sample], of: str) -> tuple[str, torch.Tensor, list[int]] | None:
-    """Return "feats" and the features of all recordings one after the other, or else "pcm" and their waveforms, and
-    the lengths of each.
+def audio_of(samples: list[Sample], of: str) -> dict[str, torch.Tensor]:
+    """Return ``feats``, the features of all recordings one after the other, or else ``pcm``, their waveforms, and the
+    lengths of each; {} if there are none.
 
     Raises: PipelineError if they cannot be put together.
     """
     found = [(sample.key, *one) for sample in samples for one in _recordings(sample.fields, of)]
     if all(feat is None for _, feat, _ in found):
-        name, rows = "pcm", [None if wav is None else _mono(key, torch.as_tensor(wav)) for key, _, wav in found]
+        name, rows = "pcm", [None if wav is None else mono("pack", key, wav) for key, _, wav in found]
     else:
         name, rows = "feats", [None if feat is None else torch.as_tensor(feat) for _, feat, _ in found]
         for key, feat, wav in found:
             if feat is None and wav is not None:
-                raise PipelineError(f"pack: {key} has audio without features; others in its batch have some")
+                raise PipelineError(f"pack: {key} has audio without features, but others in its batch have features")
     there = [row for row in rows if row is not None]
     if len({row.shape[1:] for row in there}) > 1:
         widths = sorted({row.shape[-1] for row in there})
         raise PipelineError(f"pack: features of {in_words(map(str, widths))} bins cannot share a batch")
     if not there:
-        return None
-    return name, torch.cat(there), [0 if row is None else len(row) for row in rows]
+        return {}
+    name, lengths = f"{of}_{name}" if of else name, [0 if row is None else len(row) for row in rows]
+    return {name: torch.cat(there), f"{name}_lengths": torch.tensor(lengths, dtype=torch.int32)}
+
+
+def target_of(samples: list[Sample], of: str) -> dict[str, Any]:
+    """Return the labels of a stream one after the other, and how many each utterance has; {} if none has any."""
+    name, label = (f"{of}_target", f"{of}_label") if of else ("target", "label")
+    found = [sample.fields.get(label) for sample in samples]
+    return joined(name, [[] if one is None else one for one in found]) if any(one is not None for one in found) else {}
+
+
+def with_kept(batch: dict[str, Any], samples: list[Sample], stage: str, keep: Sequence[str]) -> dict[str, Any]:
+    """Return the batch with the fields to ``keep``. Raises: PipelineError if one is in it already."""
+    for name in keep:
+        kept = joined(name, [sample.fields.get(name) for sample in samples])
+        check_kept(stage, name, batch, kept)
+        batch |= kept
+    return batch
 
 
 def _recordings(fields: dict[str, Any], of: str) -> list[tuple[Any, Any]]:
@@ -259,9 +282,15 @@ def _recordings(fields: dict[str, Any], of: str) -> list[tuple[Any, Any]]:
     return list(zip(feats or nothing, waves, strict=True))
 
 
-def _mono(key: str, wav: torch.Tensor) -> torch.Tensor:
+def mono(stage: str, key: str, audio: Any, of: str = "") -> Any:
+    """Return decoded audio of one channel as (S,), 16-bit samples as they are. Raises: PipelineError."""
+    if not isinstance(audio, (torch.Tensor, np.ndarray)):
+        decoding = f".decode_audio({f'of={of!r}' if of else ''})"
+        raise PipelineError(f"{stage}: the audio of {key} is not decoded; put {decoding} before batching")
+    wav = audio if isinstance(audio, Pcm16) else torch.as_tensor(audio)
     if wav.ndim == 2 and wav.shape[0] != 1:
-        raise PipelineError(f"pack: {key} has {wav.shape[0]} channels; put .mono() before, or choose one")
+        remedy = "put .mono() before, or choose one with .decode_audio(channel=…)"
+        raise PipelineError(f"{stage}: {key} has {wav.shape[0]} channels; {remedy}")
     return wav.reshape(-1)
 
 
@@ -309,7 +338,7 @@ class Outputs:
     transpose: bool = False
 
     def padding(self, name: str, usual: float) -> float:
-        """Return what the output ``name`` is padded with; ``usual``: if nothing is said of it."""
+        """Return the padding of the output ``name``; ``usual`` is its default."""
         if isinstance(self.value, Mapping):
             return self.value.get(name, usual)
         return self.value if _are_features(name) else usual
@@ -319,7 +348,7 @@ class Outputs:
         return self.padding(name, 0.0), self.padding(name, whole)
 
     def of(self, batch: dict[str, Any], lengths_of: Mapping[str, str]) -> dict[str, Any]:
-        """Return the batch as the model takes it. ``lengths_of``: names of lengths by the outputs that have them.
+        """Return the batch for the model. ``lengths_of``: names of lengths by the outputs that have them.
 
         Raises: PipelineError if ``names`` or ``value`` has an output that the batch lacks, or two have one name.
         """
@@ -351,8 +380,8 @@ def _check_there(argument: str, given: Mapping[str, Any], batch: Mapping[str, An
     for name in given:
         if name not in batch:
             hint = _meant(name, batch)
-            told = f"{argument} has {name!r}, but the batch has {', '.join(batch)}"
-            raise PipelineError(f"pad: {told}{'; ' if hint else ''}{hint}")
+            problem = f"{argument} has {name!r}, but the batch has {', '.join(batch)}"
+            raise PipelineError(f"pad: {problem}{'; ' if hint else ''}{hint}")
 
 
 def _meant(name: str, outputs: Iterable[str]) -> str:

@@ -1,1 +1,1 @@
-"""Stages that make features, or work on them."""
+"""Stages that compute features, or change them."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from uio_pipes.audio.length import SLACK, TICKS, Plan, check_no_features
+from uio_pipes.audio.length import ROUNDING, TICKS, Plan, check_no_features
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Trait
+from uio_pipes.core.stage import Trait, least, must_be
 from uio_pipes.dsp.fbank import Fbank, noise, num_frames
 from uio_pipes.dsp.spectra import SAMPLE_RATE, LogMel, Mfcc
 
@@ -37,8 +37,8 @@ class FbankFeatures(OfStream):
     """
 
     name: ClassVar[str] = "fbank"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+    reads = ("wav", "sample_rate")
+    writes = ("feat",)
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
     num_mel_bins: int = 23
@@ -60,7 +60,7 @@ class FbankFeatures(OfStream):
             return None
         check_no_features(sample.fields, self.name)
         if plan.sample_rate == TICKS:  # the true rate is unknown; windows and shifts may round down by a sample
-            window, shift = self.frame_length * 1000 - SLACK, self.frame_shift * 1000 - SLACK
+            window, shift = self.frame_length * 1000 - ROUNDING, self.frame_shift * 1000 - ROUNDING
             return plan.with_frames(1 + max(0, int((plan.samples - window) // shift)))
         return plan.with_frames(num_frames(plan.samples, plan.sample_rate, self.frame_length, self.frame_shift))
 
@@ -131,26 +131,18 @@ class LogMelSpectrogram(OfStream):
     """
 
     name: ClassVar[str] = "log_mel_spectrogram"
-    reads: ClassVar[frozenset[str]] = frozenset(["wav", "sample_rate"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+    reads = ("wav", "sample_rate")
+    writes = ("feat",)
 
-    n_fft: int = 400
-    hop_length: int = 160
-    num_mel_bins: int = 80
-    padding: int = 0
+    n_fft: int = must_be(400, "an even number of samples, 2 or more", lambda n: n >= 2 and n % 2 == 0, "try 400")
+    hop_length: int = least(1, 160, "Whisper's is 160")
+    num_mel_bins: int = least(1, 80, "Whisper's is 80 or 128")
+    padding: int = least(0, 0, "Whisper's is 0")
     pad_or_trim: bool = False
     max_duration: float = 30.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least, usual in (
-            ("n_fft", 2, "400"), ("hop_length", 1, "160"), ("num_mel_bins", 1, "80 or 128"), ("padding", 0, "0"),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            require(value >= least, self.name, f"{name} must be {least} or more", value, f"Whisper's is {usual}")
-        require(
-            self.n_fft % 2 == 0, self.name, "n_fft must be an even number of samples", self.n_fft, "Whisper's is 400"
-        )
         longer = self.max_duration * SAMPLE_RATE > self.n_fft / 2
         require(
             longer, self.name, "max_duration must be longer than half of n_fft", self.max_duration, "try 30 seconds"

@@ -1,5 +1,5 @@
-"""``global_cmvn``, ``deltas``, ``stack``: features normalized, with differences, neighbouring frames as one; and
-``spec_aug``, ``spec_sub``, ``spec_trim``: masked, replaced by earlier ones, cut from the end."""
+"""Stages that change features: normalization, differences, stacking, masking (``spec_aug``), substitution
+(``spec_sub``) and trimming (``spec_trim``)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, printed
+from uio_pipes.core.stage import Node, least, must_be, printed
 from uio_pipes.dsp.features import Cmvn, append_deltas, apply_masks, cmvn_of, read_cmvn, spec_aug_masks
 
 
 class OfFeatures(OfStream):
-    """A change of ``feat``. Subclasses are frozen dataclasses."""
+    """A stage that changes ``feat``. Subclasses are frozen dataclasses."""
 
-    reads: ClassVar[frozenset[str]] = frozenset(["feat"])
-    writes: ClassVar[frozenset[str]] = frozenset(["feat"])
+    reads = ("feat",)
+    writes = ("feat",)
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         """Return other features; ``feat`` (T, F) is not written to."""
@@ -107,14 +107,8 @@ class Deltas(OfFeatures):
 
     name: ClassVar[str] = "deltas"
 
-    order: int = 2
-    win_length: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.order >= 1, self.name, "order must be 1 or more", self.order, "2 is usual")
-        ok = self.win_length >= 3 and self.win_length % 2 == 1
-        require(ok, self.name, "win_length must be an odd number of frames, 3 or more", self.win_length, "5 is usual")
+    order: int = least(1, 2, "2 is usual")
+    win_length: int = must_be(5, "an odd number of frames, 3 or more", lambda n: n >= 3 and n % 2 == 1, "5 is usual")
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         return append_deltas(feat, self.order, self.win_length)
@@ -122,7 +116,7 @@ class Deltas(OfFeatures):
 
 @dataclass(frozen=True)
 class Stack(OfFeatures):
-    """Put neighbouring frames of ``feat`` together to one wider frame, at a lower frame rate.
+    """Join neighbouring frames of ``feat`` into one wider frame, at a lower frame rate.
 
     (T, F) becomes (⌈T / stride⌉, frames × F). Frame i has those around frame i × stride: (frames - 1) // 2 before it,
     the others after it; beyond the ends the first and the last frame are repeated. This is the low frame rate of
@@ -136,14 +130,8 @@ class Stack(OfFeatures):
 
     name: ClassVar[str] = "stack"
 
-    frames: int = 7
-    stride: int = 6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("frames", "stride"):
-            value = getattr(self, name)
-            require(value >= 1, self.name, f"{name} must be 1 or more", value, "Paraformer has frames=7, stride=6")
+    frames: int = least(1, 7, "Paraformer has frames=7, stride=6")
+    stride: int = least(1, 6, "Paraformer has frames=7, stride=6")
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
@@ -166,7 +154,7 @@ class Stack(OfFeatures):
 
 @dataclass(frozen=True)
 class SpecAug(OfFeatures):
-    """Mask random spans of frames and of bins in ``feat`` by zeros (SpecAugment, Park et al. 2019, no warping).
+    """Mask random spans of frames and of bins in ``feat`` with zeros (SpecAugment, Park et al. 2019, no warping).
 
     Spans are drawn as WeNet draws them.
 
@@ -180,16 +168,10 @@ class SpecAug(OfFeatures):
 
     name: ClassVar[str] = "spec_aug"
 
-    num_t_mask: int = 2
-    num_f_mask: int = 2
-    max_t: int = 50
-    max_f: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in (("num_t_mask", 0), ("num_f_mask", 0), ("max_t", 1), ("max_f", 1)):
-            value = getattr(self, name)
-            require(value >= least, self.name, f"{name} must be {least} or more", value, "0 masks turn a kind off")
+    num_t_mask: int = least(0, 2, "0 masks turn a kind off")
+    num_f_mask: int = least(0, 2, "0 masks turn a kind off")
+    max_t: int = least(1, 50, "0 masks turn a kind off")
+    max_f: int = least(1, 10, "0 masks turn a kind off")
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         frames, bins = feat.shape
@@ -212,13 +194,8 @@ class SpecSub(OfFeatures):
 
     name: ClassVar[str] = "spec_sub"
 
-    max_t: int = 20
-    num_t_sub: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.max_t >= 1, self.name, "max_t must be 1 frame or more", self.max_t, "WeNet's is 20")
-        require(self.num_t_sub >= 0, self.name, "num_t_sub must be 0 or more", self.num_t_sub, "WeNet's is 3")
+    max_t: int = least(1, 20, "WeNet's is 20")
+    num_t_sub: int = least(0, 3, "WeNet's is 3")
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         out, frames = feat.clone(), len(feat)
@@ -244,11 +221,7 @@ class SpecTrim(OfFeatures):
 
     name: ClassVar[str] = "spec_trim"
 
-    max_t: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.max_t >= 1, self.name, "max_t must be 1 frame or more", self.max_t, "WeNet's is 20")
+    max_t: int = least(1, 20, "WeNet's is 20")
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None or plan.frames is None:

@@ -1,1 +1,1 @@
-"""Stages that order, repeat and mix what flows."""
+"""Stages that order, repeat and mix utterances."""

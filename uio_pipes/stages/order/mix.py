@@ -11,7 +11,7 @@ from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.base.urls import redact
 from uio_pipes.core.capabilities import FollowsSteps, HasBranches, Warns
-from uio_pipes.core.graph import Graph, plural
+from uio_pipes.core.graph import Graph, kind_in_words
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.schedule import Schedule, show
@@ -19,6 +19,10 @@ from uio_pipes.core.stage import Node, Stage, Trait, printed
 from uio_pipes.stages.order.mix_node import Chooser, InTurns, MixNode, Stop, Weighted
 
 Weights = Sequence[float] | Schedule  # each of them may follow the step, too
+_STOPS = (
+    '"all" plays each source once, "first" ends with the shortest, "cycle" repeats sources until the longest has '
+    'ended, and "endless" never ends'
+)
 NAMED = 8  # sources of a mix that a fingerprint lists one by one
 
 
@@ -48,14 +52,14 @@ class _Several(HasBranches, Warns, Flow):
     def __post_init__(self) -> None:
         super().__post_init__()
         stops = get_args(Stop)
-        require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, "see the docstring")
+        require(self.stop in stops, self.name, f"stop must be one of {stops}", self.stop, _STOPS)
         first, kind = next(iter(self.pipelines.values())), self.gives
         for name, pipeline in self.pipelines.items():
-            rule = "the name of a source is shown and saved everywhere, and cannot be a URL with what may be a secret"
-            require(redact(name) == name, self.name, rule, name, 'name it by a word, as in {"read": …}')
-            rule = f"source {name!r} must give {plural(kind)} as other sources do"
+            rule = "the name of a source appears in logs and states, so it must not be a URL that may contain a secret"
+            require(redact(name) == name, self.name, rule, name, 'use a word, as in {"read": …}')
+            rule = f"source {name!r} must give {kind_in_words(kind)} as other sources do"
             remedy = "load, or batch, either all or none of them before they are mixed"
-            require(pipeline._kind in (kind, "any"), self.name, rule, plural(pipeline._kind), remedy)
+            require(pipeline._kind in (kind, "any"), self.name, rule, kind_in_words(pipeline._kind), remedy)
             ok = pipeline._deals == first._deals
             remedy = "put .sharding_filter() into each of them, or only after the mix"
             require(ok, self.name, "all sources must be dealt to lanes, or none", name, remedy)

@@ -35,10 +35,10 @@ class Chooser(Protocol):
     """Chooses among the sources that are ``left``, by a position that is part of the state."""
 
     def sources(self, position: int) -> Sequence[int] | None:
-        """Return the numbers of the sources that there are at this position; None for all of them."""
+        """Return the numbers of the sources at this position; None for all of them."""
 
     def go_on(self) -> bool:
-        """Let those begin that rest until a later step, as all others have ended. Return False if there are none."""
+        """Start the sources that rest until a later step, as all others have ended. Return False if there are none."""
 
     def at(self, left: list[int], position: int) -> int: ...
     def after(self, at: int, position: int) -> int:
@@ -96,7 +96,7 @@ class Weighted:
         return self._find(position).there
 
     def go_on(self) -> bool:
-        """Let the next weights begin, if the step brings others later on. Return whether there are any."""
+        """Start the next weights, if the schedule has any for later steps. Return whether there are any."""
         marks = len(self.setting.marks)
         if self.setting.steps is None or marks + 1 >= len(self.setting.values):
             return False
@@ -134,7 +134,7 @@ class _Source:
             self._begin()
 
     def _begin(self) -> Node:
-        self.node = self.pipeline._nodes(self.lane.again(self.round))
+        self.node = self.pipeline._nodes(self.lane.in_round(self.round))
         if self.pipeline._kind != self.kind:
             self.node = _OnlyNode(self.node, self.kind, self.lane.source)
         self.node.reset(self._state)
@@ -146,7 +146,7 @@ class _Source:
         self._state = None
         return item
 
-    def again(self) -> None:
+    def next_round(self) -> None:
         """Begin the next round."""
         self.round, self.given, self.node, self._state = self.round + 1, 0, None, None
 
@@ -173,12 +173,13 @@ class _OnlyNode(Node):
 
 
 class MixNode(Node):
-    """State: the position, the sources that have ended, round and state of those that have begun; if it is over."""
+    """The node of a mix. State: the position, the sources that have ended, round and state of those that have begun,
+    and whether it is over."""
 
     def __init__(self, pipelines: Mapping[str, Graph], kind: str, stop: Stop, lane: Lane, chooser: Chooser) -> None:
         super().__init__()
         self.pipelines = [(pipeline, lane.within(name), kind) for name, pipeline in pipelines.items()]
-        self.stop, self.chooser, self.lane, self.pulse = stop, chooser, lane, lane.pulse
+        self.stop, self.chooser, self.lane, self.stall_guard = stop, chooser, lane, lane.stall_guard
         self.by_arrival = stop == "endless" and lane.dealt == 1
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
@@ -194,7 +195,7 @@ class MixNode(Node):
         self._count_left()
         for source in self.begun.values():  # last, because a source that is run again may ask what this node holds
             source.restore()
-        self.before = self.turn = self.pulse.arrived
+        self.before = self.turn = self.stall_guard.arrived
 
     def get_state(self) -> dict[str, Any]:
         self._look()
@@ -212,7 +213,7 @@ class MixNode(Node):
 
     def _look(self) -> None:
         """Note if the last item has come through. A source of which nothing comes through is not repeated for ever."""
-        if self.by_arrival and self.last is not None and self.pulse.arrived > self.before:
+        if self.by_arrival and self.last is not None and self.stall_guard.arrived > self.before:
             self.last.given = 1
 
     def next(self) -> Any:
@@ -226,7 +227,7 @@ class MixNode(Node):
                 self._end(at)
             else:
                 source.given = int(not self.by_arrival or source.given)
-                self.last, self.before = source, self.pulse.arrived
+                self.last, self.before = source, self.stall_guard.arrived
                 self.position = self.chooser.after(at, self.position)
                 return item
         if not self.over:
@@ -252,7 +253,7 @@ class MixNode(Node):
         self.ended.add(at)
         if not source.given:  # repeating it would give nothing either
             self.empty.add(at)
-        source.again()
+        source.next_round()
         if self.last is source:  # what arrives later has not come of its new round
             self.last = None
         self._count_left()
@@ -265,7 +266,7 @@ class MixNode(Node):
 
         All sources have begun anew since the last turn, so that two turns hold a whole round of each.
         """
-        arrived, self.turn, self.turned = self.pulse.arrived - self.turn, self.pulse.arrived, set()
+        arrived, self.turn, self.turned = self.stall_guard.arrived - self.turn, self.stall_guard.arrived, set()
         self.fruitless = 0 if arrived else self.fruitless + 1
         rounds = sum(source.round for source in self.begun.values())
         if self.fruitless >= DEALS * self.lane.dealt or self.lane.stalls(
@@ -273,7 +274,7 @@ class MixNode(Node):
         ):
             self.left = []
         if not self.left:
-            self.pulse.starved_stage = "mix"
+            self.stall_guard.starved_stage = "mix"
 
     def remaining(self) -> tuple[int, int]:
         counts = [source.node.remaining() for source in self.begun.values() if source.node is not None]

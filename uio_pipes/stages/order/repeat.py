@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from torchdata.nodes import BaseNode
 
-from uio_pipes.base.checks import require
 from uio_pipes.core.capabilities import Connects, Upstream
 from uio_pipes.core.lane import DEALS, Lane, Site
 from uio_pipes.core.roles import Flow
-from uio_pipes.core.stage import Node, Trait
+from uio_pipes.core.stage import Node, Trait, least, must_be
 
 
 @dataclass(frozen=True)
 class Take(Flow):
-    """Keep only the first items, and end there.
+    """Keep only the first items.
 
     Before ``sharding_filter`` that is the first items of the epoch, after it the first items of each lane.
 
@@ -28,11 +27,7 @@ class Take(Flow):
     takes: ClassVar[tuple[str, ...]] = ("any",)
     traits: ClassVar[Trait] = Trait.BOUNDED
 
-    number: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.number >= 1, self.name, "number must be 1 or more", self.number, "leave the stage out to take all")
+    number: int = least(1, MISSING, "leave the stage out to take all")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TakeNode(source, self.number)
@@ -81,11 +76,7 @@ class Skip(Flow):
     traits: ClassVar[Trait] = Trait.SILENT
     takes: ClassVar[tuple[str, ...]] = ("any",)
 
-    number: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.number >= 0, self.name, "number must be 0 or more", self.number, "how many to leave out")
+    number: int = least(0, MISSING, "how many to leave out")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _SkipNode(source, lane, self.number)
@@ -104,13 +95,13 @@ class _SkipNode(CountdownNode):
             left, self.left = self.left, 0
             for _ in range(left):
                 self.source.skip(1)
-                self.lane.pulse.arrived += 1  # they came this far
+                self.lane.stall_guard.arrived += 1  # they came this far
         return self.source.next()
 
 
 @dataclass(frozen=True)
 class Repeat(Connects, Flow):
-    """Repeat everything before this stage, a number of times or for ever (WeNet's ``cycle``).
+    """Repeat everything before this stage, a number of times or endlessly (WeNet's ``cycle``).
 
     Each round is shuffled and augmented anew. Directly after ``list_files`` the whole list is repeated, after
     ``sharding_filter`` each lane's share. An endless stream is cut into epochs by ``Loader(steps_per_epoch=…)``. It
@@ -123,12 +114,9 @@ class Repeat(Connects, Flow):
     name: ClassVar[str] = "repeat"
     takes: ClassVar[tuple[str, ...]] = ("any",)
 
-    times: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = self.times is None or self.times == -1 or self.times >= 1
-        require(ok, self.name, "times must be 1 or more, or None (for ever)", self.times, "None repeats for ever")
+    times: int | None = must_be(
+        None, "1 or more, or None (for ever)", lambda n: n in (None, -1) or n >= 1, "None repeats for ever"
+    )
 
     @property
     def note(self) -> str:  # type: ignore[override]
@@ -157,7 +145,7 @@ class _RepeatNode(Node):
 
     def __init__(self, upstream: Upstream, lane: Lane, rounds: int | None) -> None:
         super().__init__()
-        self.upstream, self.lane, self.rounds, self.pulse = upstream, lane, rounds, lane.pulse
+        self.upstream, self.lane, self.rounds, self.stall_guard = upstream, lane, rounds, lane.stall_guard
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         BaseNode.reset(self, initial_state)
@@ -172,9 +160,9 @@ class _RepeatNode(Node):
 
     def _begin(self, number: int, state: dict[str, Any] | None) -> None:
         self.round, self.given = number, 0
-        self.source = self.upstream(self.lane.again(number))
+        self.source = self.upstream(self.lane.in_round(number))
         self.source.reset(state)
-        self.before, self.arrived = self.pulse.arrived, 0
+        self.before, self.arrived = self.stall_guard.arrived, 0
 
     def get_state(self) -> dict[str, Any]:
         self._look()
@@ -183,9 +171,9 @@ class _RepeatNode(Node):
 
     def _look(self) -> None:
         """Note if the last item has come through."""
-        if self.pulse.arrived > self.before:
-            self.given, self.arrived = 1, self.arrived + self.pulse.arrived - self.before
-            self.before = self.pulse.arrived
+        if self.stall_guard.arrived > self.before:
+            self.given, self.arrived = 1, self.arrived + self.stall_guard.arrived - self.before
+            self.before = self.stall_guard.arrived
 
     def next(self) -> Any:
         self._look()
@@ -199,7 +187,7 @@ class _RepeatNode(Node):
             else:
                 if self.rounds is not None:
                     self.given = 1
-                self.before = self.pulse.arrived
+                self.before = self.stall_guard.arrived
                 return item
         raise StopIteration
 
@@ -212,5 +200,5 @@ class _RepeatNode(Node):
         patience = 1 if self.lane.dealt == 1 else DEALS * self.lane.dealt
         if self.fruitless < patience and not self.lane.stalls(f"{self.stage_name} rests", self.round, self.arrived):
             return False
-        self.pulse.starved_stage = Repeat.name
+        self.stall_guard.starved_stage = Repeat.name
         return True

@@ -1,4 +1,4 @@
-"""``shuffle`` and ``sort``: another order, or neighbours of similar length, by a buffer."""
+"""``shuffle`` and ``sort``: random order, or neighbours of similar length, with a buffer."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from uio_pipes.base.checks import require
 from uio_pipes.base.hashing import pick
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Length, check_measure
 from uio_pipes.core.roles import Flow, check_labels
-from uio_pipes.core.stage import Node, Stage, Trait
+from uio_pipes.core.stage import Node, Stage, Trait, least
 
 LAG = 3  # a sample leaves at the latest after so many times the buffer's size
 
 
 @dataclass(frozen=True)
 class Shuffle(Flow):
-    """Shuffle within a buffer: hold a number of utterances, and for each new one let a random one of them go.
+    """Shuffle with a buffer: hold a number of utterances, and for each new one give a random one of them.
 
     After ``list_files`` or ``open_files`` it shuffles lines or files. An utterance that has been held while 3 ×
     ``shuffle_size`` others passed is let go next; this bounds how many headers a resumed run has to read again.
@@ -33,12 +32,7 @@ class Shuffle(Flow):
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE
     takes: ClassVar[tuple[str, ...]] = ("sample", "file", "item")
 
-    shuffle_size: int = 1500
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = isinstance(self.shuffle_size, int) and self.shuffle_size >= 1
-        require(ok, self.name, "shuffle_size must be a whole number above 0", self.shuffle_size, "WeNet uses 1500")
+    shuffle_size: int = least(1, 1500, "WeNet uses 1500")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ShuffleNode(source, lane, self, site)
@@ -81,7 +75,7 @@ class _ShuffleNode(Buffer):
 
 @dataclass(frozen=True)
 class Sort(Flow):
-    """Sort by planned length within a buffer: collect utterances, give them shortest first, and begin again.
+    """Sort by planned length in a buffer: collect utterances, give them shortest first, and start again.
 
     Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of
     ``shuffle``.
@@ -96,13 +90,11 @@ class Sort(Flow):
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE
     note: ClassVar[str] = "by the plan: nothing is decoded"
 
-    sort_size: int = 500
+    sort_size: int = least(1, 500, "WeNet uses 500")
     length: Length | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = isinstance(self.sort_size, int) and self.sort_size >= 1
-        require(ok, self.name, "sort_size must be a whole number above 0", self.sort_size, "WeNet uses 500")
         check_measure(self.name, self.length)
 
     def check(self, before: Sequence[Stage]) -> None:

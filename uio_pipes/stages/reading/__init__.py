@@ -1,1 +1,1 @@
-"""How every pipeline begins: items are listed, dealt to lanes, opened and loaded."""
+"""The first stages of every pipeline: items are listed, dealt to lanes, opened and loaded."""

@@ -1,29 +1,31 @@
 """What reads lists: ``list_files``, their lines, and ``sharding_filter``, each lane's share of what a source gives;
-``load_from_raw`` and ``load_records``, which load one utterance of each item, and their node."""
+``resampled`` and ``declare``, which all sources can have; ``load_from_raw`` and ``load_records``, which load one
+utterance of each item, and their node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+from uio_pipes.audio.containers import DECLARED, Declared
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.hashing import stable_hash
-from uio_pipes.core.capabilities import Connects, FileList, LooksAhead, ReadsFiles, Upstream
-from uio_pipes.core.items import Item, Loaded, Record, Upcoming
+from uio_pipes.core.capabilities import Branch, Connects, FileList, LooksAhead, ReadsFiles, Upstream
+from uio_pipes.core.items import Item, Record, SampleMaker, Upcoming
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
-from uio_pipes.core.roles import Flow, Source
+from uio_pipes.core.roles import Flow, Source, check_there
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, Node, Trait, names
+from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait, names
 from uio_pipes.formats.lists.json_lines import first_objects, parse
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import asked, check_asked, names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.opening import Whole, is_local, open_file
+from uio_pipes.io.opening import RemoteFileRef, is_local, open_file
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,47 @@ class ListFiles(ReadsFiles, Source):
 
     def item(self, table: ItemTable, number: int, origin: Origin) -> Item:
         return Item(table[number], table.place(number), origin, self.access, table.expected(number))
+
+
+@dataclass(frozen=True)
+class Resampled(Connects, Flow):
+    """Draw items of the source with replacement, as many as there are: ``resampled=True`` of all sources."""
+
+    name: ClassVar[str] = "resampled"
+    takes: ClassVar[tuple[str, ...]] = ("item", "file", "record")
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
+    note: ClassVar[str] = "drawn with replacement, anew in each epoch"
+
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        return upstream(replace(lane, resampled=True))
+
+
+@dataclass(frozen=True)
+class Declare(Flow):
+    """Say how far audio may differ from what its list declares: ``tolerance=`` and ``longer=`` of all sources."""
+
+    name: ClassVar[str] = "declare"
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
+
+    tolerance: float | None = None
+    longer: Literal["fail", "trim"] = "fail"
+
+    def check(self, before: Sequence[Stage]) -> None:
+        check_there(self.name, ["wav"], before)
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return _DeclareNode(source, Declared(self.tolerance, self.longer == "trim"))
+
+
+class _DeclareNode(Node):
+    def __init__(self, source: Node, declared: Declared) -> None:
+        super().__init__(source)
+        self.declared = declared
+
+    def next(self) -> Sample:
+        sample: Sample = self.source.next()
+        sample.fields[DECLARED] = self.declared
+        return sample
 
 
 @dataclass(frozen=True)
@@ -105,7 +148,7 @@ class _ShardingNode(Node):
 
 
 class Loading(Flow):
-    """A stage that makes one utterance of each item, which refers to audio that is not opened yet. Items have an
+    """A stage that makes one utterance of each item; its audio is not opened yet. Items have an
     ``origin`` and a ``place``, for messages."""
 
     gives: ClassVar[str] = "sample"
@@ -116,7 +159,7 @@ class Loading(Flow):
         raise NotImplementedError
 
     def loader(self, lane: Lane) -> Callable[[Any], dict[str, Any]]:
-        """Return what loads the items of one lane."""
+        """Return the function that loads the items of one lane."""
         return self.load
 
     def key(self, item: Any, error: DataError) -> str:
@@ -124,6 +167,8 @@ class Loading(Flow):
         raise NotImplementedError
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        if lane.drawn is not None:
+            lane.drawn.load = self.load
         return _LoadingNode(source, lane, self)
 
 
@@ -131,7 +176,7 @@ class _LoadingNode(Node):
     def __init__(self, source: Node, lane: Lane, stage: Loading) -> None:
         super().__init__(source)
         self.lane, self.stage = lane, stage
-        self.loaded = Loaded(lane)
+        self.loaded = SampleMaker(lane)
         self.upcoming: Upcoming[Any] = Upcoming(source, stage.loader(lane), lane)
 
     def next(self) -> Sample:
@@ -142,7 +187,7 @@ class _LoadingNode(Node):
                     fields.key, fields.item = self.stage.key(item, fields), item.origin.item
                 self.lane.ledger.fail(fields, self.stage.name)
             else:
-                self.lane.ledger.fine(self.stage.name)
+                self.lane.ledger.succeeded(self.stage.name)
                 return self.loaded.sample(fields, item.origin, item if isinstance(item, Record) else item.place)
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
@@ -194,8 +239,8 @@ class LoadFromRaw(LooksAhead, Loading):
         theirs = transcript(self.name, self.text, self.fields)
         return {**(self.fields or {}), **({} if theirs == "txt" else {"txt": theirs})}
 
-    def look(self, listed: list[FileList]) -> None:
-        tables = [each.lines() for each in listed] if self._names else []
+    def look(self, before: Branch) -> None:
+        tables = [each.lines() for each in before._files()] if self._names else []
         records = chain.from_iterable(map(first_objects, tables))
         check_asked(records, asked(self._names, self.text), tables[0].place(0) if tables else "")
 
@@ -212,7 +257,7 @@ class LoadFromRaw(LooksAhead, Loading):
         for name in ("wav", "feat"):
             value = fields.get(name)
             if isinstance(value, str) and is_local(value) is None:
-                fields[name] = Whole(open_file(value, item.access))
+                fields[name] = RemoteFileRef(open_file(value, item.access))
         return fields
 
     def key(self, item: Item, error: DataError) -> str:
@@ -221,7 +266,7 @@ class LoadFromRaw(LooksAhead, Loading):
 
 @dataclass(frozen=True)
 class LoadRecords(Loading):
-    """Read the utterances of a source that is read in any order: indexed tars, TouchDatasets, Kaldi tables, manifests.
+    """Read the utterances of a source with random access: indexed tars, TouchDatasets, Kaldi tables, manifests.
 
     ``uio.from_tar_index``, ``uio.from_indexed``, ``uio.from_kaldi``, ``uio.from_nemo`` and others end with this stage.
     Audio is read when the batch is made.

@@ -1,1 +1,1 @@
-"""Stages that work on texts."""
+"""Stages that work on text."""

@@ -18,7 +18,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import Lengths
 from uio_pipes.core.roles import Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Stage
+from uio_pipes.core.stage import Node, Stage, least
 from uio_pipes.core.stage_link import StageLink
 from uio_pipes.stages.audio.decode import DecodeAudio
 from uio_pipes.stages.text import chat_turns
@@ -77,10 +77,10 @@ class Chat(ChecksNext, Op):
     turns: Sequence[tuple[str, str]] | None = None
     places: Callable[[Lengths], int] | None = None
     placeholder: str | None = None
-    audio_token: int | None = None
+    audio_token: int | None = least(0, None, "give a token's number")
     loss: Sequence[str] = ("assistant",)
-    bos: int | None = None
-    eos: int | None = None
+    bos: int | None = least(0, None, "give a token's number")
+    eos: int | None = least(0, None, "give a token's number")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,9 +90,6 @@ class Chat(ChecksNext, Op):
             self.places is None or callable(self.places), self.name,
             "places must be a function of a recording's lengths", self.places, "try lambda n: n.frames // 4",
         )  # fmt: skip
-        for name in ("audio_token", "bos", "eos"):
-            value = getattr(self, name)
-            require(value is None or value >= 0, self.name, f"{name} must be 0 or more", value, "give a token's number")
         if hasattr(self.tokenizer, "apply_chat_template"):
             processor = hasattr(self.tokenizer, "tokenizer") and not hasattr(self.tokenizer, "get_vocab")
             rule, kind = "tokenizer must be a tokenizer", type(self.tokenizer).__name__
@@ -112,7 +109,7 @@ class Chat(ChecksNext, Op):
         require(isinstance(tokenizer, TransformersTokenizer), self.name, rule, tokenizer, remedy)
         rule = "template must be texts by role, or a Jinja template"
         require(template is None or isinstance(template, str), self.name, rule, template, remedy)
-        rule = "placeholder must be the text that the template makes of a recording"
+        rule = "placeholder must be the text that the template inserts for a recording"
         ok = self.placeholder is None or (isinstance(self.placeholder, str) and bool(self.placeholder))
         require(ok, self.name, rule, self.placeholder, 'as in "<|AUDIO|>"')
         return JinjaTemplate(tokenizer, template, self.placeholder, self.loss)
@@ -126,7 +123,7 @@ class Chat(ChecksNext, Op):
         require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)
         rule, remedy = "loss must name roles of the template", f"it has {', '.join(template)}"
         require(set(self.loss) <= set(template), self.name, rule, self.loss, remedy)
-        sentence = "placeholder cannot be combined with a plain template, which makes no text of a recording"
+        sentence = "placeholder cannot be combined with a plain template, which inserts no text for a recording"
         refuse(self.placeholder is not None, self.name, sentence, "name the token by audio_token=")
         return PlainTemplate(template, self.loss)
 
@@ -164,8 +161,8 @@ class Chat(ChecksNext, Op):
         audio = {"wav", *(stage.of for stage in work if "txt" not in stage.reads)}
         named = Counter(name for _, parts in self._patterns or () for _, name in parts if name)
         twice = sorted(name for name in audio & named.keys() if named[name] > 1)
-        rule = "turns must have each stream of audio once"
-        require(not twice, self.name, rule, twice, "leave the others out, or make a stream of a list of recordings")
+        rule = "turns must contain each stream of audio only once"
+        require(not twice, self.name, rule, twice, "remove the others, or make a stream of a list of recordings")
 
     def check_next(self, stage: Stage) -> None:
         if isinstance(stage, Concat):

@@ -38,12 +38,9 @@ def patterns(stage: str, turns: object) -> list[Pattern]:
         'as in [("user", "{wav}Transcribe."), ("assistant", "{txt}")]',
     )
     ok = isinstance(turns, (list, tuple)) and bool(turns)
-    require(ok and all(map(_is_pair, turns)), stage, rule, turns, remedy)  # type: ignore[call-overload]
+    ok = ok and all(isinstance(turn, (list, tuple)) and list(map(type, turn)) == [str, str] for turn in turns)  # type: ignore[attr-defined]
+    require(ok, stage, rule, turns, remedy)
     return [Pattern(role, _parts(stage, text)) for role, text in turns]  # type: ignore[attr-defined]
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(one, str) for one in value)
 
 
 def _parts(stage: str, text: str) -> list[tuple[str, str]]:
@@ -52,7 +49,7 @@ def _parts(stage: str, text: str) -> list[tuple[str, str]]:
     except ValueError:
         found = [("", "", "", None)]
     plain = all(name is None or (name and not spec and not conversion) for _, name, spec, conversion in found)
-    require(plain, stage, "turns must have names of fields in braces", text, "a brace itself is {{ or }}")
+    require(plain, stage, "turns must contain field names in braces", text, "a brace itself is {{ or }}")
     return [(literal, name or "") for literal, name, _, _ in found]
 
 
@@ -86,7 +83,7 @@ def _text(sample: Sample, name: str) -> str:
     if (value := lookup(sample.fields, name)) is None:
         raise DataError("missing_text", f"the utterance has no {name}, which turns= wants")
     remedy = f"if it is audio, put .decode_audio(of={name!r}) before"
-    raise DataError("bad_text", f"{name}, of which turns= makes text, is {type(value).__name__} and no text; {remedy}")
+    raise DataError("bad_text", f"{name}, which turns= inserts as text, is {type(value).__name__}, not text; {remedy}")
 
 
 def _recordings(sample: Sample, stream: str) -> list[TurnRecording]:

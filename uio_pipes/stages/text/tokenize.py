@@ -1,5 +1,5 @@
-"""``normalize_text``, ``choose_text``, ``language``: what is done to the transcript; ``tokenize``: the text as labels;
-``ctc_filter``: no utterances with more labels than CTC can align."""
+"""Stages for the transcript: ``normalize_text``, ``choose_text``, ``language``, ``tokenize``, and ``ctc_filter``, which
+drops utterances with more labels than CTC can align."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class NormalizeText(OfStream):
 
     name: ClassVar[str] = "normalize_text"
     note: ClassVar[str] = "when the text is needed"
-    reads: ClassVar[frozenset[str]] = frozenset(["txt"])
-    writes: ClassVar[frozenset[str]] = frozenset(["txt"])
+    reads = ("txt",)
+    writes = ("txt",)
 
     function: Callable[[str], str] | None = None
 
@@ -77,7 +77,7 @@ _ONE = 1 << 32  # the greatest weight as a whole number, so that every machine d
 
 @dataclass(frozen=True)
 class ChooseText(Op):
-    """Choose ``txt`` among several transcripts of the utterance: the first that is there, or one drawn by weights.
+    """Choose ``txt`` among several transcripts of the utterance: the first that exists, or one drawn by weights.
 
     A transcript is there if it is text that is not empty; if all are empty, so is ``txt``. An utterance without any
     of them is the failure ``missing_text``. With ``segments``, name the transcripts there, too (``texts=``), so that
@@ -92,7 +92,7 @@ class ChooseText(Op):
 
     name: ClassVar[str] = "choose_text"
     note: ClassVar[str] = "when the text is needed"
-    writes: ClassVar[frozenset[str]] = frozenset(["txt"])
+    writes = ("txt",)
 
     names: Sequence[str]
     weights: Sequence[float] | None = None
@@ -176,7 +176,7 @@ _SCRIPTS = {
 
 @dataclass(frozen=True)
 class Language(Op):
-    """Find the language of ``txt``: sets ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", as WeNet does.
+    """Detect the language of ``txt``: set ``lang`` (an ISO 639-1 code), and ``task`` to "transcribe", like WeNet.
 
     The batch then has ``langs`` and ``tasks``, lists of str.
 
@@ -192,8 +192,8 @@ class Language(Op):
     """
 
     name: ClassVar[str] = "language"
-    reads: ClassVar[frozenset[str]] = frozenset(["txt"])
-    writes: ClassVar[frozenset[str]] = frozenset(["lang", "task"])
+    reads = ("txt",)
+    writes = ("lang", "task")
 
     detect: Callable[[str], str] | None = None
     limited_langs: Sequence[str] = ("zh", "en")
@@ -235,7 +235,7 @@ class Language(Op):
 
 @dataclass(frozen=True)
 class Tokenize(OfStream):
-    """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays as it is.
+    """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays unchanged.
 
     It runs only when labels are needed: a filter on their number decodes no audio.
 
@@ -252,8 +252,8 @@ class Tokenize(OfStream):
 
     name: ClassVar[str] = "tokenize"
     note: ClassVar[str] = "when labels are needed"
-    reads: ClassVar[frozenset[str]] = frozenset(["txt"])
-    writes: ClassVar[frozenset[str]] = frozenset(["tokens", "label"])
+    reads = ("txt",)
+    writes = ("tokens", "label")
 
     tokenizer: Tokenizer | Callable[[str], Any]
     remove_blanks: bool | None = None
@@ -344,10 +344,10 @@ class CtcFilter(Op):
     """
 
     name: ClassVar[str] = "ctc_filter"
-    reasons: ClassVar[frozenset[str]] = frozenset(["ctc_too_short"])
+    reasons = ("ctc_too_short",)
     note: ClassVar[str] = "by the plan: nothing is decoded"
-    reads: ClassVar[frozenset[str]] = frozenset(["label", "feat", "wav", "sample_rate"])
-    may_lack: ClassVar[frozenset[str]] = frozenset(["feat", "wav", "sample_rate"])  # one of them
+    reads = ("label", "feat", "wav", "sample_rate")
+    may_lack = ("feat", "wav", "sample_rate")  # one of them
 
     subsampling: int | Callable[[int], int] = 4
 

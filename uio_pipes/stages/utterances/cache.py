@@ -1,4 +1,4 @@
-"""``cache``: what the stages before it make of an utterance is computed once, kept in a folder, and read from then on.
+"""``cache``: stores the results of earlier stages in a folder, so each is computed only once.
 
 All that is deferred until here, and that the kept fields depend on, becomes one link of the utterance's chain. Run, it
 looks for a record under a key of what goes in: the fields that these stages read, where audio is known by its file and
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
-from uio_pipes.formats.stored_fields import dumps, loads
+from uio_pipes.formats.stored_fields import dumps, loads, path_in, record_of
 from uio_pipes.io.access import as_bytes
 from uio_pipes.io.opening import identity
 from uio_pipes.io.shelf import Entry, PlanNumbers, RecordKey, read_record, shelf
@@ -45,7 +45,7 @@ _ENOUGH = 1_000  # records before a share is judged, unless the epoch ends befor
 
 @dataclass(frozen=True)
 class Cache(Flow):
-    """Keep what the stages before it make, and read it from then on instead of computing it.
+    """Store the results of the stages before it, and read them from then on instead of computing them again.
 
     Put it after decoding, features without randomness, or a ``map`` that encodes, and before random augmentation. A
     later epoch, another rank or run, and another pipeline that begins with the same stages find what is there; what is
@@ -108,7 +108,7 @@ def check_before(name: str, before: Sequence[Stage]) -> None:
         of = stage.of if isinstance(stage, Op) else ""
         if of or isinstance(stage, Concat):
             what = f"what {stage.name} makes of the stream {of!r}" if of else f"the utterances that {stage.name} joins"
-            raise PipelineError(f"{name}: {what} cannot be kept: put .{name}(…) before {stage.name}")
+            raise PipelineError(f"{name}: {what} cannot be cached: put .{name}(…) before {stage.name}")
 
 
 class CacheNode(Node):
@@ -149,7 +149,7 @@ class CacheNode(Node):
             except Exception as error:
                 self.lane.ledger.handle(sample.failure(error, Map.name), Map.name)
             else:
-                self.lane.ledger.fine(Map.name)
+                self.lane.ledger.succeeded(Map.name)
                 return sample
 
     def _cover(self, chain: Chain, done: int) -> tuple[Chain, CachedLink | None]:
@@ -171,11 +171,13 @@ class CacheNode(Node):
         """Raises: PipelineError if a link cannot be covered, or another one needs what is not kept."""
         name = self.stage.name
         if of := next((link.of for link in kept.inner.links if link.of), ""):
-            raise PipelineError(f"{name}: what is made of the stream {of!r} cannot be kept: put .{name}(…) before that")
+            raise PipelineError(
+                f"{name}: what is made of the stream {of!r} cannot be cached: put .{name}(…) before that"
+            )
         gone = kept.made - frozenset(kept.made if kept.fields is None else kept.fields)
         for link in others:
             if lacks := sorted(link.reads & gone):
-                rule = f"{link.name} before it needs {lacks[0]}, which is not kept"
+                rule = f"{link.name} before it needs {lacks[0]}, which is not cached"
                 raise PipelineError(f"{name}: {rule}: add it to fields, or put {link.name} after .{name}(…)")
 
     def _wanted(self, link: Link) -> bool:
@@ -270,7 +272,7 @@ class CachedLink:
         for entry in self._entries(sample, key):
             try:
                 if (data := read_record(entry)) is not None:
-                    return _fields_of(data, entry), _plan(entry.lengths)
+                    return record_of(data, entry.path, entry.offset), _plan(entry.lengths)
             except DataError as error:
                 self.lane.ledger.fail(cast(DataError, sample.failure(error, self.name)), self.name)
         return None
@@ -310,13 +312,13 @@ class CachedLink:
             tally = cast(CacheTally, self.lane.ledger.tallies.setdefault(self.place, tally))
         tally.made, tally.drawn = tally.made + 1, tally.drawn + drawn
         if absent := [name for name in self.fields or () if name not in found]:
-            tally.odd = f"there is no field {absent[0]!r} to keep; {sample.key} has {', '.join(inner.fields)}"
+            tally.odd = f"there is no field {absent[0]!r} to cache; {sample.key} has {', '.join(inner.fields)}"
         try:
-            if name := _place_in(found):
+            if name := path_in(found):
                 raise TypeError(f"path ({name})")
             data = dumps(found)
         except TypeError as error:
-            tally.odd = f"a {error} cannot be kept in the cache, so it is computed each time: name other fields to keep"
+            tally.odd = f"a {error} cannot be cached, so it is computed each time: cache other fields"
             return found
         self.shelf.add(numbers_of(self._drawn(sample, key) if drawn else key), data, numbers_of_plan(plan))
         return loads(bytearray(data))
@@ -362,25 +364,6 @@ def numbers_of_plan(plan: Plan | None) -> PlanNumbers:
     )
 
 
-def _fields_of(data: bytearray, entry: Entry) -> dict[str, Any]:
-    """Return the fields of a record. Raises: DataError ``damaged_cache`` for one that this cache cannot have made."""
-    with suppress(Exception):
-        found = loads(data)
-        if all(isinstance(name, str) for name in found[""]) and not _place_in(found):
-            return found
-    message = "a record of the cache is damaged (it does not hold fields): it is not used"
-    raise DataError("damaged_cache", message, url=entry.path, offset=entry.offset)
-
-
-def _place_in(found: Mapping[str, Any]) -> str:
-    """Return a field that is a path instead of what is there, which may change, or be any file of this machine."""
-    for name in ("wav", "feat"):
-        value = found.get(name)
-        if any(isinstance(one, str) for one in (value if isinstance(value, (list, tuple)) else [value])):
-            return name
-    return ""
-
-
 def _plan(lengths: PlanNumbers) -> Plan | None:
     samples, rate, frames = lengths
     return None if not rate else Plan(samples, rate, frames - 1 if frames else None)
@@ -388,7 +371,7 @@ def _plan(lengths: PlanNumbers) -> Plan | None:
 
 @dataclass
 class CacheTally:
-    """What was made for the cache: see :class:`~uio_pipes.core.ledger.Tally`.
+    """Counts of what was computed for the cache: see :class:`~uio_pipes.core.ledger.Tally`.
 
     ``drawn``: how many of those ``made`` depend on draws; ``odd``: what is said of a field that cannot be kept.
     """
@@ -399,7 +382,7 @@ class CacheTally:
     reported: bool = False
 
     def add(self, other: CacheTally) -> None:
-        """Count what ``other`` has counted, too."""
+        """Add the counts of ``other``."""
         self.made, self.drawn = self.made + other.made, self.drawn + other.drawn
         self.odd = self.odd or other.odd
 

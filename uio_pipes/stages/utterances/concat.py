@@ -1,4 +1,4 @@
-"""``concat``: short utterances joined to longer ones, whose fields are computed from their parts when touched.
+"""``concat``: joins short utterances into longer ones, whose fields are computed from their parts on access.
 
 Each part keeps the chain that it came with: touching the joined label tokenizes the parts and decodes none of them. The
 first links of the joined utterance join the fields of its parts; stages after ``concat`` add theirs.
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
+from uio_pipes.audio.containers import TRIMMED
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
@@ -20,7 +21,7 @@ from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.origin import Origin
-from uio_pipes.core.realize import compute
+from uio_pipes.core.realize import compute, count_trimmed
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
@@ -70,7 +71,7 @@ class Joined(Sample):
                 errors.append(failure)
             else:
                 good.append(part)
-                ledger.fine("concat")
+                ledger.succeeded("concat")
         if errors:
             self._leave(good, errors, ledger)
         return values
@@ -143,7 +144,7 @@ class _Join:
 
     def apply(self, sample: Sample) -> None:
         if not isinstance(sample, Joined):
-            raise PipelineError("concat: only the utterance that came out of it can be computed, not a copy")
+            raise PipelineError("concat: only the utterance that it gave can be computed, not a copy")
         self.join(sample)
 
     def join(self, sample: Joined) -> None:
@@ -188,6 +189,8 @@ class _JoinAudio(_Join):
         def get(part: Sample) -> dict[str, Any]:
             compute(part)
             _check(part.fields, first or part.fields, self.names)
+            count_trimmed(part, self.ledger)
+            part.fields.pop(TRIMMED, None)
             first.update({} if first else part.fields)
             return part.fields
 
@@ -221,7 +224,7 @@ def _text(part: Sample) -> str:
 
 
 def join_text(texts: list[str]) -> str:
-    """Join texts by a blank, or by nothing next to a script without blanks (Chinese, Japanese, Thai, …)."""
+    """Join texts with a blank, or without one next to a script without blanks (Chinese, Japanese, Thai, …)."""
     out = ""
     for text in texts:
         blank = out and text and not (_no_blanks(out[-1]) or _no_blanks(text[0]))
@@ -273,7 +276,7 @@ def check_bounds(stage: str, max_seconds: float | None, max_frames: int | None, 
 
 @dataclass(frozen=True)
 class Concat(Flow):
-    """Join utterances that follow one another, as long as together they are not longer than a bound.
+    """Join consecutive utterances, as long as the result does not exceed a bound.
 
     The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
     joined by "+", transcripts by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),

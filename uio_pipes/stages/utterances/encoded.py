@@ -1,4 +1,4 @@
-"""``encoded``: fields that a frozen model has made of the audio, by ``uio.encode``; they are read in its place.
+"""``encoded``: reads the fields that ``uio.encode`` has computed from the audio with a frozen model.
 
 Two kinds of links take the place of all that works on the audio. In training, one reads the fields, and fails where
 there are none. Under ``uio.encode``, another one gives the audio of the utterances that have none yet, and with it what
@@ -41,7 +41,7 @@ UNLIMITED = 1 << 62  # bytes
 
 @dataclass(frozen=True)
 class Encoded(Flow):
-    """Take fields, such as the codes of a codec, from where ``uio.encode`` has kept them, in place of the audio.
+    """Read fields that ``uio.encode`` has stored, such as the codes of a codec, in place of the audio.
 
     A frozen model makes them, once and for ever: ``uio.encode(loader, model)`` runs it over whole batches of a pipeline
     that ends in ``.encoded(…)``, a batch stage and ``pad``. From then on pipelines with the same stages before
@@ -81,7 +81,7 @@ class Encoded(Flow):
 
     @property
     def also(self) -> tuple[str, ...]:
-        """What a record depends on, besides the stages before."""
+        """What a record depends on, besides the stages before it."""
         return (f"{', '.join(self.fields)} by {self.by}",)
 
     def check(self, before: Sequence[Stage]) -> None:
@@ -100,7 +100,7 @@ class _Missing(Encoded):
     """
 
     traits: ClassVar[Trait] = Trait(0)
-    reasons: ClassVar[frozenset[str]] = frozenset([ENCODED])
+    reasons = (ENCODED,)
 
     before: str = ""  # type: ignore[misc]
     model: str = ""
@@ -135,7 +135,7 @@ class EncodedLink(CachedLink):
             stage = self.stage
             raise PipelineError(
                 f"encoded: {redact(stage.folder)} has no {', '.join(stage.fields)} of the data and stages before it "
-                f"by {stage.by!r}: run uio.encode(loader, model) first, or anew after a change of the stages"
+                f"by {stage.by!r}: run uio.encode(loader, model) first, and again after changing the stages"
             )
 
     def _computed(self, *_: Any) -> tuple[dict[str, Any], Plan | None]:
@@ -175,8 +175,8 @@ class MissingLink(CachedLink):
     ) -> dict[str, Any]:
         if inner.has_drawn:
             raise PipelineError(
-                "encoded: a stage before it draws random numbers, so that no other epoch would find what is made of "
-                "them: put that stage after .encoded(…), or leave it out"
+                "encoded: a stage before it is random, so its results differ in each epoch and cannot be stored: "
+                "put that stage after .encoded(…), or remove it"
             )
         place = self.stage.folder, self.mark.hex(), self.about
         miss = Miss(*place, numbers_of(key), numbers_of_plan(plan), found[""])

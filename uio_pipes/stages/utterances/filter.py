@@ -1,12 +1,14 @@
-"""``filter`` and ``exclude``: utterances within bounds, or by a function of the user's, or not in a quarantine file."""
+"""``filter``, ``keep``, ``exclude``: keep utterances by bounds, by chance, or unless a quarantine file names them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from uio_pipes.base.checks import in_words, is_number, refuse, require, require_range
@@ -18,14 +20,21 @@ from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.realize import Length, check_measure, exactly
 from uio_pipes.core.roles import Flow, check_labels
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import NO_IDENTITY, Node, Stage
+from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, must_be, printed
 from uio_pipes.formats.lists.quarantine import Known, read_quarantine
 from uio_pipes.io.local import open_regular
+
+_BOUNDS = [
+    ("min_frames", "max_frames"),
+    ("token_min_length", "token_max_length"),
+    ("min_output_input_ratio", "max_output_input_ratio"),
+    ("min_length", "max_length"),
+]
 
 
 @dataclass(frozen=True)
 class Filter(FollowsSteps, Flow):
-    """Keep the utterances within bounds, or those for which a function of yours is true.
+    """Keep the utterances within bounds, or those for which your function returns true.
 
     Bounds are inclusive, and their defaults are WeNet's. Of text without audio, the number of labels counts.
 
@@ -51,29 +60,15 @@ class Filter(FollowsSteps, Flow):
 
     name: ClassVar[str] = "filter"
     note: ClassVar[str] = "by the plan: nothing is decoded"
-    follows_steps: ClassVar[frozenset[str]] = frozenset(
-        [
-            "function",
-            "min_frames",
-            "max_frames",
-            "token_min_length",
-            "token_max_length",
-            "min_output_input_ratio",
-            "max_output_input_ratio",
-            "min_length",
-            "max_length",
-        ]
-    )
-    reasons: ClassVar[frozenset[str]] = frozenset(
-        [
-            "filter",
-            "other_share",
-            "too_short",
-            "too_long",
-            "too_few_tokens",
-            "too_many_tokens",
-            "bad_output_input_ratio",
-        ]
+    follows_steps: ClassVar[frozenset[str]] = frozenset(["function", *chain(*_BOUNDS)])
+    reasons = (
+        "filter",
+        "other_share",
+        "too_short",
+        "too_long",
+        "too_few_tokens",
+        "too_many_tokens",
+        "bad_output_input_ratio",
     )
 
     function: Callable[[Sample], bool] | None = None
@@ -157,14 +152,6 @@ class Filter(FollowsSteps, Flow):
         return None
 
 
-_BOUNDS = [
-    ("min_frames", "max_frames"),
-    ("token_min_length", "token_max_length"),
-    ("min_output_input_ratio", "max_output_input_ratio"),
-    ("min_length", "max_length"),
-]
-
-
 class Reasons(Protocol):
     """A stage that leaves utterances out."""
 
@@ -188,7 +175,7 @@ class FilterNode(Node):
             except Exception as error:
                 self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)
                 continue
-            self.lane.ledger.fine(self.stage.name)
+            self.lane.ledger.succeeded(self.stage.name)
             if reason is None:
                 return sample
             self.lane.ledger.count(reason)
@@ -216,9 +203,83 @@ class _FollowingFilter(FilterNode):
         return self.setting.at(self.position - 1).reason(sample)  # type: ignore[no-any-return]
 
 
+def _probabilities(stage: Keep, stable: bool) -> str | None:
+    """Fingerprints have a hash of the table instead of its path."""
+    if not stable and not isinstance(stage.probabilities, Mapping):
+        return None
+    return f"{len(stage.table)} utterances {stable_hash(*sorted(stage.table.items())):016x}"
+
+
+@dataclass(frozen=True)
+class Keep(Flow):
+    """Keep each utterance with a probability of its own, such as one that follows from its loss in an earlier run.
+
+    A draw for each utterance decides, in each epoch anew. Those left out are counted as ``keep``; nothing of them is
+    decoded.
+
+    Args:
+        probabilities: a dict of probabilities, from 0 to 1, by key; or the path of a file with a line ``KEY
+            PROBABILITY`` for each utterance, which is read when a loader starts.
+        otherwise: the probability of utterances that are not in the table. Default: 1.0.
+
+    Raises:
+        ListError: when the loader starts, if the file cannot be read.
+    """
+
+    name: ClassVar[str] = "keep"
+    note: ClassVar[str] = "by a draw: nothing is decoded"
+    reasons = ("keep",)
+
+    probabilities: str | os.PathLike[str] | Mapping[str, float] = field(metadata=printed(_probabilities))
+    otherwise: float = must_be(1.0, "from 0 to 1", lambda p: 0 <= p <= 1, "1 keeps those that the table lacks")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given, rule = self.probabilities, "probabilities must be a dict of numbers from 0 to 1 by key, or a path"
+        wrong = {key: p for key, p in given.items() if not _is_share(p)} if isinstance(given, Mapping) else {}
+        ok = isinstance(given, (str, os.PathLike, Mapping)) and not wrong
+        require(ok, self.name, rule, dict(list(wrong.items())[:1]) or given, 'as in {"U001": 0.5}')
+
+    @cached_property
+    def table(self) -> Mapping[str, float]:
+        """Probabilities by key. Reads the file. Raises: ListError naming the line."""
+        if isinstance(self.probabilities, Mapping):
+            return self.probabilities
+        found = dict[str, float]()
+        try:
+            with open(self.probabilities, encoding="utf-8-sig") as lines:
+                for number, line in enumerate(lines, 1):
+                    key, text = [*line.rsplit(None, 1), "", ""][:2]
+                    with suppress(ValueError):
+                        found[key] = float(text)
+                    if not _is_share(found.get(key)):
+                        raise ListError(f"{self.probabilities}, line {number}: {line!r:.80} is not KEY PROBABILITY")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ListError(f"keep: cannot read {self.probabilities}: {getattr(error, 'strerror', error)}") from error
+        return found
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return FilterNode(source, lane, _Drawn(self.table, self.otherwise, site.salt))
+
+
+def _is_share(value: object) -> bool:
+    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+
+
+class _Drawn(NamedTuple):
+    table: Mapping[str, float]
+    otherwise: float
+    salt: int
+    name: str = Keep.name
+
+    def reason(self, sample: Sample) -> str | None:
+        kept = sample.draws(self.salt).uniform() < self.table.get(sample.key, self.otherwise)
+        return None if kept else "keep"
+
+
 @dataclass(frozen=True)
 class Exclude(Connects, Flow):
-    """Leave out the utterances that a quarantine file names, and count them as ``excluded``.
+    """Leave out the utterances named in a quarantine file, and count them as ``excluded``.
 
     ``uio.Failures(quarantine=…)`` and ``uio verify --quarantine`` write such a file. Utterances are recognized by their
     shard (or list) and key, and are left out before anything of them is decoded. One that the file names and that
@@ -230,7 +291,7 @@ class Exclude(Connects, Flow):
     """
 
     name: ClassVar[str] = "exclude"
-    reasons: ClassVar[frozenset[str]] = frozenset(["excluded"])
+    reasons = ("excluded",)
 
     path: str | os.PathLike[str] = field(metadata=NO_IDENTITY)  # the file has a fingerprint of its own
 

@@ -21,7 +21,7 @@ from uio_pipes.core.stage import Node, Trait
 
 @dataclass(frozen=True)
 class FlatMap(Uncountable, Flow):
-    """Apply a function of yours that turns each utterance into any number of utterances.
+    """Apply your function that turns each utterance into any number of utterances.
 
     Each result gets an origin of its own, so that later stages draw random numbers of their own for it. Directly
     after ``open_files`` the function gets files (with ``file.open()`` and ``file.url``): that is how to read other
@@ -74,7 +74,7 @@ class Expanding(Node):
         self.mark: dict[str, Any] | None = None  # the source's state
         self.passed = 0  # items taken since then
         self.fruitful = 0  # those of them of which something came through, as bits: an endless source goes by it
-        self.before = self.lane.pulse.arrived
+        self.before = self.lane.stall_guard.arrived
         self.under_way = False  # an item is being expanded
         self.item: Any = None
         self.results: Iterator[Any] = iter(())
@@ -93,7 +93,7 @@ class Expanding(Node):
                 self.under_way = False
                 self.lane.ledger.handle(self._failure(error), self.site.name)
                 continue
-            self.lane.ledger.fine(self.site.name)
+            self.lane.ledger.succeeded(self.site.name)
             self.delivered += 1
             return self._child(result)
 
@@ -111,12 +111,12 @@ class Expanding(Node):
     def _take(self) -> Any:
         self._look()
         item = self.source.next()
-        self.passed, self.before = self.passed + 1, self.lane.pulse.arrived
+        self.passed, self.before = self.passed + 1, self.lane.stall_guard.arrived
         return item
 
     def _look(self) -> None:
         """Note if something came of the last item."""
-        if self.passed and self.lane.pulse.arrived > self.before:
+        if self.passed and self.lane.stall_guard.arrived > self.before:
             self.fruitful |= 1 << (self.passed - 1)
 
     def _mark(self) -> None:
@@ -167,7 +167,7 @@ class Expanding(Node):
 
     def _came(self, fruitless: int) -> None:
         """Let something have come of the last item, as it did when the state was saved."""
-        self.lane.pulse.arrived += not fruitless >> (self.passed - 1) & 1
+        self.lane.stall_guard.arrived += not fruitless >> (self.passed - 1) & 1
 
     def _take_up(self, delivered: int) -> None:
         """Continue within the next item."""

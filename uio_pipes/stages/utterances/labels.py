@@ -1,5 +1,4 @@
-"""``speaker``, ``tag`` and ``overlay``: a speaker's number, fields that all utterances have, new metadata for packed
-ones."""
+"""``speaker``, ``tag`` and ``overlay``: speaker numbers, constant fields, and new metadata for packed utterances."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from uio_pipes.core.items import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import MEASURED, Sample
-from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, printed
+from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, one_of, printed
 from uio_pipes.formats.lists.json_lines import check_segment
 from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
 from uio_pipes.io.access import Access
@@ -35,7 +34,7 @@ def _speakers(stage: Speaker, stable: bool) -> str | None:
 
 @dataclass(frozen=True)
 class Speaker(Op):
-    """Replace the name in ``speaker`` by its number; a name that the table lacks becomes 0, as in WeNet.
+    """Replace the name in ``speaker`` by its number; a name that is not in the table becomes 0, as in WeNet.
 
     The name is a field of the raw list, or ``KEY.speaker`` in a shard; an utterance without one is the failure
     ``missing_speaker``. The batch then has ``speaker`` (B,) int32.
@@ -49,8 +48,8 @@ class Speaker(Op):
     """
 
     name: ClassVar[str] = "speaker"
-    reads: ClassVar[frozenset[str]] = frozenset(["speaker"])
-    writes: ClassVar[frozenset[str]] = frozenset(["speaker"])
+    reads = ("speaker",)
+    writes = ("speaker",)
 
     table: str | os.PathLike[str] | Mapping[str, int] = field(metadata=printed(_speakers))
 
@@ -109,7 +108,8 @@ class Tag(Op):
         ok = isinstance(fields, Mapping) and bool(fields) and all(isinstance(name, str) and name for name in fields)
         require(ok, self.name, "fields must be values by name", fields, 'as in {"lang": "en"}')
         for name, value in fields.items():
-            require(name not in _FIXED, self.name, "a tag cannot be key, or of the audio", name, "choose another name")
+            rule = "a tag cannot be key or a field of the audio"
+            require(name not in _FIXED, self.name, rule, name, "choose another name")
             ok = isinstance(value, (str, int, float, bool))
             require(ok, self.name, f"{name} must be a string, a number, True or False", value, "give one value")
 
@@ -126,7 +126,7 @@ _OF_AUDIO = ("start", "end", "duration")  # they describe the old audio
 
 @dataclass(frozen=True)
 class Overlay(Warns, Flow):
-    """Replace fields of utterances by those that a file has for their keys: new transcripts, speakers, segments.
+    """Replace fields of utterances, by key, with those of a file: new transcripts, speakers or segments.
 
     It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
     compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
@@ -140,26 +140,24 @@ class Overlay(Warns, Flow):
             own audio (``wav``, ``sample_rate``, ``start``, …) are ignored.
         missing: what to do with an utterance whose key is not in the file: "keep" it as it is, "drop" it (counted
             as ``not_in_overlay``), or stop the run with an "error". Default: "keep".
-        storage_options: options for fsspec's file systems, as for ``list_files``. Default: None.
+        storage_options: how the file is reached, as :class:`AccessOptions` says. Default: None.
     """
 
     name: ClassVar[str] = "overlay"
-    reasons: ClassVar[frozenset[str]] = frozenset(["not_in_overlay"])
+    reasons = ("not_in_overlay",)
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "by key"
 
     # the file has a fingerprint of its own
     path: str | os.PathLike[str] = field(metadata=NO_IDENTITY | printed(lambda stage, _: repr(os.fspath(stage.path))))
-    missing: Literal["keep", "drop", "error"] = "keep"
+    missing: Literal["keep", "drop", "error"] = one_of(("keep", "drop", "error"), "keep")
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = isinstance(self.path, (str, os.PathLike)) and bool(os.fspath(self.path))
         require(ok, self.name, "path must be a JSONL file or the prefix of a metainfo", self.path, "name one")
-        known = ("keep", "drop", "error")
-        require(self.missing in known, self.name, f"missing must be one of {known}", self.missing, "choose one")
-        Access.of(self.name, self.storage_options)
+        Access.of(self.name, storage_options=self.storage_options)
 
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:
@@ -172,7 +170,7 @@ class Overlay(Warns, Flow):
 
     @property
     def access(self) -> Access:
-        return Access.of(self.name, self.storage_options)
+        return Access.of(self.name, storage_options=self.storage_options)
 
     def table(self) -> OverlayTable:
         """Read the keys. Raises: ListError."""
@@ -208,7 +206,7 @@ class _OverlayNode(Node):
             except DataError as error:
                 self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)
                 continue
-            self.lane.ledger.fine(self.stage.name)
+            self.lane.ledger.succeeded(self.stage.name)
             if entry is not None or self.stage.missing == "keep":
                 return sample
             if self.stage.missing == "error":

@@ -1,4 +1,4 @@
-"""``map`` and ``through``: a function of the user's on each utterance or batch, and a node of the user's own."""
+"""``map`` and ``through``: a user function for each utterance or batch, and a user node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MappedLength = Literal["same"] | Callable[[int], int]
 
 @dataclass(frozen=True)
 class Map(Flow):
-    """Apply a function of yours to each utterance (or, after ``pad``, to each batch).
+    """Apply your function to each utterance (or, after ``pad``, to each batch).
 
     Args:
         function: gets the sample and returns it, changed in place or as a new mapping. If it has a parameter
@@ -68,7 +68,7 @@ class Map(Flow):
 
 
 class MapNode(Node):
-    """Calls a function where it stands. ``link``: does so for an utterance that is not at this place."""
+    """Calls a function at its place in the graph. ``link``: does so for an utterance that is not at this place."""
 
     def __init__(self, source: Node, lane: Lane, stage: Map, site: Site) -> None:
         super().__init__(source)
@@ -85,7 +85,7 @@ class MapNode(Node):
             except Exception as error:
                 self.lane.ledger.handle(item.failure(error, self.site.name), self.site.name)
                 continue
-            self.lane.ledger.fine(self.site.name)
+            self.lane.ledger.succeeded(self.site.name)
             return result if result is item or isinstance(result, Sample) else item.replaced(result)
 
     def _other(self, item: Any) -> Any:
@@ -109,8 +109,8 @@ class MapNode(Node):
 @dataclass(frozen=True)
 class _DeferredMap(Op):
     name: ClassVar[str] = "map"
-    reads: ClassVar[frozenset[str]] = ANY
-    writes: ClassVar[frozenset[str]] = ANY
+    reads = ANY
+    writes = ANY
 
     function: Callable[..., Any]
     length: MappedLength | None
@@ -142,7 +142,7 @@ def call(function: Callable[..., Any], sample: Sample, draws: Draws | None) -> M
 
 @dataclass(frozen=True, init=False)
 class Through(Uncountable, Flow):
-    """Add a node of your own: ``node(source, *args, **kwargs)``, where ``source`` is the node before.
+    """Add your own node: ``node(source, *args, **kwargs)``, where ``source`` is the node before.
 
     Args:
         node: a subclass of :class:`Node`, or any ``torchdata.nodes.BaseNode``. Its state must consist of ints,
@@ -184,7 +184,7 @@ class _NotEmpty(Node):
         while True:
             item = self.source.next()
             if not isinstance(item, (list, dict)) or item:
-                self.lane.pulse.arrived += 1
+                self.lane.stall_guard.arrived += 1
                 return item
 
 

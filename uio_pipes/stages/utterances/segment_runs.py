@@ -1,4 +1,4 @@
-"""The stretches to cut out of a recording, times in seconds, and ``random_crop``, a random piece of an utterance."""
+"""The spans to cut out of a recording, and ``random_crop``, which keeps a random piece of an utterance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, cast
 
 from uio_pipes.audio.decode import TOLERANCE
-from uio_pipes.audio.length import SLACK, TICKS, Plan
+from uio_pipes.audio.length import ROUNDING, TICKS, Plan
 from uio_pipes.base.checks import in_words, is_number
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
@@ -42,11 +42,12 @@ def parse_segments(
     fail: Callable[[DataError], None],
     texts: Sequence[str] = ("txt",),
     needs_text: bool = True,
+    beyond: float = TOLERANCE,
 ) -> list[SegmentRun]:
     """Return segments ``{"start", "end", "txt"}`` in the order of time; call ``fail`` for each that cannot be used.
 
     ``seconds``: length of the recording, if known; ``texts``: fields of transcripts, of which each needs at least one,
-    if it ``needs_text``.
+    if it ``needs_text``; ``beyond``: seconds by which one may end after the recording.
     Raises: DataError ``missing_segments``.
     """
     if not isinstance(listed, list):
@@ -56,15 +57,15 @@ def parse_segments(
     runs = []
     for number, one in enumerate(listed):
         try:
-            runs.append(_segment(one, seconds, texts, needs_text))
+            runs.append(_segment(one, seconds, texts, needs_text, beyond))
         except DataError as error:
             fail(error.within(f"segment {number}"))
     return sorted(runs, key=lambda run: (run.start, run.end))
 
 
-def _segment(one: Any, seconds: float | None, texts: Sequence[str], needs_text: bool) -> SegmentRun:
+def _segment(one: Any, seconds: float | None, texts: Sequence[str], needs_text: bool, beyond: float) -> SegmentRun:
     if not isinstance(one, dict):
-        raise DataError("bad_segment", f'{one!r:.80} is no segment: segments are {{"start", "end", "txt"}}')
+        raise DataError("bad_segment", f'{one!r:.80} is not a segment: segments are {{"start", "end", "txt"}}')
     channel = one.get("channel")
     if "end" not in one and "duration" in one:
         one = _of_supervision(one, seconds)
@@ -73,7 +74,7 @@ def _segment(one: Any, seconds: float | None, texts: Sequence[str], needs_text: 
         raise DataError(
             "bad_segment", f"start and end must be seconds with 0 <= start < end, not {start!r} and {end!r}"
         )
-    if seconds is not None and end > seconds + TOLERANCE:
+    if seconds is not None and end > seconds + beyond:
         raise DataError("bad_segment", f"{start} to {end} s does not lie inside the {seconds:.3f} s of audio")
     said = {name: one[name] for name in texts if isinstance(one.get(name), str)}
     if needs_text and not said:
@@ -224,7 +225,7 @@ class RandomCrop(OfStream):
             )
         if self.max_frames is not None and plan.frames is not None:
             return plan._replace(frames=min(plan.frames, self.max_frames))
-        most = self._samples(plan.sample_rate) + (SLACK if plan.sample_rate == TICKS else 0)
+        most = self._samples(plan.sample_rate) + (ROUNDING if plan.sample_rate == TICKS else 0)
         return plan._replace(samples=min(plan.samples, most))
 
     def apply(self, sample: Sample, draws: Draws) -> None:

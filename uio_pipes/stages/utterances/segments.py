@@ -1,4 +1,4 @@
-"""``segments``: utterances cut out of long recordings while training."""
+"""``segments``: cuts utterances out of long recordings during training."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from uio_pipes.audio.containers import Declared
+from uio_pipes.audio.decode import TOLERANCE
 from uio_pipes.audio.length import audio_info, check_no_features, segment_samples
 from uio_pipes.audio.recording import Timed, of_channels
 from uio_pipes.base.checks import check_names, is_number, refuse, require
@@ -15,7 +17,7 @@ from uio_pipes.core.capabilities import Connects, Upstream
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Stage, Trait
+from uio_pipes.core.stage import Node, Stage, Trait, must_be, one_of
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.stages.utterances.flat_map import Expanding
@@ -26,7 +28,7 @@ _TOUCHED = frozenset(["wav", "start", "end", "txt", "*"])
 
 @dataclass(frozen=True)
 class Segments(Connects, Flow):
-    """Cut utterances out of long recordings, by the times of their segments or at random.
+    """Cut utterances out of long recordings, at the times of their segments or at random.
 
     The result has the fields of the recording except for its list of segments, then ``start``, ``end``, ``txt`` and
     the other fields of the segment (of joined segments: those that agree), and as ``key`` the segment's own, or
@@ -62,29 +64,21 @@ class Segments(Connects, Flow):
     """
 
     name: ClassVar[str] = "segments"
-    reasons: ClassVar[frozenset[str]] = frozenset(["too_short"])
+    reasons = ("too_short",)
     gives: ClassVar[str] = "sample"
     note: ClassVar[str] = "by times: nothing is decoded"
 
-    pick: str = "all"
-    field: str = "info.segments"
-    of: str = "segments"
-    merge_seconds: float | None = None
+    pick: str = one_of(("all", "random"), "all")
+    field: str = must_be("info.segments", "the name of a field", bool, 'try "info.segments"')
+    of: str = one_of(("segments", "recording"), "segments")
+    merge_seconds: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "try 20")
     random_first: bool = False
-    separator: str | None = None
+    separator: str | None = must_be(None, "a string or None", lambda s: isinstance(s, str | None), 'try " "')
     cut_seconds: tuple[float, float] | None = None
     texts: Sequence[str] | None = ("txt",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.pick in ("all", "random"), self.name, 'pick must be "all" or "random"', self.pick, "choose one")
-        known = ("segments", "recording")
-        require(self.of in known, self.name, f"of must be one of {known}", self.of, "choose one")
-        good = self.separator is None or isinstance(self.separator, str)
-        require(good, self.name, "separator must be a string or None", self.separator, 'try " "')
-        require(bool(self.field), self.name, "field must name a field", self.field, 'try "info.segments"')
-        most = self.merge_seconds
-        require(most is None or most > 0, self.name, "merge_seconds must be above 0", most, "try 20")
         if self.texts is not None:
             check_names(self.name, "texts", self.texts)
             object.__setattr__(self, "texts", tuple(self.texts))
@@ -102,7 +96,7 @@ class Segments(Connects, Flow):
     def _check_cuts(self) -> None:
         cut = self.cut_seconds
         if self.of == "recording":
-            require(cut is not None, self.name, "of the recording, cut_seconds must be given", cut, "try (5, 20)")
+            require(cut is not None, self.name, 'of="recording" needs cut_seconds', cut, "try (5, 20)")
             sentence = 'merge_seconds and random_first cannot be combined with of="recording"'
             refuse(self.merge_seconds is not None or self.random_first, self.name, sentence, "leave them out")
         alone = self.random_first and self.merge_seconds is None
@@ -113,7 +107,7 @@ class Segments(Connects, Flow):
 
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:
-            if isinstance(stage, Op) and not stage.of and not _TOUCHED.isdisjoint(stage.reads | stage.writes):
+            if isinstance(stage, Op) and not stage.of and not _TOUCHED.isdisjoint([*stage.reads, *stage.writes]):
                 rule = f"segments cuts recordings before anything works on their audio or text, but {stage.name} does"
                 raise PipelineError(f"{rule}: put segments before {stage.name}")
 
@@ -158,7 +152,9 @@ class _SegmentsNode(Expanding):
             said = {name: fields[name] for name in stage.named if isinstance(fields.get(name), str)}
             return [SegmentRun(0.0, seconds, said or ({} if stage.texts is None else {"txt": ""}), {})]
         needed = stage.texts is not None
-        runs = parse_segments(_at(self.item.fields, self.path), seconds, self._fail, stage.named, needed)
+        fields, declared = self.item.fields, Declared.of(self.item.fields)
+        beyond = float("inf") if declared.trim else declared.seconds(TOLERANCE)
+        runs = parse_segments(_at(fields, self.path), seconds, self._fail, stage.named, needed, beyond)
         if not runs:
             raise DataError("missing_segments", "the recording has no segment that can be used")
         if stage.merge_seconds is not None:

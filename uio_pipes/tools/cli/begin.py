@@ -10,9 +10,9 @@ import typer
 
 from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import UioError
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.tools.cli.common import keep_inputs, local_file, print_json, say
-from uio_pipes.tools.cli.options import AllowPipes, Fields, Json, field_names
+from uio_pipes.tools.cli.options import AllowPipes, Fields, Json
 
 NEXT = """
 Next{change}:
@@ -68,29 +68,30 @@ def start(
 
     It runs as it is: source, sample rate, table of characters and budget of batches are filled in from the data, each
     with a comment on why. In a folder, the texts of recordings are searched for, and what was found is written as a
-    list. The script is tried on the first 20 utterances.
+    list. The script is tried until it has given 20 utterances.
     """
     local_file(out)
     tokens = table or out.with_name("tokens.txt")
     local_file(tokens)
     keep_inputs([data], [out, tokens])
     state = out.with_suffix(".pt")
-    if there := [str(path) for path in (out, tokens, state) if path.exists()]:
-        are, them = ("is", "it") if len(there) == 1 else ("are", "them")
-        told = f"{in_words(there)} {are} there already: remove {them}, or name another by --out and --table"
-        raise typer.BadParameter(told)
     from uio_pipes.formats.advice import shown
     from uio_pipes.io.files import write_lines
     from uio_pipes.tools.data.dictionary import write_table
     from uio_pipes.tools.data.finding.find import find_data
     from uio_pipes.tools.data.start import begin, tried
 
-    found = find_data(data, out.with_suffix(".list"), allow_pipes, field_names(fields), part)
-    known = found.known
+    if there := [str(path) for path in (out, tokens, state) if path.exists()]:
+        if not Path(data).exists():  # data that are missing are told first
+            find_data(data, None, allow_pipes, fields, part)
+        are, them = ("is", "it") if len(there) == 1 else ("are", "them")
+        problem = f"{in_words(there)} {are} there already: remove {them}, or name another by --out and --table"
+        raise typer.BadParameter(problem)
+    known = find_data(data, out.with_suffix(".list"), allow_pipes, fields, part)
     try:
-        made = begin(known, str(tokens), limit, str(state), found.told)
+        made = begin(known, str(tokens), limit, str(state))
     except UioError:
-        Path(found.written or out).unlink(missing_ok=True)  # the list, of which no script was made
+        Path(known.written or out).unlink(missing_ok=True)  # the list, of which no script was made
         raise
     if made.tokens:
         write_table(tokens, made.tokens)
@@ -99,15 +100,15 @@ def start(
         tried(out)
         print_json({"script": str(out), "table": str(tokens) if made.tokens else None, "tokens": len(made.tokens)})
         return
-    for told in found.told:
-        say(f"{data}: {told}")
+    for note in known.notes:
+        say(f"{data}: {note}")
     fields_seen = shown(sorted(made.seen.fields.keys() - {"key", "wav", "feat"}))
-    how = f" (--fields txt=NAME if it is one of {fields_seen})" if fields_seen and not found.written else ""
-    say(f"{tokens}: {counted(len(made.tokens), 'token') if made.tokens else f'not written, no texts were found{how}'}")
+    how = f" (--fields txt=NAME if it is one of {fields_seen})" if fields_seen and not known.written else ""
+    say(f"{tokens}: {plural(len(made.tokens), 'token') if made.tokens else f'not written, no texts were found{how}'}")
     if not known.lacks and '"feats"' not in made.script:
         say(f"{known.path}: no audio was found in it (--fields wav=NAME if it is one of {fields_seen})")
     if made.seen.reports:
-        say(f"{counted(made.seen.failures.total(), 'utterance')} failed, the first: {made.seen.reports[0]}")
+        say(f"{plural(made.seen.failures.total(), 'utterance')} failed, the first: {made.seen.reports[0]}")
     say(f"{out}: {tried(out)}")
     for line in (f"{out}: it reads {data}. Next:", "", f"python {out}", f"uio bench {out}:pipeline --seconds 5"):
         say(line)

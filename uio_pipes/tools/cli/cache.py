@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uio_pipes.base.urls import counted
-from uio_pipes.tools.cli.common import parsed, print_json, print_tables, say, verdict
+from uio_pipes.base.urls import plural
+from uio_pipes.tools.cli.common import parsed, print_json, print_report, say, verdict
 from uio_pipes.tools.cli.options import Json, RunArgument, load_model, load_named
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def fill(
     if as_json:
         print_json(asdict(found))
     else:
-        new, before = counted(found.utterances, "utterance"), found.skipped.get("encoded", 0)
-        say(f"{new} encoded, {before:,} before; {counted(found.failures, 'failure')}")
+        new, before = plural(found.utterances, "utterance"), found.skipped.get("encoded", 0)
+        say(f"{new} encoded, {before:,} before; {plural(found.failures, 'failure')}")
     verdict(not found.failures)
 
 
@@ -67,15 +67,12 @@ def show(folder: CacheFolder, as_json: Json = False) -> None:
         stages = cache.read([f"{mark}/{ABOUT}"])[0].decode() if cache.exists(f"{mark}/{ABOUT}") else ""
         newest = re.sub(r"(....)(..)(..)T(..)(..)(..).*", r"\1-\2-\3 \4:\5:\6 UTC", max(written))
         found.append((mark, records, size, len(written), newest, stages))
-    if as_json:
-        names = ("fingerprint", "records", "bytes", "files", "newest", "stages")
-        print_json([dict(zip(names, one, strict=True)) for one in found])
-        return
-    rows: Any = [
-        (mark[:8], f"{count:,}", f"{size / 1e6:,.1f}", of, at, text.replace("\n", " → "))
+    names = ("fingerprint", "records", "bytes", "files", "newest", "stages")
+    rows = [
+        (mark[:8], f"{count:,}", f"{size:,}", of, at, text.replace("\n", " → "))
         for mark, count, size, of, at, text in found
     ]
-    print_tables([(folder, ("fingerprint", "records", "MB", "files", "newest", "stages"), rows)])
+    print_report([(folder, names, rows)], [dict(zip(names, one, strict=True)) for one in found], as_json)
 
 
 @app.command()
@@ -104,8 +101,8 @@ def verify(folder: CacheFolder) -> None:
     bad += Counter(damaged.values())
     for path, count in bad.items():
         if count:
-            say(f"{cache.join(path)}: {counted(count, 'record')} damaged or cut off")
-    say(f"{counted(good, 'sound record')}")
+            say(f"{cache.join(path)}: {plural(count, 'record')} damaged or cut off")
+    say(f"{plural(good, 'sound record')}")
     verdict(not any(bad.values()))
 
 

@@ -12,7 +12,6 @@ import math
 import os
 import re
 import shlex
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,23 +24,16 @@ from uio_pipes.base.errors import PipelineError, UioError
 from uio_pipes.base.json_text import check_yaml
 from uio_pipes.base.urls import CONTROL, printable, redact
 from uio_pipes.io.retry import hasty
-from uio_pipes.tools.reports.page import Alarm, PageTable, counts
+from uio_pipes.tools.reports.page import Alarm, Chart, PageTable, counts
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-TEXT = 18  # characters of a text that has more lines if there is little room
+MOST = 60  # rows that a table of many lanes, ranks or stages has on a terminal
 STOPPED = 130
 TABLES = ("wav.scp", "feats.scp", "text", "segments", "utt2spk")  # in a Kaldi folder
 T = TypeVar("T")
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer uses click, or a copy of its own
-
-
-def print_tables(tables: Iterable[PageTable]) -> None:
-    """Print tables on stdout."""
-    out = console()
-    for part in drawn(tables):
-        out.print(part)
 
 
 def console() -> Console:
@@ -52,47 +44,56 @@ def console() -> Console:
     return out if out.is_terminal else Console(width=200)
 
 
-def drawn(tables: Iterable[PageTable], width: int | None = None, least: Sequence[str] = ()) -> Iterator[Any]:
-    """Yield what rich prints of tables: title, table, blank line. ``width``: to which they are made narrower."""
+def drawn(tables: Iterable[PageTable], most: int | None = None) -> Iterator[Any]:
+    """Yield what rich prints of tables: title, table, blank line. The last of ``most`` rows counts the others."""
     from rich.table import Table
     from rich.text import Text
 
-    for title, headings, rows in tables if width is None else (_narrowed(rows, width, least) for rows in tables):
-        table, filled = Table(box=None, pad_edge=False), [list(row) for row in rows]
+    for title, headings, rows in tables:
+        table, shown = Table(box=None, pad_edge=False, show_header=any(headings)), [list(row) for row in rows]
+        if most is not None and len(shown) > most:
+            shown[most - 1 :] = [[f"… {len(shown) - most + 1:,} more", *[""] * (len(headings) - 1)]]
         for number, heading in enumerate(headings):
-            numeric = number > 0 and counts(heading, (row[number] for row in filled))
+            numeric = number > 0 and counts(heading, (row[number] for row in shown))
             table.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
-        for row in filled:
-            table.add_row(*(Text(told(str(v)), style="bold red" if isinstance(v, Alarm) else "") for v in row))
+        for row in shown:
+            table.add_row(*(Text(for_terminal(str(v)), style="bold red" if isinstance(v, Alarm) else "") for v in row))
         yield from (Text(printable(title), style="bold"), table, "")
 
 
-def _narrowed(rows: PageTable, width: int, least: Sequence[str]) -> PageTable:
-    """Return a table without the columns that have no room, in the order ``least``. Text of more than a few words may
-    take several lines."""
-    from rich.cells import cell_len
+def print_report(
+    tables: list[PageTable],
+    report: Any,
+    as_json: bool,
+    page: str | None = None,
+    title: str = "",
+    charts: Sequence[Chart] = (),
+    most: int | None = None,
+) -> None:
+    """Write tables and charts as a page, if one is asked for; then print the tables, or the report as JSON.
 
-    title, headings, body = rows
-    table = [headings, *([str(cell) for cell in row] for row in body)]
-    widths = {}
-    for heading, *cells in zip(*table, strict=True):
-        widest = max(map(cell_len, [heading, *cells]))
-        widths[heading] = widest if counts(heading, cells) else min(widest, TEXT)
-    for heading in least:
-        if sum(widths.values()) + 2 * len(widths) - 2 > width:
-            widths.pop(heading, None)
-    kept = [i for i, heading in enumerate(headings) if heading in widths]
-    return title, [headings[i] for i in kept], [[row[i] for i in kept] for row in body]
+    ``most``: rows of each table that are printed.
+    """
+    if page is not None:
+        from uio_pipes.tools.reports.page import save
+
+        save(page, title, tables, charts)
+    if as_json:
+        print_json(report)
+    else:
+        out = console()
+        for part in drawn(tables, most):
+            out.print(part)
 
 
 def say(text: str) -> None:
     """Print one line on stdout."""
-    typer.echo(told(text))
+    typer.echo(for_terminal(text))
 
 
-def told(text: str) -> str:
+def for_terminal(text: str) -> str:
     """Return a text as it is printed: with ``--fields`` in the place of Python's ``fields=``, if the command has it."""
-    if "fields" in text and "--fields" in _options():
+    if "fields" in text and _TAKES_FIELDS:
         from uio_pipes.formats.naming import TEXTLESS
 
         text = _NAMES.sub(_as_option, text).replace(TEXTLESS, "--text '' takes audio without transcripts")
@@ -111,15 +112,13 @@ def _as_option(found: re.Match[str]) -> str:
         return found[0]
 
 
-_RUNNING: list[Any] = []  # the app of this process, once it runs
+_TAKES_FIELDS: list[bool] = []  # holds something if the command that runs has the option
 
 
-def _options() -> set[str]:
-    """Return the options of the command that runs."""
-    command: Any = typer.main.get_command(_RUNNING[0]) if _RUNNING else None
-    for word in sys.argv[1:]:
-        command = getattr(command, "commands", {}).get(word, command)
-    return {option for one in getattr(command, "params", ()) for option in one.opts}
+def takes_fields(names: Any) -> Any:
+    """Note that this command has ``--fields``, and return its value."""
+    _TAKES_FIELDS.append(True)
+    return names
 
 
 def check_suffix(path: str | None, *suffixes: str) -> None:
@@ -148,9 +147,9 @@ def _finite(report: Any) -> Any:
     return None if isinstance(report, float) and not math.isfinite(report) else report
 
 
-def verdict(fine: bool) -> None:
-    """End the command with exit code 1 unless all is ``fine``."""
-    if not fine:
+def verdict(ok: bool) -> None:
+    """End the command with exit code 1 unless all is ``ok``."""
+    if not ok:
         raise typer.Exit(1)
 
 
@@ -162,30 +161,16 @@ def parsed(option: str, parse: Callable[[str], T], text: str) -> T:
         raise typer.BadParameter(str(error), param_hint=option) from error
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def show_problems(problems: list[Any]) -> None:
     """Print failures on stderr, a line for each of the first 20."""
     for error in problems[:20]:
-        typer.echo(told(str(error)), err=True)
+        typer.echo(for_terminal(str(error)), err=True)
     if len(problems) > 20:
         typer.echo(f"… {len(problems)} in all: --json shows them", err=True)
 
 
 def read_conf_block(path: str | Path, option: str) -> dict[str, Any]:
     """Read the ``dataset_conf`` of a WeNet YAML, or a YAML of its keys alone. Raises: typer.BadParameter."""
-    read = read_yaml(path, option)
-    block = read.get("dataset_conf", read)
-    if not isinstance(block, dict):
-        raise typer.BadParameter(f"{path} must have the block dataset_conf", param_hint=option)
-    return block
-
-
-def read_yaml(path: str | Path, option: str = "--conf") -> dict[str, Any]:
-    """Read the configuration that ``option`` names. Raises: typer.BadParameter."""
     import yaml
 
     try:
@@ -196,9 +181,10 @@ def read_yaml(path: str | Path, option: str = "--conf") -> dict[str, Any]:
         raise typer.BadParameter(str(error), param_hint=option) from error
     except ValueError as error:  # of a date that there is not, for example
         raise typer.BadParameter(f"{path} is not YAML: {error}", param_hint=option) from error
-    if not isinstance(read, dict):
+    block = read.get("dataset_conf", read) if isinstance(read, dict) else None
+    if not isinstance(block, dict):
         raise typer.BadParameter(f"{path} must have the block dataset_conf", param_hint=option)
-    return read
+    return block
 
 
 def local_file(path: Path) -> None:
@@ -239,21 +225,21 @@ def _same(one: str, other: str) -> bool:
 def run(app: Callable[..., Any]) -> int:
     """Run a typer app with the arguments of this process; return the exit code."""
     hasty()
-    _RUNNING[:] = [app]
+    _TAKES_FIELDS.clear()
     try:
         code = int(app(standalone_mode=False) or 0)
         if code == STOPPED:  # typer's own answer to Ctrl-C
             raise KeyboardInterrupt
         return code
     except (KeyboardInterrupt, typer.Abort):
-        _say("stopped; the same command goes on where it stopped, if it is one that writes")
+        typer.echo("stopped; the same command goes on where it stopped, if it is one that writes", err=True)
         return STOPPED
     except _UsageError as error:
         return _wrong_use(error)
     except Exception as error:
         if os.environ.get("UIO_DEBUG"):
-            _say(redact(traceback.format_exc()))
-        _say(f"error: {one_line(error)}")
+            typer.echo(redact(traceback.format_exc()), err=True)
+        typer.echo(f"error: {one_line(error)}", err=True)
         return 2
 
 
@@ -264,7 +250,7 @@ def _wrong_use(error: Exception) -> int:
     if not message:  # no command was given, and the help has been shown
         return 2
     message = message.replace("Value error, ", "", 1)  # added by typer's parser
-    _say(f"error: {message} (all options: {command} --help)")
+    typer.echo(f"error: {message} (all options: {command} --help)", err=True)
     return 2
 
 
@@ -278,8 +264,4 @@ def one_line(error: Exception) -> str:
         text = f"a package is not installed: {error}"
     else:
         text = f"{type(error).__name__}: {error} (UIO_DEBUG=1 shows where)"
-    return told(" ".join(text.split()))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return for_terminal(" ".join(text.split()))

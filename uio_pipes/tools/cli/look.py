@@ -4,32 +4,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.base.urls import counted, printable
-from uio_pipes.tools.cli.common import (
-    check_suffix,
-    keep_inputs,
-    parsed,
-    print_json,
-    print_tables,
-    say,
-    show_problems,
-    verdict,
-)
-from uio_pipes.tools.cli.options import PROCESSES, AllowPipes, Fields, GroupingOption, Json, Processes, field_names
+from uio_pipes.base.urls import plural, printable
+from uio_pipes.tools.cli.common import keep_inputs, parsed, print_json, print_report, say, show_problems, verdict
+from uio_pipes.tools.cli.options import AllowPipes, Fields, GroupingOption, Json, Page, Processes
 
 if TYPE_CHECKING:
     from uio_pipes.tools.reports.inspect import Contents
     from uio_pipes.tools.reports.page import PageTable
 
 
-CHARACTERS = 30  # most characters whose counts the page shows
 BINS = 12  # most bars of the histogram
 
 
@@ -37,31 +26,29 @@ def inspect(
     paths: Annotated[
         list[str],
         typer.Argument(
-            help="Lists, shards, indexes, manifests, texts, YAML mixes, folders, URLs; NAME:FOLDER of a corpus."
+            help="Lists, shards, manifests, texts, YAML mixes, folders, URLs; NAME:FOLDER of a corpus, "
+            "FILE.py:NAME:DATA of a format of yours."
         ),
     ],
     limit: Annotated[
         int | None, typer.Option(min=1, help="Look at no more than this number of utterances of each.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
-    report: Annotated[str | None, typer.Option(help="Write a page with bars: a .html file.")] = None,
+    jobs: Processes = 1,
+    report: Page = None,
     fields: Fields = None,
     allow_pipes: AllowPipes = False,
     as_json: Json = False,
 ) -> None:
     """See what is in data: hours, durations, characters, failures."""
-    check_suffix(report, ".html")
     keep_inputs(paths, [report])
     from uio_pipes.formats.tables.files import MissingTable
     from uio_pipes.tools.data.common import progress_bar
-    from uio_pipes.tools.data.finding.find import found_parts, text_elsewhere
+    from uio_pipes.tools.data.finding.find import found_parts
     from uio_pipes.tools.reports import inspect as look
 
-    names = field_names(fields)
-    found = [one for path in paths for one in found_parts(path, allow_pipes, names)]  # all before any is read
-    for line in (f"{one.known.path}: {line}" for one in found for line in one.told if not as_json):
+    sources = [one for path in paths for one in found_parts(path, allow_pipes, fields)]  # all before any is read
+    for line in (f"{one.path}: {line}" for one in sources for line in one.notes if not as_json):
         say(line)
-    sources = [one.known for one in found]
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
@@ -69,7 +56,7 @@ def inspect(
         try:
             with progress_bar() as bar:
                 task = bar.add_task("inspecting", total=sum(source.pipeline._count(1) or ()) or None)
-                seen = look.inspect(source.pipeline, limit=limit, jobs=jobs, told=partial(bar.advance, task))
+                seen = look.inspect(source.pipeline, limit=limit, jobs=jobs, progress=partial(bar.advance, task))
         except ListError as error:
             if sum(one.path == source.path for one in sources) == 1:
                 raise
@@ -82,21 +69,7 @@ def inspect(
         if source.held:  # its utterances are those of the other part, but not what happened when they were read
             seen = look.Contents(failures=seen.failures, left_out=seen.left_out, reports=seen.reports)
         total.add(seen)
-        silent = seen.utterances and not (seen.texts or as_json)
-        if told := text_elsewhere(source.pipeline) if silent else "":
-            say(f"{source.path}: {told}")
-    if report is not None:
-        from uio_pipes.tools.reports.page import Bar, save
-
-        shown, top = tables(parts, total), total.characters.most_common(CHARACTERS)
-        if top:  # only on the page, as a browser has the fonts
-            rows = [(c, f"U+{ord(c):04X}", f"{n:,}", Bar(n / top[0][1])) for c, n in top]
-            shown.append(("Most frequent characters", ("", "", "count", ""), rows))
-        save(report, "What is in the data", shown)
-    if as_json:
-        print_json({"parts": parts, **total.summary()})
-    else:
-        print_tables(tables(parts, total))
+    print_report(tables(parts, total), {"parts": parts, **total.summary()}, as_json, report, "What is in the data")
     verdict(not total.failures)
 
 
@@ -104,35 +77,34 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[PageTable]:
     """Return the tables that the terminal and the page show."""
     each = [(p["path"], p["kind"], f"{p['utterances']:,}", f"{p['hours']:.3f}", p["failures"]) for p in parts]
     found: list[PageTable] = [("Data", ("path", "kind", "utterances", "hours", "failures"), each)]
-    rows: list[tuple[str, object]] = [
-        ("utterances", f"{seen.utterances:,}" + ("" if seen.whole else " (looked at; there are more)")),
+    known, whole = sum(seen.durations.values()), "" if seen.whole else " (looked at; there are more)"
+
+    def of(counts: Counter[Any], most: int, between: str = ": ") -> list[str]:
+        return [f"{name}{between}{n:,}" for name, n in counts.most_common(most)]
+
+    rows = [
+        ("utterances", f"{seen.utterances:,}{whole}"),
         ("hours", f"{seen.hours:.3f}"),
-    ]
-    known = sum(seen.durations.values())
-    if known and seen.shortest and seen.longest:
-        rows.append(("mean duration", f"{seen.seconds / known:.2f} s"))
-        rows += [(n, f"{s:.2f} s ({k})") for n, (s, k) in (("shortest", seen.shortest), ("longest", seen.longest))]
-    if seen.unknown:
-        rows.append(("length unknown until decoded", f"{seen.unknown:,}"))
-    named: list[tuple[str, Counter[Any]]] = [("codecs", seen.codecs), ("sample rates (Hz)", seen.rates)]
-    named += [("channels", seen.channels), ("fields", seen.fields)]
-    rows += [(name, ", ".join(f"{k}: {n:,}" for k, n in of.most_common(12))) for name, of in named if of]
-    if seen.unknown_rates:
-        rows.append(("sample rate unknown until decoded", f"{seen.unknown_rates:,}"))
-    if len(seen.rates) > 1:
-        rows.append(("mixed sample rates", "they cannot share a batch: put .resample(16_000) before the features"))
-    if seen.speakers:
-        rows.append(("speakers", f"{len(seen.speakers):,}"))
-    if seen.texts:
-        total = seen.characters.total()
-        rows.append(("characters", f"{len(seen.characters):,} different, {total:,} in {counted(seen.texts, 'text')}"))
-        rows.append(("most frequent", " ".join(f"{c}:{n}" for c, n in seen.characters.most_common(20))))
-    if seen.left_out:
-        rows.append(("left out", ", ".join(f"{reason}: {n:,}" for reason, n in seen.left_out.most_common())))
-    if seen.empty_texts:
-        rows.append(("empty texts", f"{seen.empty_texts:,}"))
-    if seen.odd:
-        rows.append(("odd characters", " ".join(f"U+{ord(c):04X}:{n}" for c, n in list(seen.odd.items())[:20])))
+        ("mean duration", f"{seen.seconds / known:.2f} s" if known else ""),
+        *((name, f"{end[0]:.2f} s ({end[1]})" if end else "")
+          for name, end in (("shortest", seen.shortest), ("longest", seen.longest))),
+        ("length unknown until decoded", f"{seen.unknown:,}" * bool(seen.unknown)),
+        ("codecs", ", ".join(of(seen.codecs, 12))),
+        ("sample rates (Hz)", ", ".join(of(seen.rates, 12))),
+        ("channels", ", ".join(of(seen.channels, 12))),
+        ("fields", ", ".join(of(seen.fields, 12))),
+        ("sample rate unknown until decoded", f"{seen.unknown_rates:,}" * bool(seen.unknown_rates)),
+        ("mixed sample rates",
+         "they cannot share a batch: put .resample(16_000) before the features" * (len(seen.rates) > 1)),
+        ("speakers", f"{len(seen.speakers):,}" * bool(seen.speakers)),
+        ("characters", f"{len(seen.characters):,} different, {seen.characters.total():,} in "
+                       f"{plural(seen.texts, 'text')}" * bool(seen.texts)),
+        ("most frequent", " ".join(of(seen.characters, 20, ":"))),
+        ("left out", ", ".join(of(seen.left_out, len(seen.left_out)))),
+        ("empty texts", f"{seen.empty_texts:,}" * bool(seen.empty_texts)),
+        ("odd characters", " ".join(f"U+{ord(c):04X}:{n}" for c, n in list(seen.odd.items())[:20])),
+    ]  # fmt: skip
+    rows = [(name, value) for name, value in rows if value]
     found.append(("Contents", ("", "value"), rows))
     if known:
         found.append(("Durations", ("seconds", "utterances", ""), _histogram(seen)))
@@ -166,93 +138,48 @@ def verify(
     ] = False,
     rate: Annotated[int | None, typer.Option(min=1, help="Sample rate in Hz that all audio must have.")] = None,
     quarantine: Annotated[str | None, typer.Option(help="File to which each finding is appended, once.")] = None,
-    confirm: Annotated[
-        str | None, typer.Option(help="Look only at what this quarantine file names, and report what is still bad.")
-    ] = None,
     grouping: GroupingOption = "wenet",
     text: Annotated[str, typer.Option(help="Suffix of the text, or json:NAME for a field of a JSON member.")] = "txt",
     fields: Fields = None,
     indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
     allow_pipes: AllowPipes = False,
-    jobs: Processes = PROCESSES,
+    jobs: Processes = 0,
     json: Json = False,
 ) -> None:
     """Find what is damaged in data, before a training does.
 
     Structure, manifests, indexes, headers, texts and keys are checked. The exit code is 1 if anything is bad.
     """
-    from uio_pipes.tools.data.checks import WantedChecks
-
-    check_reading(grouping, text)
-    if confirm is not None and quarantine is not None:
-        raise typer.BadParameter("cannot be given with --confirm", param_hint="--quarantine")
-    keep_inputs(paths, [quarantine])
-    names = field_names(fields)
-    wanted = WantedChecks(decode or confirm is not None, crc, rate, cast(Any, grouping), text, indexes, names)
-    if confirm is not None:
-        bad = _confirm(paths, confirm, wanted, jobs, json)
-    else:
-        bad = _verify(paths, wanted, quarantine, jobs, allow_pipes, json)
-    verdict(not bad)
-
-
-def _verify(paths: list[str], wanted: Any, quarantine: str | None, jobs: int, allow_pipes: bool, json: bool) -> bool:
     from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
+    from uio_pipes.tools.data.checks import WantedChecks
+    from uio_pipes.tools.data.common import progress_bar
     from uio_pipes.tools.data.verify import verify as run
 
+    check_text(text)
+    keep_inputs(paths, [quarantine])
+    wanted = WantedChecks(decode, crc, rate, grouping, text, indexes, fields)
     reports = run(paths, wanted, jobs=jobs, allow_pipes=allow_pipes)
+    report = next(reports)  # if a list cannot be used, nothing is written
     file = None if quarantine is None else Quarantine(quarantine)  # if it cannot be written, it is an error now
-    report = _last(reports)
+    with progress_bar() as bar:
+        task = bar.add_task("verifying", total=None)
+        for report in reports:
+            bar.update(task, completed=report.checked, total=report.items)
     entries = [entry_of(found, "verify") for found in report.findings]
     if file is not None:
         for entry in entries:
             file.add(entry)
         file.close()
     if json:
-        counts = {"items": report.items, "utterances": report.utterances, "bytes": report.bytes}
+        counts = {"items": report.items, "utterances": report.utterances}
         print_json({**counts, "reasons": report.reasons, "findings": entries, "notes": report.notes})
     else:
         found = ", ".join(f"{count} {reason}" for reason, count in report.reasons.items()) or "nothing is wrong"
-        read = f"{counted(report.utterances, 'utterance')} of {counted(report.items, 'item')}"
-        for line in (f"{read}, {report.bytes / 1e6:.1f} MB: {found}", *report.notes):
+        read = f"{plural(report.utterances, 'utterance')} of {plural(report.items, 'item')}"
+        for line in (f"{read}: {found}", *report.notes):
             typer.echo(printable(line))
         show_problems(report.findings)
-    return bool(report.findings)
-
-
-def _confirm(paths: list[str], path: str, wanted: Any, jobs: int, json: bool) -> bool:
-    from uio_pipes.formats.lists.quarantine import read_quarantine
-    from uio_pipes.tools.data.verify import confirm
-
-    result = confirm(paths, read_quarantine(path), wanted, jobs=jobs)
-    if json:
-        print_json(vars(result))
-    else:
-        elsewhere = f", {len(result.elsewhere)} of shards on none of the lists" if result.elsewhere else ""
-        typer.echo(f"{_number(result.bad)} still bad, {_number(result.well)} well now{elsewhere}")
-        for entry in result.bad[:20]:
-            where = f"{entry['url']}: {entry.get('key') or entry.get('member')} [{entry['reason']}]"
-            typer.echo(printable(where), err=True)
-    return bool(result.bad)
-
-
-def _number(entries: list[Any]) -> str:
-    return f"{len(entries)} {'is' if len(entries) == 1 else 'are'}"
-
-
-def _last(reports: Iterator[Any]) -> Any:
-    """Return the last report, and show a progress bar until then."""
-    from uio_pipes.tools.data.common import progress_bar
-
-    last = None
-    with progress_bar() as bar:
-        task = bar.add_task("verifying", total=None)
-        for last in reports:
-            bar.update(task, completed=last.checked, total=last.items)
-    return last
-
-
-T = TypeVar("T")
+    verdict(not report.findings)
 
 
 def index(
@@ -269,7 +196,7 @@ def index(
         bool, typer.Option("--members", help="Index archives that a table describes, tar.gz too, member by member.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Index again what has an index that fits.")] = False,
-    jobs: Processes = PROCESSES,
+    jobs: Processes = 0,
     json: Json = False,
 ) -> None:
     """Give shards random access and known lengths, without repacking.
@@ -278,30 +205,24 @@ def index(
     their records, in a small file beside each .bin. With --members, archives that uio.from_table reads can be read in
     any order afterwards: tar.gz (by indexed_gzip), tar.zst, remote tars.
     """
-    from uio_pipes.tools.data.index import index_lists
-    from uio_pipes.tools.data.member_index import index_archives
+    from uio_pipes.tools.data.index import index_archives, index_lists
 
     if members:
         if into or manifest:
             raise typer.BadParameter("stands alone: the index is beside the archive", param_hint="--members")
-        _indexed(index_archives(paths, jobs=jobs, force=force, follow=_follow), json)
-        return
-    check_reading(grouping, text)
-    keep_inputs(paths, [into])
-    report = index_lists(
-        paths,
-        into=into,
-        jobs=jobs,
-        grouping=cast(Any, grouping),
-        text=text,
-        force=force,
-        manifests="all" if manifest else "missing",
-        follow=_follow,
-    )
-    _indexed(report, json)
-
-
-def _indexed(report: Any, json: bool) -> None:
+        report: Any = index_archives(paths, jobs=jobs, force=force)
+    else:
+        check_text(text)
+        keep_inputs(paths, [into])
+        report = index_lists(
+            paths,
+            into=into,
+            jobs=jobs,
+            grouping=grouping,
+            text=text,
+            force=force,
+            manifests="all" if manifest else "missing",
+        )
     if json:
         print_json(report.as_dict())
     else:
@@ -310,20 +231,12 @@ def _indexed(report: Any, json: bool) -> None:
     verdict(not report.problems)
 
 
-def check_reading(grouping: str, text: str) -> None:
-    """Raises: typer.BadParameter if an option of reading tars is wrong."""
+def check_text(text: str) -> None:
+    """Raises: typer.BadParameter if the name of texts in tars is wrong."""
     from uio_pipes.stages.reading.load_from_tar import LoadFromTar
 
-    if grouping not in ("wenet", "webdataset"):
-        raise typer.BadParameter("must be 'wenet' or 'webdataset'", param_hint="--grouping")
     if text:
         parsed("--text", lambda text: LoadFromTar(text=text), text)
-
-
-def _follow(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    from uio_pipes.tools.data.common import follow
-
-    return follow(((item, 1) for item in items), what, total)
 
 
 def corpora(
@@ -339,11 +252,8 @@ def corpora(
     from uio_pipes.tools.data.corpora import described, listed
 
     if name is None:
-        rows = listed(CORPORA)
-        if as_json:
-            print_json([dict(zip(("name", "title", "hours", "forms", "download"), row, strict=True)) for row in rows])
-        else:
-            print_tables([("Corpora", ("name", "what it is", "hours", "forms", "download"), rows)])
+        rows, names = listed(CORPORA), ("name", "title", "hours", "forms", "download")
+        print_report([("Corpora", names, rows)], [dict(zip(names, row, strict=True)) for row in rows], as_json)
         return
     card = card_of(name)
     if as_json:

@@ -14,9 +14,9 @@ from uio_pipes.tools.cli.cache import app as cache
 from uio_pipes.tools.cli.common import run
 from uio_pipes.tools.cli.look import corpora, index, inspect, verify
 from uio_pipes.tools.cli.pack import convert, pack
-from uio_pipes.tools.cli.plan import bench, buckets, simulate
-from uio_pipes.tools.cli.runs import replay, steps, watch
-from uio_pipes.tools.cli.state import app as state
+from uio_pipes.tools.cli.plan import bench, simulate
+from uio_pipes.tools.cli.runs import replay, watch
+from uio_pipes.tools.cli.state import state
 from uio_pipes.tools.cli.worst import worst
 from uio_pipes.tools.cli.write import cmvn, dictionary, spm
 
@@ -45,19 +45,19 @@ def _start(
         typer.echo(context.get_help())
 
 
+RUN = "Look at a run"
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Begin": {"start": start, "corpora": corpora, "example": example},
     "Look at data": {"inspect": inspect, "verify": verify},
     "Prepare data": {
         "pack": pack, "convert": convert, "index": index, "dict": dictionary, "spm": spm, "cmvn": cmvn,
     },
-    "Plan a run": {"simulate": simulate, "buckets": buckets, "bench": bench},
+    "Plan a run": {"simulate": simulate, "bench": bench},
+    RUN: {"watch": watch, "worst": worst, "state": state, "replay": replay},
 }  # fmt: skip
-RUN = "Look at a run"
-for panel, commands in (PANELS | {RUN: {"watch": watch, "worst": worst, "steps": steps, "replay": replay}}).items():
+for panel, commands in PANELS.items():
     for name, command in commands.items():
         app.command(name, rich_help_panel=panel)(command)
-app.add_typer(state, name="state", rich_help_panel=RUN)
 app.add_typer(cache, name="cache", rich_help_panel=RUN)
 
 

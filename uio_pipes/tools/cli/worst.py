@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from uio_pipes.tools.cli.common import check_suffix, parsed, print_json, print_tables, say
-from uio_pipes.tools.cli.options import Fields, Json, field_names, load_named
+from uio_pipes.tools.cli.common import check_suffix, print_report, say
+from uio_pipes.tools.cli.options import Fields, Json, Page, load_named
 
 if TYPE_CHECKING:
     from uio_pipes.pipeline import Pipeline
 
-MEASURES = ("last", "mean", "behind")
 KALDI = ("wav.scp", "feats.scp", "segments")  # lists of a folder in which the texts are, too
 
 
 def worst(
     record: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that uio.Recorder writes to.")],
     by: Annotated[
-        str,
+        Literal["last", "mean", "behind"],
         typer.Option(help="last: the newest; mean: of all times; behind: how much less it fell than was usual."),
     ] = "last",
     number: Annotated[
@@ -31,9 +30,7 @@ def worst(
     exclude: Annotated[
         str | None, typer.Option(help="Write them as a list for .exclude(…) and loader.exclude(…): a .jsonl file.")
     ] = None,
-    html: Annotated[
-        str | None, typer.Option(help="Write them as a page, to look at and to listen to: a .html file.")
-    ] = None,
+    html: Page = None,
     pipeline: Annotated[
         str | None, typer.Option(help="The run's pipeline, as train.py:pipeline: the page shows the features it makes.")
     ] = None,
@@ -46,34 +43,23 @@ def worst(
     speaker and length, too.
     """
     check_suffix(exclude, ".jsonl")
-    check_suffix(html, ".html")
     from uio_pipes.tools.reports import worst as reports
 
-    measure: Any = parsed("--by", _measure, by)
-    found = reports.find_worst(record, measure, number, top)
+    found = reports.find_worst(record, by, number, top)
     if exclude is not None:
         from uio_pipes.io.files import write_bytes
 
         write_bytes(Path(exclude), reports.exclusions(found))
     if html is not None:
-        from uio_pipes.tools.reports.heard import page_table
+        from uio_pipes.tools.reports.audio_page import media_of
         from uio_pipes.tools.reports.page import save
 
-        opened, trained = partial(_opened, field_names(fields)), load_named(pipeline) if pipeline else None
-        save(html, f"The record in {record}", [page_table(found, opened, trained), *found.groups], found.charts)
-    if as_json:
-        print_json({"number": found.number, "rows": found.rows, "utterances": found.utterances, "mean": found.mean,
-                    "worst": [one._asdict() for one in found.found]})  # fmt: skip
-        return
-    print_tables(reports.tables(found))
-    if exclude is not None:
+        media = media_of(found.found, partial(_opened, fields), load_named(pipeline) if pipeline else None)
+        save(html, f"The record in {record}", reports.tables(found, media), found.charts)
+    report = {name: getattr(found, name) for name in ("number", "rows", "utterances", "mean")}
+    print_report(reports.tables(found), report | {"worst": [one._asdict() for one in found.found]}, as_json)
+    if exclude is not None and not as_json:
         say(f'{exclude}: leave them out by loader.exclude("{exclude}") in this run, by .exclude(…) in the next one')
-
-
-def _measure(text: str) -> str:
-    if text not in MEASURES:
-        raise ValueError(f"give one of {', '.join(MEASURES)}")
-    return text
 
 
 def _opened(fields: dict[str, str] | None, shard: str) -> Pipeline:

@@ -6,49 +6,29 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from uio_pipes.base.urls import counted
-from uio_pipes.tools.cli.common import (
-    cores,
-    keep_inputs,
-    local_file,
-    print_json,
-    read_conf_block,
-    show_problems,
-    verdict,
-)
-from uio_pipes.tools.cli.options import Fields, Json, ListArgument, ProcessesOrAll, field_names
+from uio_pipes.base.urls import plural
+from uio_pipes.tools.cli.common import keep_inputs, local_file, print_json, read_conf_block, show_problems, verdict
+from uio_pipes.tools.cli.options import Fields, Json, ListArgument, Processes
 
 if TYPE_CHECKING:
     from uio_pipes.tools.data.reading.texts import Texts
-    from uio_pipes.tools.data.reading.utterance_lists import Bad
-
-
-ListType = Enum("ListType", {"raw": "raw", "shard": "shard"}, type=str)  # WeNet's data_type
-Model = Enum("Model", {"bpe": "bpe", "unigram": "unigram"}, type=str)
-SegmenterName = Enum("SegmenterName", {"jieba": "jieba"}, type=str)
-Type = Annotated[
-    ListType | None, typer.Option("--data-type", help="What LIST is; if not given, its first line decides.")
-]
+    from uio_pipes.tools.data.reading.utterances import Bad
 
 
 def cmvn(
     data_list: ListArgument,
     out: Annotated[Path, typer.Argument(help="The file to write: WeNet's global_cmvn.")],
-    data_type: Annotated[
-        ListType | None, typer.Option(help="What LIST is, of WeNet's; if not given, its first line decides.")
-    ] = None,
     conf: Annotated[
         Path | None,
         typer.Option(help="A WeNet YAML: its dataset_conf says which features. If not given, 80 bins at 16 kHz."),
     ] = None,
     fields: Fields = None,
-    jobs: ProcessesOrAll = 0,
+    jobs: Processes = 0,
     json: Json = False,
 ) -> None:
     """Sum up features, for their global mean and variance.
@@ -58,28 +38,26 @@ def cmvn(
     local_file(out)
     keep_inputs([data_list, conf], [out, f"{out}.journal"])
     features = None if conf is None else read_conf_block(conf, "--conf")
-    from uio_pipes.tools.data.cmvn import CmvnSettings, compute_cmvn
-    from uio_pipes.tools.data.reading.data_list import wenet_type_of
+    from uio_pipes.tools.data.cmvn import FBANK, compute_cmvn
 
-    kind, names = wenet_type_of(data_list) if data_type is None else data_type.value, field_names(fields)
-    sums = compute_cmvn(data_list, out, CmvnSettings(conf=features), jobs or cores(), data_type=kind, fields=names)
+    sums = compute_cmvn(data_list, out, FBANK if features is None else features, jobs, fields=fields)
     report = {"cmvn": str(out), "frames": sums.frame_num, "utterances": sums.utterances, "failures": sums.failures,
               "bins": len(sums.mean_stat)}  # fmt: skip
     if json:
         print_json(report)
     else:
-        failed = f"; {counted(sums.failures, 'failure')}" if sums.failures else ""
-        typer.echo(f"{out}: {counted(sums.frame_num, 'frame')} of {counted(sums.utterances, 'utterance')}{failed}")
+        failed = f"; {plural(sums.failures, 'failure')}" if sums.failures else ""
+        typer.echo(f"{out}: {plural(sums.frame_num, 'frame')} of {plural(sums.utterances, 'utterance')}{failed}")
     verdict(not sums.failures)
 
 
 def dictionary(
     data_list: ListArgument,
     out: Annotated[Path, typer.Argument(help="The file to write, as lang_char.txt.")],
-    data_type: Type = None,
     non_lang_syms: Annotated[Path | None, typer.Option(help="Symbols kept whole, one a line, like {NOISE}.")] = None,
     segmenter: Annotated[
-        SegmenterName | None, typer.Option(help="Write words instead of characters: those that it finds in the texts.")
+        Literal["jieba"] | None,
+        typer.Option(help="Write words instead of characters: those that it finds in the texts."),
     ] = None,
     user_dictionary: Annotated[
         Path | None, typer.Option(help="More words for the segmenter: `word`, `word count` or `word count tag` a line.")
@@ -101,7 +79,7 @@ def dictionary(
     from uio_pipes.tools.data.reading.texts import Texts
 
     words = JiebaSegmenter(user_dictionary, hmm) if segmenter else None
-    texts = Texts(data_list, data_type.value if data_type else None, field_names(fields))
+    texts = Texts(data_list, fields)
     with _explained(texts):
         count = write_table(out, characters(texts, str(non_lang_syms) if non_lang_syms else None, words))
     _say_tokens(json, str(out), count, texts.bad)
@@ -111,8 +89,7 @@ def spm(
     data_list: ListArgument,
     out: Annotated[Path, typer.Argument(help="Folder for spm.model and lang_char.txt.")],
     vocab_size: Annotated[int, typer.Option(min=4, help="Pieces, the three symbols included.")],
-    model: Annotated[Model, typer.Option(help="Kind of the model.")] = Model.bpe,
-    data_type: Type = None,
+    model: Annotated[Literal["bpe", "unigram"], typer.Option(help="Kind of the model.")] = "bpe",
     fields: Fields = None,
     json: Json = False,
 ) -> None:
@@ -125,9 +102,9 @@ def spm(
     from uio_pipes.tools.data.dictionary import write_pieces
     from uio_pipes.tools.data.reading.texts import Texts
 
-    texts = Texts(data_list, data_type.value if data_type else None, field_names(fields))
+    texts = Texts(data_list, fields)
     with _explained(texts):
-        count = write_pieces(out, texts, vocab_size, model.value)
+        count = write_pieces(out, texts, vocab_size, model)
     _say_tokens(json, str(out), count, texts.bad)
 
 
@@ -160,6 +137,6 @@ def _say_tokens(json: bool, out: str, tokens: int, bad: list[Bad]) -> None:
         print_json({"out": out, "tokens": tokens, "failures": len(bad), "reasons": reasons, "failed": failed})
     else:
         lost = f"; texts that could not be read: {_lost(reasons)}" if bad else ""
-        typer.echo(f"{out}: {counted(tokens, 'token')}{lost}")
+        typer.echo(f"{out}: {plural(tokens, 'token')}{lost}")
         show_problems([one.detail for one in bad])
     verdict(not bad)

@@ -1,53 +1,53 @@
-"""All checks of one shard, in one pass over its bytes, of utterances of raw lists, and of sources read in any order."""
+"""All checks of one shard, in one pass over its bytes, and of utterances of any other source, read as training does."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import soundfile
 
-from uio_pipes.audio.decode import decode, sample_range
-from uio_pipes.audio.length import Plan, StoredFeatures, audio_info, npy_shape, segment_samples
+from uio_pipes.audio.containers import belies, sniff
+from uio_pipes.audio.decode import TOLERANCE, sample_range
+from uio_pipes.audio.flac import stream_info
+from uio_pipes.audio.length import Plan, audio_info, measure, planned_by_duration, segment_samples
+from uio_pipes.audio.lossy import check_ogg
+from uio_pipes.audio.recording import Recording, as_waveform, decoded
 from uio_pipes.audio.video import decode_video
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import suffix_of
+from uio_pipes.core.items import SampleMaker, read_payload
 from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Tally
+from uio_pipes.core.ledger import Ledger, Tally
+from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source
-from uio_pipes.formats.lists.json_lines import parse
 from uio_pipes.formats.lists.manifest import ShardEntry
-from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.naming import finding
 from uio_pipes.formats.tar.checks import (
     NO_UTTERANCE,
     against_manifest,
     check_fresh,
     has_sidecar,
-    miscounted,
     read_sidecar,
 )
-from uio_pipes.formats.tar.index import ShardIndex
+from uio_pipes.formats.tar.index import ArchiveIndex
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping
-from uio_pipes.formats.touchdataset import StoredRecord, remedy_for
-from uio_pipes.io.access import Access
-from uio_pipes.io.local import AudioInfo, Ref
-from uio_pipes.io.opening import open_binary
+from uio_pipes.formats.touchdataset import StoredRecord
+from uio_pipes.io.access import PLAIN
+from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.opening import is_local
+from uio_pipes.io.relative_paths import RelativeRef
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.conversations import recordings_of
-from uio_pipes.sources.lhotse.recording import Recorded, fits
-from uio_pipes.sources.lhotse.stored import StoredArray
-from uio_pipes.sources.nemo.table import NemoTable
-from uio_pipes.sources.touchdataset.folder import Pcm
-from uio_pipes.sources.touchdataset.source import IndexedTable
-from uio_pipes.tools.data.audio_checks import check_duration, check_rate, check_suffix, check_whole
+from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.tools.data.common import Noting, PackedKeys
-from uio_pipes.tools.data.scan import Looked, Scanning
+from uio_pipes.tools.data.reading.utterances import RawTable
+from uio_pipes.tools.data.scan import Scanning
 
 
 @dataclass(frozen=True)
@@ -74,92 +74,166 @@ class Checked:
 
     keys: PackedKeys
     utterances: int = 0
-    bytes: int = 0
     findings: list[DataError] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
 
 
-def verify_shard(url: str, entry: ShardEntry | None, wanted: WantedChecks, access: Access | None = None) -> Checked:
+def verify_shard(url: str, entry: ShardEntry | None, wanted: WantedChecks) -> Checked:
     """Check one shard. ``entry``: its entry in the list's manifest."""
-    checked = Checked(PackedKeys.of(url, [], []))
+    checked, names = Checked(PackedKeys.of(url, [], [])), wanted.fields or {}
     try:
-        names = wanted.fields or {}
-        reading = Scanning(url, access, wanted.grouping, names.get("txt", wanted.text), names)
+        reading = Scanning(url, wanted.grouping, names.get("txt", wanted.text), names)
         for looked in reading:
             key, offset = looked.utterance.key, looked.utterance.offset
-            found = _looked_at(looked, wanted)
-            checked.findings += (finding(each.reason, each.message, url, key, offset) for each in found)
+            suffix, audio = looked.audio or ("", None)
+            named = suffix.rpartition(".")[2]  # `fields` may name any other suffix
+            features = looked.features if names or audio is None else None  # an array beside audio may be anything
+            for fields in () if looked.error else ({"wav": audio}, {"feat": features}):
+                found = check_utterance(fields, wanted, named if named in AUDIO_SUFFIXES else "")
+                checked.findings += (finding(each.reason, each.message, url, key, offset) for each in found)
         index = reading.index()
     except DataError as error:
         checked.findings.append(error)
         return checked
-    checked.keys, checked.utterances, checked.bytes = PackedKeys.of_shard(url, index), len(index), index.shard.size
+    checked.keys, checked.utterances = PackedKeys.of_shard(url, index), len(index)
     checked.findings = [*index.errors, *reading.bad, *checked.findings]
     if entry is not None:
         seen = len(index) + sum(error.reason not in NO_UTTERANCE for error in index.errors)
-        if seen != entry.utterances:
-            checked.findings.append(miscounted(url, entry.utterances, seen))
-        same = entry._replace(utterances=seen)
-        if bad := against_manifest(url, same, seen, index.shard.size, f"{index.shard.crc32:08x}"):
-            checked.findings.append(bad)
-    checked.findings += _against_index(url, index, wanted, access)
+        bad = against_manifest(url, entry, seen, index.shard.size, f"{index.shard.crc32:08x}")
+        checked.findings += [bad] if bad else []
+    checked.findings += _against_index(url, index, wanted)
     return checked
 
 
-def _looked_at(looked: Looked, wanted: WantedChecks) -> Iterator[DataError]:
-    """Yield the findings of one utterance beyond its header."""
-    audio = looked.audio
-    if audio is not None and audio[0].rpartition(".")[2] in AUDIO_SUFFIXES:  # `fields` may name any other suffix
-        yield from check_suffix(*audio)
-    if audio is not None and looked.info is not None and looked.features is None:
-        yield from check_rate(looked.info.sample_rate, wanted.rate)
-    if wanted.decode and looked.error is None:
-        try:
-            if audio is not None:
-                decode(audio[1], None)
-                yield from check_whole(audio[1])
-            if looked.features is not None:
-                yield from _check_npy(looked.features)
-        except DataError as error:
-            yield error
-
-
-def _check_npy(features: bytes) -> Iterator[DataError]:
-    try:
-        array = np.load(io.BytesIO(features), allow_pickle=False)
-    except (ValueError, OSError, EOFError, MemoryError) as error:
-        yield DataError("bad_features", f"cannot read the features: {error}")
-        return
-    yield from _check_finite(array, "bad_features", "features")
-
-
-def _check_finite(values: npt.NDArray[Any], reason: str, what: str) -> Iterator[DataError]:
-    if not np.isfinite(values).all():
-        yield DataError(reason, f"some {what} are not numbers (NaN or infinite): make them again")
-
-
-def _against_index(url: str, now: ShardIndex, wanted: WantedChecks, access: Access | None) -> Iterator[DataError]:
-    if not has_sidecar(url, access, wanted.indexes):
+def _against_index(url: str, now: ArchiveIndex, wanted: WantedChecks) -> Iterator[DataError]:
+    if not has_sidecar(url, folder=wanted.indexes):
         if wanted.crc:
             yield DataError("missing_index", "the shard has no index: make it with uio index", url=url)
         return
-    then: ShardIndex | None = None
+    then: ArchiveIndex | None = None
     try:
-        then = read_sidecar(url, access, wanted.indexes)
-        check_fresh(then, url, access, wanted.indexes)
+        then = read_sidecar(url, PLAIN, wanted.indexes)
+        check_fresh(then, url, PLAIN, wanted.indexes)
     except ListError as error:
         yield DataError("stale_index", str(error), url=url)
     if then is None:
         return
-    crcs = {now.start(i): {m.suffix: m.crc for m in now.members(i)} for i in range(len(now))}
+    crcs = {now.start(i): {m.name: m.crc for m in now.members(i)} for i in range(len(now))}
     for i in range(len(then)):
-        members = {m.suffix: m.crc for m in then.members(i)}
+        members = {m.name: m.crc for m in then.members(i)}
         if members != crcs.get(then.start(i), members):
             message = "the bytes are not those that were indexed (CRC32): fetch or pack the file again"
             yield finding("bad_crc", message, url, then.key(i), then.start(i))
 
 
-_KEPT = 0.01  # frames per second
+def check_utterance(fields: dict[str, Any], wanted: WantedChecks, suffix: str = "") -> Iterator[DataError]:
+    """Yield what is wrong with an utterance that was read from any source. ``suffix``: of the name of its audio."""
+    try:
+        for name, value in fields.items():
+            if isinstance(value, (StoredRecord, Recorded)):
+                value.compare()
+            if wanted.decode and name == "video" and isinstance(value, Ref):  # all is decoded, and hardly any kept
+                decode_video(value.read_at, value.size, None, None, _KEPT, (8, 8))
+            elif wanted.decode and name not in ("wav", "feat") and isinstance(value, Ref):
+                value.read()
+        if (feat := fields.get("feat")) is not None:
+            measure({"feat": feat})
+            if wanted.decode:
+                _SAMPLES.sample({"key": "", "feat": feat}, Origin(0), "")["feat"]  # which is loaded when it is touched
+        elif fields.get("wav") is not None:
+            yield from _check_audio(fields, wanted, suffix)
+        for number, one in enumerate(recordings_of(fields), 1):
+            yield from (error.within(f"recording {number}") for error in check_utterance(one, wanted))
+    except DataError as error:
+        yield error
+
+
+_KEPT = 0.01  # frames of a video per second
+_SAMPLES = SampleMaker(Lane(Ledger()))
+
+
+def _check_audio(fields: dict[str, Any], wanted: WantedChecks, suffix: str) -> Iterator[DataError]:
+    """Yield what is wrong with audio of any kind. Raises: DataError for what ends the check."""
+    wav, start, end = fields["wav"], fields.get("start"), fields.get("end")
+    if isinstance(wav, np.ndarray):
+        if (rate := fields.get("sample_rate")) is None:
+            raise DataError("missing_sample_rate", "samples need their rate in Hz: give a column sample_rate")
+        yield from _check_rate(int(rate), wanted.rate)
+        if wanted.decode:
+            as_waveform(wav, None)
+        return
+    wav = fields["wav"] = wav.local if isinstance(wav, RelativeRef) else wav
+    info = audio_info(wav, fields)
+    if isinstance(wav, str):
+        suffix = suffix_of(wav)
+    if isinstance(wav := fields["wav"], (str, bytes)):  # of a remote file, now its bytes
+        head = wav[:16] if isinstance(wav, bytes) else LocalFile(is_local(wav) or wav).read_upto(0, 16)
+        if suffix and (form := belies(suffix, head)) is not None:
+            yield DataError("wrong_suffix", f"named .{suffix}, but it is {form}, and is decoded as that: rename it")
+    plan = None if info is None else Plan(segment_samples(info, start, end), info.sample_rate)
+    whole = start is None and end is None
+    if info is not None and not whole:
+        sample_range(info.samples, info.sample_rate, start, end)
+    if wanted.decode:
+        waveform, rate = decoded(wav, None, start, end)
+        plan = plan or Plan(waveform.shape[-1], rate)
+        stored = getattr(wav, "stored", None if isinstance(wav, Recording) else wav)
+        if whole and stored is not None:
+            yield from check_whole(read_payload(stored))
+    if plan is not None:
+        for expected_rate in dict.fromkeys((fields.get("sample_rate"), wanted.rate)):
+            yield from _check_rate(plan.sample_rate, expected_rate)
+        yield from _check_duration(fields, plan)
+
+
+def _check_rate(rate: int, wanted: Any) -> Iterator[DataError]:
+    if isinstance(wanted, int) and rate != wanted:
+        yield DataError("wrong_rate", f"{rate} Hz instead of {wanted}: resample it, or leave --rate out")
+
+
+def check_whole(data: bytes) -> Iterator[DataError]:
+    """Yield what may be wrong with a file of which all can be decoded."""
+    form = sniff(data)
+    try:
+        if form == "flac" and _has_other_samples(data):
+            message = "the MD5 in its header is not that of its samples: the file is damaged; copy it again"
+            yield DataError("bad_audio", message)
+    except soundfile.SoundFileError as error:
+        yield DataError("bad_audio", f"cannot be decoded: {getattr(error, 'error_string', error)}")
+    if form == "ogg" and not check_ogg(lambda offset, count: data[offset : offset + count], len(data)):
+        message = (
+            "the last page of the Ogg file is whole, but not marked as the last: some recorders never do that, or it "
+            "was cut off there. Compare its length with the original's; ffmpeg -i FILE -c copy OUT marks the end"
+        )
+        yield DataError("suspect", message)
+
+
+def _has_other_samples(data: bytes) -> bool:
+    """Return whether the MD5 in the header of a FLAC file is not that of the samples; False if it holds none."""
+    info = stream_info(data)
+    if info is None or not any(md5 := data[26:42]):
+        return False
+    found = hashlib.md5(usedforsecurity=False)
+    with soundfile.SoundFile(io.BytesIO(data)) as audio:
+        for block in audio.blocks(1 << 16, dtype="int32", always_2d=True):
+            whole = (block >> 32 - info.bits).astype("<i4").view(np.uint8)
+            found.update(whole.reshape(-1, 4)[:, : (info.bits + 7) // 8].tobytes())
+    return found.digest() != md5
+
+
+def _check_duration(fields: dict[str, Any], actual: Plan) -> Iterator[DataError]:
+    """Compare ``duration``, by which batches are planned, with the length of the audio: whether it is too short, as
+    training does, or as much too long. Raises: DataError ``bad_duration``.
+    """
+    if (planned := planned_by_duration(fields)) is None:
+        return
+    seconds, declared = actual.samples / actual.sample_rate, fields["duration"]
+    allowed = planned.samples / planned.sample_rate - float(declared) + TOLERANCE
+    message = f"the audio has {seconds:.3f} s, `duration` says {declared}: "
+    if actual.samples * planned.sample_rate > planned.samples * actual.sample_rate:
+        yield DataError("length_mismatch", message + "correct it, or leave it out")
+    elif seconds < float(declared) - allowed:
+        yield DataError("length_mismatch", message + "copy the audio again if it was cut off, or correct the duration")
 
 
 class Share(NamedTuple):
@@ -169,30 +243,39 @@ class Share(NamedTuple):
     """
 
     name: str
-    listing: Source | Pipeline
+    listing: Source | RawLines | Pipeline
     part: int = 0
     parts: int = 1
+
+
+class RawLines(RawTable):
+    """Some lines of raw lists, each with its place: what lists them, and their table."""
+
+    def __init__(self, lines: Sequence[tuple[str, str]], wanted: WantedChecks) -> None:
+        self.some, self.names, self.needs_text = lines, wanted.fields, bool(wanted.text)
+
+    def __len__(self) -> int:
+        return len(self.some)
+
+    def line(self, number: int) -> tuple[str, str]:
+        return self.some[number]
+
+    def table(self) -> RawLines:
+        return self
+
+    def key(self, number: int) -> str:
+        return ""
 
 
 def verify_records(records: Share, wanted: WantedChecks) -> Checked:
     """Check a share. A folder that cannot be opened is the finding ``bad_index``."""
     checked = Checked(PackedKeys.of(records.name, [], []))
     keys, places = list[str](), list[str]()
-
-    @lru_cache(1)  # segments of one recording follow one another
-    def read(wav: Any) -> bytes:
-        data = _read(wav)
-        checked.bytes += len(data)
-        return data
-
     for place, fields in _utterances(records, wanted, checked):
-        keys.append(fields["key"])
+        keys.append(key := fields["key"])
         places.append(place)
-        try:
-            found = list(_utterance(fields, wanted, checked, read))
-        except DataError as error:
-            found = [error]
-        checked.findings += (finding(each.reason, each.message, place, fields["key"]) for each in found)
+        found = check_utterance(fields, wanted)
+        checked.findings += (finding(each.reason, each.message, place, key) for each in found)
     checked.keys, checked.utterances = PackedKeys.at(records.name, keys, places), len(keys)
     return checked
 
@@ -200,179 +283,25 @@ def verify_records(records: Share, wanted: WantedChecks) -> Checked:
 def _utterances(records: Share, wanted: WantedChecks, checked: Checked) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield place and fields of each utterance of a share that can be read."""
     if isinstance(records.listing, Pipeline):
-        yield from _in_order(records, records.listing, checked)
+        ledger = Noting()
+        for sample in items_of(records.listing.build(Lane(ledger, records.part, records.parts))):
+            checked.findings += ledger.take()
+            yield sample.url, sample.fields
+        checked.findings, checked.tallies = checked.findings + ledger.take(), ledger.tallies
         return
     try:
         table = records.listing.table()
     except ListError as error:
         checked.findings += [DataError("bad_index", str(error), url=records.name)] if records.part == 0 else []
         return
-    if isinstance(table, IndexedTable):
-        found = list(_checksums(table, wanted))
+    if findings := getattr(records.listing, "findings", None):
+        found = list(findings(table, records.part, wanted.crc, wanted.indexes))
         checked.findings += found if records.part == 0 else []
-    if isinstance(table, NemoTable) and records.part == 0:
-        checked.findings += table.findings()
     for number in range(len(table) * records.part // records.parts, len(table) * (records.part + 1) // records.parts):
         try:
-            fields = table.fields(number)
+            yield table.place(number), table.fields(number)
         except LeftOut:
             continue
         except DataError as error:
-            error.key = error.key or table.key(number)
+            error.key = error.key or error.member or table.key(number)
             checked.findings.append(error)
-            continue
-        yield table.place(number), fields
-
-
-def _in_order(records: Share, pipeline: Pipeline, checked: Checked) -> Iterator[tuple[str, dict[str, Any]]]:
-    ledger = Noting()
-    for sample in items_of(pipeline.build(Lane(ledger, records.part, records.parts))):
-        yield sample.url, sample.fields
-        checked.findings += ledger.take()
-    checked.findings, checked.tallies = checked.findings + ledger.take(), ledger.tallies
-
-
-def _checksums(table: IndexedTable, wanted: WantedChecks) -> Iterator[DataError]:
-    """Have the records compared with their checksums, if there are any."""
-    for file in table.files:
-        if not has_sidecar(file.data.path, folder=wanted.indexes):
-            if wanted.crc:
-                remedy = remedy_for(file.data.path, wanted.indexes)
-                yield DataError("missing_index", f"there are no checksums: make them with {remedy}", url=file.data.path)
-            continue
-        try:
-            file.compare(wanted.indexes)
-        except ListError as error:
-            yield DataError("stale_index", str(error), url=file.data.path)
-
-
-def _read(wav: Any) -> bytes:
-    if isinstance(wav, Ref):
-        return wav.read()
-    with open_binary(wav) as file:
-        return file.read()
-
-
-def _utterance(fields: dict[str, Any], wanted: WantedChecks, checked: Checked, read: Any) -> Iterator[DataError]:
-    _beside(fields, wanted, checked)
-    if isinstance(feat := fields.get("feat"), StoredFeatures):
-        if wanted.decode:
-            yield from _check_finite(feat.load(), "bad_features", "features")
-        else:
-            feat.frames  # noqa: B018  reads the header
-        return
-    wav = fields.get("feat", fields.get("wav"))
-    if wav is None:  # text, or a conversation
-        for number, one in enumerate(recordings_of(fields), 1):
-            yield from _within(f"recording {number}", _utterance(one, wanted, checked, read))
-        return
-    if isinstance(wav, np.ndarray):
-        checked.bytes += wav.nbytes
-        yield from _array(wav, fields, wanted)
-    elif isinstance(wav, Recorded):
-        yield from _recorded(wav, fields, wanted, read)
-    elif isinstance(wav, Pcm):
-        checked.bytes += wav.size
-        yield from _samples(wav, fields, wanted)
-        wav.compare()
-    else:
-        yield from verify_recording(fields, wav if isinstance(wav, bytes) else read(wav), wanted)
-
-
-def _within(what: str, found: Iterator[DataError]) -> Iterator[DataError]:
-    try:
-        for error in found:
-            yield error.within(what)
-    except DataError as error:
-        yield error.within(what)
-
-
-def _array(values: npt.NDArray[Any], fields: dict[str, Any], wanted: WantedChecks) -> Iterator[DataError]:
-    """Check samples, or features, that are there as numbers. Raises: DataError ``missing_sample_rate``."""
-    if "feat" not in fields:
-        if (rate := fields.get("sample_rate")) is None:
-            raise DataError("missing_sample_rate", "samples need their rate in Hz: give a column sample_rate")
-        yield from check_rate(int(rate), wanted.rate)
-    if wanted.decode:
-        reason, what = ("bad_features", "features") if "feat" in fields else ("nan_audio", "samples")
-        yield from _check_finite(values, reason, what)
-
-
-def _beside(fields: dict[str, Any], wanted: WantedChecks, checked: Checked) -> None:
-    """Check what is there beside audio and features: other modalities, custom recordings and arrays."""
-    for name, value in fields.items():
-        if type(value) is StoredRecord:
-            checked.bytes += value.size
-            value.compare()
-            if wanted.decode and name == "video":  # all of it is decoded, and hardly any of it kept
-                decode_video(value.read_at, value.size, None, None, _KEPT, (8, 8))
-        elif wanted.decode and name != "wav" and isinstance(value, (Recorded, StoredArray)):
-            value.read()
-
-
-def _recorded(wav: Recorded, fields: dict[str, Any], wanted: WantedChecks, read: Any) -> Iterator[DataError]:
-    """Compare a recording's files with its manifest, and have it decoded if that is wanted."""
-    data = [source if isinstance(source, bytes) else read(source) for source in wav.sources]
-    told = AudioInfo(int(wav.manifest["num_samples"]), wav.info.sample_rate, wav.info.channels)
-    if len(data) == 1 and not wav.manifest.get("transforms"):
-        found = audio_info(data[0], {})
-        if found is not None and found.sample_rate != told.sample_rate:
-            message = f"the manifest says {told.sample_rate} Hz, the audio has {found.sample_rate}: correct one of them"
-            yield DataError("wrong_rate", message)
-        elif found is not None:
-            fits(found.samples, told.samples, told.sample_rate)
-    yield from _samples(wav, fields, wanted)
-    for each in data if wanted.decode else ():
-        yield from check_whole(each)
-
-
-def _samples(wav: Pcm | Recorded, fields: dict[str, Any], wanted: WantedChecks) -> Iterator[DataError]:
-    start, end = fields.get("start"), fields.get("end")
-    if not (start is None and end is None):
-        sample_range(wav.info.samples, wav.info.sample_rate, start, end)
-    yield from check_rate(wav.info.sample_rate, wanted.rate)
-    if wanted.decode:
-        wav.decode(None, start, end)
-
-
-def verify_lines(lines: Sequence[tuple[str, str]], wanted: WantedChecks, access: Access | None = None) -> Checked:
-    """Check lines, each given with its place. Recordings are read whole."""
-    findings, keys, places = list[DataError](), list[str](), list[str]()
-    size = 0
-    for text, place in lines:
-        key = ""
-        try:
-            fields = parse(text, place, wanted.fields, bool(wanted.text))
-            key = fields["key"]
-            keys.append(key)
-            places.append(place)
-            with open_binary(fields.get("feat") or fields["wav"], access) as file:
-                data = file.read()
-            size += len(data)
-            found = list(verify_recording(fields, data, wanted))
-        except DataError as error:
-            found = [error]
-        findings += (finding(each.reason, each.message, place, key or each.member) for each in found)
-    return Checked(PackedKeys.at(home(lines[0][1]), keys, places), len(keys), size, findings)
-
-
-def verify_recording(fields: dict[str, Any], data: bytes, wanted: WantedChecks) -> Iterator[DataError]:
-    """Check one utterance of a recording, ``data``. Raises: DataError for a finding that ends the check."""
-    if "feat" in fields:
-        npy_shape(data, len(data))
-        return
-    start, end = fields.get("start"), fields.get("end")
-    info = audio_info(data, fields)
-    name = fields["wav"] if isinstance(fields["wav"], str) else ""
-    yield from check_suffix(suffix_of(name), data)
-    if info is not None:
-        stated = fields.get("sample_rate", wanted.rate)
-        if end is not None:
-            sample_range(info.samples, info.sample_rate, start, end)
-        yield from check_rate(info.sample_rate, stated if isinstance(stated, int) else wanted.rate)
-        yield from check_duration(fields, Plan(segment_samples(info, start, end), info.sample_rate))
-    if wanted.decode:
-        waveform, rate = decode(data, None, start, end)
-        if info is None:
-            yield from check_duration(fields, Plan(waveform.shape[-1], rate))
-        yield from check_whole(data, end)

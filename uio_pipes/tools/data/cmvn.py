@@ -12,23 +12,28 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 import uio_pipes as uio
-from uio_pipes.base.errors import ListError, NothingRead, UioError
+from uio_pipes.base.errors import NothingRead, UioError
+from uio_pipes.core.capabilities import Connects, Upstream
+from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import COUNTED
+from uio_pipes.core.roles import Flow
+from uio_pipes.core.stage import Node, Trait
 from uio_pipes.io.files import write_lines
+from uio_pipes.sources.seen import GivenNames
 from uio_pipes.tools.data.common import follow
-from uio_pipes.tools.data.reading.data_list import DataType, GivenNames, count_utterances, digest_of_list, utterances_of
-from uio_pipes.tools.data.recognize import recognize
+from uio_pipes.tools.data.reading.utterances import open_pipeline
 from uio_pipes.tools.data.writing.features import with_features
 
 LANES = 32  # fixed, so that sums are made in the same order on any number of workers
 SAVE_EVERY = 10.0  # seconds
+FBANK = {"fbank_conf": {"num_mel_bins": 80}}
 
 
 class CmvnFailed(UioError):
@@ -36,20 +41,16 @@ class CmvnFailed(UioError):
 
 
 @dataclass(frozen=True)
-class CmvnSettings:
-    """The features: filter banks of ``num_mel_bins`` at ``sample_rate``, or, with ``conf``, those of a WeNet
-    ``dataset_conf`` (feature type and its block, resampling, channel; never dither)."""
+class NeedsNoText(Connects, Flow):
+    """What comes before it may give utterances without a transcript."""
 
-    num_mel_bins: int = 80
-    sample_rate: int = 16_000
-    conf: Mapping[str, Any] | None = None
+    name: ClassVar[str] = "needs_no_text"
+    takes: ClassVar[tuple[str, ...]] = ("sample",)
+    gives: ClassVar[str] = "sample"
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE
 
-    def features(self, pipeline: uio.Pipeline) -> uio.Pipeline:
-        """Return ``pipeline`` with the stages from decoding to features. Raises: PipelineError."""
-        if self.conf is None:
-            plain = pipeline.decode_audio().resample(self.sample_rate)
-            return plain.fbank(num_mel_bins=self.num_mel_bins, dither=0.0)
-        return with_features(pipeline, self.conf)
+    def connect(self, upstream: Upstream, lane: Lane, site: Site) -> Node:
+        return upstream(replace(lane, needs_text=False))
 
 
 @dataclass
@@ -77,28 +78,31 @@ class Sums:
 def compute_cmvn(
     data_list: str | Path,
     out: Path,
-    settings: CmvnSettings | None = None,
+    conf: Mapping[str, Any] = FBANK,
     num_workers: int = 0,
     save_every: float = SAVE_EVERY,
-    data_type: DataType | None = "raw",
     fields: GivenNames = None,
 ) -> Sums:
     """Write the statistics of all utterances of ``data_list`` to ``out``, unless those of the same list are there.
 
-    ``data_type``: None for data of another kind than WeNet's lists; ``fields``: names of fields there, by ours.
+    ``conf``: the features, by a WeNet ``dataset_conf`` (their type and its block, resampling, channel; never dither).
+    ``fields``: names of fields in the data, by ours.
 
     Raises: ListError; CmvnFailed if nothing could be read.
     """
-    settings, data_list = settings or CmvnSettings(), str(data_list)
     journal = out.with_name(f"{out.name}.journal")
-    source, digest, total = _opened(data_list, data_type, fields)
+    source = open_pipeline(str(data_list), fields, needs_text=False)
     named = {"fields": dict(fields)} if fields else {}
-    sums = _resume(journal, {"list": digest, "data_type": data_type, **named, **asdict(settings)})
+    of: dict[str, Any] = {"list": source.digest, **named, "conf": dict(conf)}
+    sums = Sums(of, [0.0], [0.0])
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        before = Sums(**json.loads(journal.read_text(encoding="utf-8")))
+        sums = before if before.of == of else sums  # those of an earlier run, of the same list and features
     if not sums.done:
-        pipeline = settings.features(source)
+        pipeline = with_features(uio.Pipeline((*source.pipeline.stages, NeedsNoText())), conf)
         why: object = "is its audio there?"
         try:
-            for _ in follow(_sum(pipeline, sums, num_workers, journal, save_every), "cmvn", total):
+            for _ in follow(_sum(pipeline, sums, num_workers, journal, save_every), "cmvn", source.total):
                 pass
         except NothingRead as error:
             why = error
@@ -108,26 +112,6 @@ def compute_cmvn(
         _save(journal, sums)
     write_lines(out, [json.dumps({name: getattr(sums, name) for name in ("mean_stat", "var_stat", "frame_num")})])
     return sums
-
-
-def _opened(data_list: str, data_type: DataType | None, fields: GivenNames) -> tuple[uio.Pipeline, str, int | None]:
-    """Return the pipeline, a hash of what is in the list, and the number of utterances, if known. Raises: ListError."""
-    if data_type is not None and not fields:
-        source, digest = utterances_of(data_list, data_type), digest_of_list(data_list)
-        return source, digest, count_utterances(data_list, data_type)
-    known = recognize(data_list, fields=fields)
-    if known.lacks:
-        raise ListError(f"{data_list} has {known.lacks}: it is {known.kind}")
-    return known.pipeline, repr(known.pipeline._list_fingerprint()), next(iter(known.pipeline._count(1) or ()), None)
-
-
-def _resume(journal: Path, of: dict[str, Any]) -> Sums:
-    """Return the sums of an earlier run, if it was of the same list and features."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        sums = Sums(**json.loads(journal.read_text(encoding="utf-8")))
-        if sums.of == of:
-            return sums
-    return Sums(of, [0.0], [0.0])
 
 
 def _save(journal: Path, sums: Sums) -> None:

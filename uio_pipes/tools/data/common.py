@@ -4,12 +4,10 @@ what occurs twice: keys, found in little memory in any number of shards or lists
 from __future__ import annotations
 
 import logging
-import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -22,8 +20,7 @@ from uio_pipes.base.errors import NOTES, DataError, LeftOut
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.lists.quarantine import home
 from uio_pipes.formats.naming import finding
-from uio_pipes.formats.tar.index import ShardIndex
-from uio_pipes.io.opening import is_local
+from uio_pipes.formats.tar.index import ArchiveIndex
 
 logger = logging.getLogger("uio_pipes")
 
@@ -80,21 +77,6 @@ def follow(groups: Iterable[tuple[T, int]], what: str, total: int | None) -> Ite
         bar.update(task, completed=whole, total=whole)
 
 
-def near(url: str) -> str:
-    """Return ``; is data/shards.list meant?`` with the name nearest to a missing local path, or ``""``."""
-    path = is_local(url)
-    if path is None:
-        return ""
-    parent, name = os.path.split(path.rstrip("/"))
-    while parent and not os.path.isdir(parent):
-        parent, name = os.path.split(parent)
-    try:
-        found = get_close_matches(name, os.listdir(parent or "."), 1)
-    except OSError:
-        return ""
-    return f"; is {os.path.join(parent, found[0])} meant?" if found else ""
-
-
 _GAP = "\0"  # no name in a tar has it
 
 
@@ -119,7 +101,7 @@ class PackedKeys:
         return cls(url, _GAP.join(key.replace(_GAP, " ") for key in keys), np.array(starts, np.int64))
 
     @classmethod
-    def of_shard(cls, url: str, index: ShardIndex) -> PackedKeys:
+    def of_shard(cls, url: str, index: ArchiveIndex) -> PackedKeys:
         """Return the keys of an index."""
         numbers = range(len(index))
         return cls.of(url, [index.key(n) for n in numbers], [index.start(n) for n in numbers])
@@ -146,26 +128,21 @@ class PackedKeys:
         digests = b"".join(blake2b(key, digest_size=8).digest() for key in keys)
         return np.frombuffer(digests, np.uint64)
 
-    def key(self, number: int) -> str:
-        return self.joined.split(_GAP)[number]
-
 
 def duplicates(packed: Sequence[PackedKeys]) -> Iterator[DataError]:
     """Yield ``duplicate_key`` for each utterance whose key an earlier one has."""
-    hashes = np.concatenate([keys.hashes() for keys in packed] or [np.empty(0, np.uint64)])
-    firsts = np.cumsum([0, *(len(keys.starts) for keys in packed)])
-    order = np.argsort(hashes, kind="stable")
-    same = np.flatnonzero(hashes[order][1:] == hashes[order][:-1]) + 1
-    first_of = np.maximum.accumulate(np.where(np.isin(np.arange(len(order)), same), 0, np.arange(len(order))))
-    for at in same[np.argsort(order[same])].tolist():
-        first, later = (_placed(packed, firsts, int(order[i])) for i in (first_of[at], at))
-        if first[1] != later[1]:
-            continue  # two keys of one hash
-        (was, _, number), (keys, key, twin) = first, later
-        there = ", byte ".join(str(part) for part in was.place(number) if part is not None)
-        message = f"the same key is in {there}: leave one out, or name them differently"
-        url, offset = keys.place(twin)
-        yield finding("duplicate_key", message, url, key, offset)
+    hashes = [keys.hashes() for keys in packed]
+    values, counts = np.unique(np.concatenate([*hashes, np.empty(0, np.uint64)]), return_counts=True)
+    twice, seen = values[counts > 1], dict[str, tuple[str, int | None]]()
+    for keys, of_keys in zip(packed, hashes, strict=True):
+        suspects = np.flatnonzero(np.isin(of_keys, twice)).tolist()
+        names = keys.joined.split(_GAP) if suspects else []
+        for number in suspects:
+            url, offset = place = keys.place(number)
+            if (first := seen.setdefault(key := names[number], place)) is not place:
+                there = ", byte ".join(str(part) for part in first if part is not None)
+                message = f"the same key is in {there}: leave one out, or name them differently"
+                yield finding("duplicate_key", message, url, key, offset)
 
 
 def listed_twice(entries: Iterable[tuple[str, str]]) -> Iterator[DataError]:
@@ -179,9 +156,3 @@ def listed_twice(entries: Iterable[tuple[str, str]]) -> Iterator[DataError]:
         if first != place and not item.startswith("{"):
             message = f"{place}, has it again after {first}, and all its utterances would come twice: take one line out"
             yield DataError("duplicate_shard", message, url=item)
-
-
-def _placed(packed: Sequence[PackedKeys], firsts: npt.NDArray[np.int64], number: int) -> tuple[PackedKeys, str, int]:
-    at = int(np.searchsorted(firsts, number, side="right")) - 1
-    keys, within = packed[at], number - int(firsts[at])
-    return keys, keys.key(within), within

@@ -1,5 +1,5 @@
-"""Corpora on the command line: ``NAME:FOLDER``, with choices as ``gigaspeech2,part=raw+dev,lang=th:FOLDER``; a card of
-one's own is ``FILE.py:NAME:FOLDER``. Cards as text: a table of all, a section of Markdown for each."""
+"""Corpora on the command line: ``NAME:FOLDER``, with choices as ``gigaspeech2,part=raw+dev,lang=th:FOLDER``; a card, or
+a format, of one's own is ``FILE.py:NAME:DATA``. Cards as text: a table of all, a section of Markdown for each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from uio_pipes.base.urls import counted, is_named, name_of
+from uio_pipes.base.errors import ListError
+from uio_pipes.base.modules import module_at
+from uio_pipes.base.urls import is_named, name_of, plural
 from uio_pipes.formats.lists.lines import ARCHIVES as TARS
 from uio_pipes.io.access import PLAIN
 from uio_pipes.sources.corpora.card import Corpus, largest
 from uio_pipes.sources.corpora.finding import There, everything, find
-from uio_pipes.sources.corpora.source import CORPORA, card_of
+from uio_pipes.sources.corpora.source import CORPORA, card_of, from_corpus
+from uio_pipes.sources.format import Format
+from uio_pipes.sources.seen import Found, Seen
 from uio_pipes.sources.table.archives import files_named
 
 ARCHIVES = (*TARS, ".zip")
@@ -53,14 +57,13 @@ class NamedCorpus(NamedTuple):
         named = (path for name in there.archives() for path in files_named(name) if is_named(path, ARCHIVES))
         archives = sorted(map(name_of, set(named)), key=lambda name: (len(name), name))
         ends = " … ".join(dict.fromkeys([*archives[:1], *archives[-1:]]))
-        what = [f"{counted(len(archives), 'archive')} ({ends})"] if archives else []
+        what = [f"{plural(len(archives), 'archive')} ({ends})"] if archives else []
         return ", ".join([part or self.card.name, there.layout.form, *what])
 
 
 def named_corpus(text: str) -> NamedCorpus | None:
     """Return the corpus that a text names; None if it is a path. Raises: PipelineError, ListError."""
-    found = _NAMED.fullmatch(text)
-    if found is None or os.path.exists(text):
+    if (found := _named(text)) is None or _own_format(found) is not None:
         return None
     name, folder = found["name"], found["folder"]
     if not (found["file"] or name in CORPORA or found["choices"] or os.path.isdir(folder)):
@@ -69,6 +72,38 @@ def named_corpus(text: str) -> NamedCorpus | None:
     wanted = {option: value.split("+") for option, value in pairs}
     named = f"{found['file']}:{name}" if found["file"] else name
     return NamedCorpus(named, card_of(named), folder, wanted)
+
+
+class Named:
+    """A corpus in a folder, or data of a format of one's own, as named on the command line."""
+
+    sentence = "a published corpus, packed or extracted"
+
+    @classmethod
+    def recognize(cls, seen: Seen) -> Found | None:
+        """Return how they are read. Raises: PipelineError, ListError, also if the data are of another format."""
+        named = _named(seen.path)
+        if named and (own := _own_format(named)) is not None:
+            if named["choices"]:
+                raise ListError(
+                    f"{seen.path}: {named['name']} is a format, which has no {named['choices'][1:]}: leave it out"
+                )
+            if (found := own.recognize(Seen(named["folder"], seen.fields))) is None:
+                raise ListError(f"{named['folder']} is not what {named['file']}:{named['name']} reads: {own.sentence}")
+            return found
+        if (corpus := named_corpus(seen.path)) is None:
+            return None
+        wanted = {name: values[0] if len(values) == 1 else values for name, values in corpus.wanted.items()}
+        return Found(corpus.kind(corpus.found()), from_corpus, (corpus.name, corpus.folder), wanted)
+
+
+def _named(text: str) -> re.Match[str] | None:
+    return None if os.path.exists(text) else _NAMED.fullmatch(text)
+
+
+def _own_format(named: re.Match[str]) -> type[Format] | None:
+    value = getattr(module_at(named["file"]), named["name"], None) if named["file"] else None
+    return value if isinstance(value, type) and issubclass(value, Format) else None
 
 
 def listed(cards: Mapping[str, Corpus]) -> list[tuple[str, str, str, str, str]]:

@@ -42,11 +42,6 @@ def characters(
     return [*SPECIAL, *tokens]
 
 
-def write_characters(folder: Path, texts: Iterable[str]) -> int:
-    """Write the dictionary of ``characters``; return its number of tokens."""
-    return _write(folder, characters(texts), None)
-
-
 def write_pieces(
     folder: Path, texts: Iterable[str], size: int, model: Literal["bpe", "unigram"] = "bpe", dummy_prefix: bool = False
 ) -> int:
@@ -76,17 +71,10 @@ def write_pieces(
         reason = str(error).rpartition("]")[2].strip() or str(error)
         raise DictionaryProblem(f"no model of {size} pieces can be trained on these texts: {reason}") from error
     pieces = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
-    return _write(folder, [pieces.id_to_piece(label) for label in range(len(pieces))], trained.getvalue())
-
-
-def _write(folder: Path, tokens: Sequence[str], model: bytes | None) -> int:
-    """Write the model, then the table; the old table is removed first, so that one that is there is always complete."""
-    table, pieces = folder / "lang_char.txt", folder / "spm.model"
-    table.unlink(missing_ok=True)
-    pieces.unlink(missing_ok=True)
-    if model is not None:
-        write_bytes(pieces, model)
-    return write_table(table, tokens)
+    table = folder / "lang_char.txt"
+    table.unlink(missing_ok=True)  # one that is there always fits the model
+    write_bytes(folder / "spm.model", trained.getvalue())
+    return write_table(table, [pieces.id_to_piece(label) for label in range(len(pieces))])
 
 
 def write_table(path: Path, tokens: Sequence[str]) -> int:

@@ -21,27 +21,20 @@ then moved into its place, so that ``data`` is never incomplete.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 
 from uio_pipes.base.errors import UioError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.io.files import write_lines
-from uio_pipes.io.folders import Folder
 from uio_pipes.tools.data.dictionary import characters, write_table
 from uio_pipes.tools.data.example_speech import RATE, SENTENCES, Samples, SpokenSentence, noises, rooms, talk
-from uio_pipes.tools.data.pack import PackSettings, pack
-from uio_pipes.tools.data.reading.utterance_lists import Utterance
-from uio_pipes.tools.data.writing.cutting import Audio, encode
-from uio_pipes.tools.data.writing.shards import open_part
+from uio_pipes.tools.data.pack import FeatureSettings, PackSettings, pack
+from uio_pipes.tools.data.writing.cutting import encode
 
 PER_SHARD = 4  # twelve shards: something for each of twelve lanes
 
@@ -60,7 +53,13 @@ def write_all(spoken: list[SpokenSentence], seed: int) -> None:
     write_table(Path("data/lang_char.txt"), characters(one.txt for one in spoken))
     as_uio_pack = PackSettings(PER_SHARD, form="as-is", sample_rate=None, name="shards_{:09d}.tar")
     pack("data/raw.list", "data/shards", "data/shards.list", as_uio_pack)
-    _write_features(spoken)
+    from uio_pipes.tools.data.cmvn import FBANK, compute_cmvn  # only here: it needs torch
+
+    compute_cmvn("data/raw.list", Path("data/global_cmvn"))
+    features = replace(as_uio_pack, features=FeatureSettings(conf=FBANK), name="features_{:09d}.tar")
+    pack("data/raw.list", "data/features", "data/feature_shards.list", features)
+    for left_by_a_command in [*Path("data").glob("*.manifest"), *Path("data").glob("*.journal")]:
+        left_by_a_command.unlink()
 
 
 def _write_sounds(name: str, sounds: Iterable[Samples]) -> None:
@@ -74,31 +73,6 @@ def _write_wavs(folder: str, sounds: dict[str, Samples]) -> list[str]:
     for key, samples in sounds.items():
         Path(folder, f"{key}.wav").write_bytes(encode(samples, RATE, "wav"))
     return [f"{folder}/{key}.wav" for key in sounds]
-
-
-def _write_features(spoken: list[SpokenSentence]) -> None:
-    """Write filter banks in shards, and their mean and variance."""
-    import uio_pipes as uio
-    from uio_pipes.tools.data.cmvn import CmvnSettings, compute_cmvn
-
-    settings, raw = CmvnSettings(), "data/raw.list"
-    compute_cmvn(raw, Path("data/global_cmvn"), settings)
-    loader = uio.Loader(settings.features(uio.from_raw_list(raw)), rank=0, world_size=1)
-    features = {sample["key"]: sample["feat"].numpy() for sample in loader}
-    folder, shards = Folder("data/features"), list[str]()
-    for begin in range(0, len(spoken), PER_SHARD):
-        shards.append(f"features_{len(shards):09d}.tar")
-        with open_part(folder, shards[-1], mark="") as part:
-            for one in spoken[begin : begin + PER_SHARD]:
-                part.add_cut(Utterance(one.key, "", one.txt, speaker=one.speaker), _array(features[one.key]))
-    write_lines(Path("data/feature_shards.list"), map(folder.join, shards))
-
-
-def _array(features: npt.NDArray[np.float32]) -> Audio:
-    """Return features as the member ``KEY.npy`` of an utterance, in place of audio."""
-    buffer = io.BytesIO()
-    np.save(buffer, features)
-    return Audio(buffer.getvalue(), "npy", len(features))
 
 
 FACTS = "example.json"
@@ -140,7 +114,11 @@ def make_example(folder: Path, seed: int = 0) -> tuple[Example, bool]:
         return _known(data, seed), False
     data.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".uio-example-", dir=data.parent) as scratch, _working_in(Path(scratch)):
-        made = _make(seed)
+        speech, spoken = talk(seed)
+        write_all(spoken, seed)
+        files = sorted(str(path.relative_to("data")) for path in Path("data").rglob("*") if path.is_file())
+        seconds = sum(len(one.samples) for one in spoken) / RATE
+        made = Example(seed, len(spoken), round(seconds, 2), speech, files)
         Path("data", FACTS).write_text(json.dumps(asdict(made), indent=1) + "\n", encoding="utf-8")
         os.rename("data", data)  # fails if something has been put there meanwhile
     return made, True
@@ -170,12 +148,3 @@ def _working_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-
-
-def _make(seed: int) -> Example:
-    """Make ``data`` in the working directory."""
-    speech, spoken = talk(seed)
-    write_all(spoken, seed)
-    files = sorted(str(path.relative_to("data")) for path in Path("data").rglob("*") if path.is_file())
-    seconds = sum(len(one.samples) for one in spoken) / RATE
-    return Example(seed, len(spoken), round(seconds, 2), speech, files)

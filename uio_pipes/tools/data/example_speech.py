@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,27 +23,13 @@ FADE = 0.02  # seconds in which a tone rises, and falls
 LOWEST, STEPS, STEP = 180.0, 97, 1.03  # Hz of the lowest tone; number of tones; ratio of neighbours
 
 
-def tone(samples: int, step: float) -> NDArray[np.float32]:
-    """Make a sine of ``step`` radians per sample, in [-1, 1]."""
-    wave: NDArray[np.float32] = np.sin(np.arange(samples, dtype=np.float32) * step)
-    return wave
-
-
 def toned(text: str, rate: int, pitch: float = 1.0) -> NDArray[np.float32]:
     """Make tones of a text, one for each character, always the same for the same one; ``pitch`` raises them all."""
     samples, fade = round(SECONDS * rate), round(FADE * rate)
+    times = np.arange(samples, dtype=np.float32)
     envelope = np.clip(np.minimum(np.arange(samples), np.arange(samples)[::-1]) / fade, 0, 1).astype(np.float32)
     steps = (2 * np.pi * pitch * LOWEST * STEP ** (ord(character) % STEPS) / rate for character in text)
-    return np.concatenate([np.zeros(0, np.float32), *(tone(samples, step) * envelope for step in steps)])
-
-
-class Tones:
-    """Thirty short tones of increasing length, as utterances for the contract tests."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for i in range(30):
-            wav = tone(800 + 20 * i, 0.1 + 0.05 * i)
-            yield {"key": f"tone{i}", "wav": wav[None], "sample_rate": 8000, "txt": f"{i}"}
+    return np.concatenate([np.zeros(0, np.float32), *(np.sin(times * step) * envelope for step in steps)])
 
 
 RATE = 16_000
@@ -158,15 +143,12 @@ def talk(seed: int) -> tuple[str, list[SpokenSentence]]:
     """
     room = np.random.default_rng(seed)
     how, say = _voices(room)
-    planned = enumerate(_plan(seed))
-    return how, [SpokenSentence(f"U{i:03d}", speaker, txt, say(txt, voice)) for i, (speaker, voice, txt) in planned]
-
-
-def _plan(seed: int) -> Iterator[tuple[str, Voice, str]]:
-    rng = random.Random(f"example {seed}")  # a string: seeded through sha512, the same on every machine
-    for number in range(SPEAKERS):
+    rng, spoken = random.Random(f"example {seed}"), list[SpokenSentence]()  # seeded by sha512: alike on every machine
+    for speaker in range(SPEAKERS):
         voice = draw_voice(rng)
-        yield from ((f"S{number}", voice, txt) for txt in rng.sample(SENTENCES, EACH))
+        for txt in rng.sample(SENTENCES, EACH):
+            spoken.append(SpokenSentence(f"U{len(spoken):03d}", f"S{speaker}", txt, say(txt, voice)))
+    return how, spoken
 
 
 def _voices(room: np.random.Generator) -> tuple[str, Say]:

@@ -1,64 +1,51 @@
-"""Indexes for all shards of lists, a manifest for each list that has none, and checksums for TouchDatasets."""
+"""Indexes for all shards of lists and for other archives, manifests for lists, and checksums for TouchDatasets."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import as_done
-from uio_pipes.base.urls import counted
-from uio_pipes.formats.lists.manifest import ShardEntry, read_manifest
+from uio_pipes.base.urls import plural, redact
+from uio_pipes.formats.archives.archive import is_archive, is_zip
+from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.table import ItemTable, expand, found_by
 from uio_pipes.formats.tar.catalogue import keep_catalogue
 from uio_pipes.formats.tar.checks import against_manifest, open_sidecar, sidecar_path
-from uio_pipes.formats.tar.index import ShardIndex, dumps
+from uio_pipes.formats.tar.index import ArchiveIndex, dumps
 from uio_pipes.formats.tar.reader import Grouping
 from uio_pipes.formats.touchdataset import IndexedFile, checksum_file, read_checksums
-from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.files import atomic_path
+from uio_pipes.io.access import PLAIN
+from uio_pipes.io.folders import write_to
 from uio_pipes.io.opening import identity, is_local
-from uio_pipes.io.transport import filesystem
-from uio_pipes.sources.touchdataset.folder import METAINFO, FolderEntry, IndexedFolder, folders, pairs_of
-from uio_pipes.tools.data.common import PackedKeys, duplicates, listed_twice
-from uio_pipes.tools.data.reading.data_list import names_touchdataset
-from uio_pipes.tools.data.scan import scan_shard
+from uio_pipes.sources.touchdataset.folder import (
+    METAINFO,
+    FolderEntry,
+    IndexedFolder,
+    folders,
+    names_touchdataset,
+    pairs_of,
+)
+from uio_pipes.tools.data.common import PackedKeys, duplicates, follow, listed_twice
+from uio_pipes.tools.data.scan import Scanning
 from uio_pipes.tools.data.writing.journal import write_manifest
 
 
-class Dataset(NamedTuple):
-    """A folder; what lists read of it; the names of pairs in it of which they do not speak, as far as that shows."""
-
-    folder: str
-    entries: tuple[FolderEntry, ...]
-    beside: tuple[str, ...]
-
-    @classmethod
-    def of(cls, folder: str, entries: Iterable[FolderEntry]) -> Dataset:
-        """Find the pairs beside those of ``entries``; other metadata is checked like theirs."""
-        first, *more = dict.fromkeys(entries)
-        named = {name for entry in (first, *more) for name in entry.names}
-        beside = [name for name in pairs_of(folder) if name not in named]
-        if first.metainfo:
-            more += [first._replace(metainfo=name) for name in beside if name.startswith(METAINFO)]
-        return cls(folder, (first, *more), tuple(beside))
-
-
-def datasets(paths: Iterable[str], access: Access | None = None) -> tuple[list[Dataset], list[str]]:
-    """Return the TouchDatasets that the paths name or list, and the paths of another kind. Raises: ListError."""
+def datasets(paths: Iterable[str]) -> tuple[dict[str, list[FolderEntry]], list[str]]:
+    """Return the folders of TouchDatasets that the paths name or list, each with what lists read of it, and the paths
+    of another kind. Raises: ListError."""
     found, others = dict[str, list[FolderEntry]](), list[str]()
     for path in paths:
-        names = list(expand(path, access or PLAIN))
+        names = list(expand(path, PLAIN))
         if not any(map(_is_one, names)):
             others.append(path)
             continue
-        for entry in folders(tuple(names), None, access or PLAIN):
+        for entry in folders(tuple(names), None, PLAIN):
             found.setdefault(entry.folder.rstrip("/"), []).append(entry)
-    return [Dataset.of(folder, entries) for folder, entries in found.items()], others
+    return found, others
 
 
 def _is_one(name: str) -> bool:
@@ -69,24 +56,30 @@ def _is_one(name: str) -> bool:
 
 
 def index_folder(
-    dataset: Dataset, into: str | None = None, access: Access | None = None, force: bool = False
+    folder: str, entries: Sequence[FolderEntry], into: str | None = None, force: bool = False
 ) -> IndexedShard:
-    """Write the checksums of one folder, unless those that exist fit. Raises: ListError if they cannot be written."""
-    folder, entries, beside = dataset
+    """Write the checksums of one folder, unless those that exist fit: of what lists read of it and, as far as that
+    shows, of other pairs in it, of which metadata is checked, too. Raises: ListError if they cannot be written."""
+    first, *more = dict.fromkeys(entries)
+    named = {name for entry in (first, *more) for name in entry.names}
+    beside = [name for name in pairs_of(folder) if name not in named]
+    if first.metainfo:
+        more += [first._replace(metainfo=name) for name in beside if name.startswith(METAINFO)]
     try:
-        tables = [IndexedFolder(entry, access or PLAIN) for entry in entries]
+        tables = [IndexedFolder(entry, PLAIN) for entry in (first, *more)]
         opened = {file.data.path: file for table in tables for file in table.files}
-        others = (IndexedFile(f"{folder}/{name}", access) for name in beside)
+        others = (IndexedFile(f"{folder}/{name}") for name in beside)
         files = list({**{file.data.path: file for file in others}, **opened}.values())
-        fresh = not force and all(_fits(file, into, access) for file in files)
-        sidecars = [] if fresh else [_checksums(file, access) for file in files]
+        stamps = [identity(file.data.path)[1] for file in files]
+        fresh = not force and all(_fits(file, stamp, into) for file, stamp in zip(files, stamps, strict=True))
+        made = () if fresh else zip(files, stamps, strict=True)
+        sidecars = [checksum_file(file.digest, stamp, file.each()) for file, stamp in made]
         seen = [_Seen(table) for table in tables]
-    except ListError as error:
-        return _unread(folder, DataError("bad_index", str(error), url=folder))
-    except DataError as error:
-        return _unread(folder, error)
+    except (ListError, DataError) as error:
+        problem = error if isinstance(error, DataError) else DataError("bad_index", str(error), url=folder)
+        return IndexedShard(folder, problems=(problem,), indexed=False)
     for file, sidecar in zip(files, sidecars, strict=False):
-        write_sidecar(sidecar_path(file.data.path, into), sidecar, access)
+        write_sidecar(sidecar_path(file.data.path, into), sidecar)
     return IndexedShard(
         folder,
         PackedKeys.of(folder, seen[0].keys, seen[0].numbers),
@@ -99,21 +92,13 @@ def index_folder(
     )
 
 
-def _unread(folder: str, error: DataError) -> IndexedShard:
-    return IndexedShard(folder, PackedKeys.of(folder, [], []), problems=(error,), indexed=False)
-
-
-def _fits(file: IndexedFile, into: str | None, access: Access | None) -> bool:
+def _fits(file: IndexedFile, stamp: str, into: str | None) -> bool:
     """Return whether the file has checksums that fit the data as it is now."""
     try:
-        known = read_checksums(file.data.path, access, into)
+        known = read_checksums(file.data.path, PLAIN, into)
     except ListError:
         return False
-    return (known.digest, known.stamp) == (file.digest, identity(file.data.path, access)[1])
-
-
-def _checksums(file: IndexedFile, access: Access | None) -> bytes:
-    return checksum_file(file.digest, identity(file.data.path, access)[1], file.each())
+    return (known.digest, known.stamp) == (file.digest, stamp)
 
 
 class _Seen:
@@ -136,20 +121,23 @@ class _Seen:
         self.frames = int(frames)
 
 
+NO_KEYS = PackedKeys.of("", [], [])
 PRELOAD = ["uio_pipes.tools.data.scan"]  # imported once for all processes of a pool
 
 
 @dataclass(frozen=True)
 class IndexedShard:
-    """The result for one shard. ``problems``: failures that reading meets, notes, and audio with a damaged header.
+    """The result for one archive, or for one folder. ``problems``: failures that reading meets, notes, and audio with a
+    damaged header.
 
     ``frames``: of 10 ms, as far as headers give them; ``fresh``: it had an index that fits; ``damaged``: reading meets
     failures.
     """
 
     url: str
-    keys: PackedKeys = field(repr=False)
+    keys: PackedKeys = field(default=NO_KEYS, repr=False)
     utterances: int = 0
+    members: int = 0
     frames: int = 0
     bytes: int = 0
     index_bytes: int = 0
@@ -159,49 +147,60 @@ class IndexedShard:
     indexed: bool = True
     damaged: bool = False
 
-    def entry(self, line: str) -> ShardEntry:
-        """Return the entry for the manifest of a list in which the shard is ``line``."""
-        return ShardEntry(line, self.utterances, self.frames, self.bytes, self.crc32)
-
 
 def index_shard(
     url: str,
     into: str | None = None,
     grouping: Grouping = "wenet",
     text: str = "txt",
-    access: Access | None = None,
     force: bool = False,
+    members: bool = False,
 ) -> IndexedShard:
-    """Index one shard. If its index fits, it is left as it is, unless ``force``; if it cannot be read, its ``problems``
-    have the reason, and it gets none. Raises: ListError if the index cannot be written."""
+    """Index one archive; ``members``: whether its members are wanted in any order, not its utterances.
+
+    If its index fits, it is left as it is, unless ``force``; one that knows utterances, or points to begin at, is made
+    anew with these. If the archive cannot be read, its ``problems`` have the reason, and it gets no index. A zip needs
+    none. Raises: ListError if the index cannot be written, or a package is missing.
+    """
+    if members and is_zip(url):
+        return IndexedShard(url, fresh=True)
+    known = _fitting(url, into)
+    how: Any = (grouping, text)
+    if members:
+        how = (known.grouping, known.text) if known is not None else ("", "")
+    fits = known is not None and how == (known.grouping, known.text)
+    if known is not None and fits and not force and (not members or known.seekable or not known.grouping):
+        return _summary(url, known, fresh=True)
+    points = members or (known is not None and len(known.columns["content"]) > 0)
     try:
-        if not force and (fitting := _fitting(url, into, (grouping, text), access)) is not None:
-            return _summary(url, fitting, len(dumps(fitting)), fresh=True)
-        index, bad = scan_shard(url, access, grouping, text)
+        reading = Scanning(url, *how, seekable=points)
+        index = reading.whole()
     except DataError as error:
-        return IndexedShard(url, PackedKeys.of(url, [], []), problems=(error,), indexed=False)
-    data = dumps(index)
-    write_sidecar(sidecar_path(url, into), data, access)
-    return _summary(url, index, len(data), problems=bad)
+        return IndexedShard(url, problems=(error,), indexed=False)
+    write_sidecar(sidecar_path(url, into), dumps(index))
+    bad = reading.bad if index.grouping else []
+    if members and not index.seekable:
+        why = "it is damaged" if index.errors else f"{index.shard.compression} in one piece has no points to begin at"
+        message = f"the archive can still only be read in its order: {why}"
+        bad.append(DataError("compressed_tar", message, url=redact(url)))
+    return _summary(url, index, bad)
 
 
-def _fitting(url: str, into: str | None, how: tuple[str, str], access: Access | None) -> ShardIndex | None:
+def _fitting(url: str, into: str | None) -> ArchiveIndex | None:
     try:
-        index = open_sidecar(url, access, into)
+        return open_sidecar(url, PLAIN, into, members=True)
     except ListError:
         return None
-    return index if (index.grouping, index.text) == how else None
 
 
-def _summary(
-    url: str, index: ShardIndex, size: int, problems: Sequence[DataError] = (), fresh: bool = False
-) -> IndexedShard:
+def _summary(url: str, index: ArchiveIndex, problems: Sequence[DataError] = (), fresh: bool = False) -> IndexedShard:
     return IndexedShard(
         url,
         utterances=len(index),
+        members=len(index.columns["offset"]),
         frames=index.frames,
         bytes=index.shard.size,
-        index_bytes=size,
+        index_bytes=index.file_size,
         crc32=f"{index.shard.crc32:08x}",
         keys=PackedKeys.of_shard(url, index),
         problems=(*index.errors, *problems),
@@ -210,32 +209,21 @@ def _summary(
     )
 
 
-def write_sidecar(name: str, data: bytes, access: Access | None = None) -> None:
+def write_sidecar(name: str, data: bytes) -> None:
     """Write an index, completely or not at all. Raises: ListError."""
-    path = is_local(name)
     try:
-        if path is not None:
-            with atomic_path(Path(path)) as temporary:
-                temporary.write_bytes(data)
-                os.chmod(temporary, 0o644)
-            return
-        fs, inner = filesystem(name, access or Access())
-        try:
-            fs.pipe_file(inner, data)  # object stores show an object only when it is complete
-        except Exception as error:  # each fsspec backend raises classes of its own
-            raise OSError(str(error) or repr(error)) from error
-    except (OSError, NotImplementedError) as error:
+        write_to(name, data)
+    except (OSError, ListError) as error:
         raise ListError(f"cannot write the index {name} ({error}): name a folder for it with --into") from error
-
-
-Follow = Callable[[Iterable[IndexedShard], str, int], Iterator[IndexedShard]]
 
 
 @dataclass
 class IndexedLists:
-    """The result of indexing. ``problems``: shards without an index, damaged spots and audio, and keys and shards that
-    occur twice."""
+    """The result of indexing shards and folders, or the members of ``archives``. ``problems``: what has no index,
+    damaged spots and audio, and keys and shards that occur twice."""
 
+    archives: int = 0
+    members: int = 0
     shards: int = 0
     folders: int = 0
     fresh: int = 0
@@ -252,14 +240,22 @@ class IndexedLists:
         return self.index_bytes / self.bytes if self.bytes else 0.0
 
     def __str__(self) -> str:
-        hours = self.frames / 360_000
-        counts = [counted(self.shards, "shard")] if self.shards or not self.folders else []
-        counts += [counted(self.folders, "TouchDataset")] if self.folders else []
-        text = f"{counted(self.utterances, 'utterance')} ({hours:.2f} h) in {' and '.join(counts)}"
+        if self.archives:
+            text = f"{plural(self.members, 'member')} in {plural(self.archives, 'archive')}"
+        else:
+            counts = [plural(self.shards, "shard")] if self.shards or not self.folders else []
+            counts += [plural(self.folders, "TouchDataset")] if self.folders else []
+            hours = f"({self.frames / 360_000:.2f} h)"
+            text = f"{plural(self.utterances, 'utterance')} {hours} in {' and '.join(counts)}"
         text += f" ({self.fresh} indexed before)"
         text += f", indexes of {self.index_bytes / 1e6:.2f} MB ({self.overhead:.2%} of the data)"
         text += "".join(f", manifest {path}" for path in self.manifests)
-        return text + (f", {counted(len(self.problems), 'problem')}" if self.problems else "")
+        return text + (f", {plural(len(self.problems), 'problem')}" if self.problems else "")
+
+    def add(self, shard: IndexedShard) -> None:
+        for name in ("fresh", "members", "utterances", "frames", "bytes", "index_bytes"):
+            setattr(self, name, getattr(self, name) + getattr(shard, name))
+        self.problems += shard.problems
 
     def as_dict(self) -> dict[str, Any]:
         problems = [{"reason": e.reason, "url": e.url, "member": e.member, "message": e.message} for e in self.problems]
@@ -273,10 +269,8 @@ def index_lists(
     jobs: int = 1,
     grouping: Grouping = "wenet",
     text: str = "txt",
-    access: Access | None = None,
     force: bool = False,
     manifests: Literal["missing", "all"] | None = "missing",
-    follow: Follow = lambda items, what, total: iter(items),
 ) -> IndexedLists:
     """Index every shard of the lists, and write checksums for every TouchDataset.
 
@@ -286,58 +280,64 @@ def index_lists(
 
     Raises: ListError if a list cannot be used, or an index cannot be written.
     """
-    found, given = datasets(paths, access)
-    table = ItemTable(tuple(given), access) if given or not found else None
+    found, given = datasets(paths)
+    table = ItemTable(tuple(given)) if given or not found else None
     entries = [] if table is None else list(table.entries())
     if (place := next((place for item, place in entries if item.startswith("{")), None)) is not None:
         remedy = "only tar shards and TouchDatasets are indexed; pack it first"
         raise ListError(f"{place} is an utterance of a raw list: {remedy}")
     urls = list(dict.fromkeys(url for url, _ in entries))
-    of_shards = ((url, (url, into, grouping, text, access, force)) for url in urls)
-    of_folders = ((each, (each, into, access, force)) for each in found)
+    of_shards = ((url, (url, into, grouping, text, force)) for url in urls)
+    of_folders = ((folder, (folder, read, into, force)) for folder, read in found.items())
     shards = as_done(index_shard, of_shards, min(jobs, len(urls)), PRELOAD)
     folders = as_done(index_folder, of_folders, min(jobs, len(found)), PRELOAD)
-    results = (result for _, result in chain(shards, folders))
-    done = {shard.url: shard for shard in follow(results, "indexing", len(urls) + len(found))}
+    names = [*urls, *found]
+    done = {shard.url: shard for shard in _followed(chain(shards, folders), len(names))}
     report = IndexedLists(shards=len(urls), folders=len(found))
-    names = [*urls, *(each.folder for each in found)]
     for name in names:
-        _add(report, done[name])
+        report.add(done[name])
     report.problems += duplicates([done[name].keys for name in names])
     if table is not None:
         report.problems += listed_twice(entries)
-        _manifests(report, table, done, manifests, access)
+        _manifests(report, table, done, manifests)
         if all(shard.indexed for shard in done.values()):
-            keep_catalogue([url for url, _ in entries], access or PLAIN, into)
+            keep_catalogue([url for url, _ in entries], PLAIN, into)
     return report
 
 
-def _manifests(
-    report: IndexedLists, table: ItemTable, done: dict[str, IndexedShard], wanted: str | None, access: Access | None
-) -> None:
+def index_archives(paths: Sequence[str], *, jobs: int = 1, force: bool = False) -> IndexedLists:
+    """Index the members of archives, given by paths, globs and URLs, so that they can be read in any order.
+
+    Raises: ListError if one is no archive, or an index cannot be written.
+    """
+    urls = [url for path in paths for url in expand(path, PLAIN)]
+    for url in urls:
+        if not is_archive(url):
+            raise ListError(f"{redact(url)} is no archive by its name (.tar, .tar.gz, .zip, …): name archives")
+    tasks = ((url, (url, None, "wenet", "txt", force, True)) for url in urls)
+    done = as_done(index_shard, tasks, min(jobs, len(urls)), PRELOAD)
+    report = IndexedLists(archives=len(urls))
+    for one in _followed(done, len(urls)):
+        report.add(one)
+    return report
+
+
+def _followed(results: Iterable[tuple[str, IndexedShard]], total: int) -> Iterator[IndexedShard]:
+    return follow(((result, 1) for _, result in results), "indexing", total)
+
+
+def _manifests(report: IndexedLists, table: ItemTable, done: dict[str, IndexedShard], wanted: str | None) -> None:
     for name in table.lists if wanted is not None else ():
         if is_local(name) is None:
             continue
-        known = read_manifest(name, access) if wanted == "missing" else None
+        known = read_manifest(name) if wanted == "missing" else None
         by_line = {line: done[found_by(line, name)] for line in table.of(name)}  # as the list names the shards
         if known is None:
-            _write(report, name, table.of(name), by_line)
+            if all(one.indexed and not one.damaged for one in by_line.values()):
+                shards = ((line, by_line[line]) for line in table.of(name))
+                report.manifests.append(write_manifest(is_local(name) or name, shards))
             continue
         for line, one in by_line.items():
             if line in known and one.indexed:
                 bad = against_manifest(line, known[line], one.utterances, one.bytes, one.crc32)
                 report.problems += [] if bad is None else [bad]
-
-
-def _add(report: IndexedLists, shard: IndexedShard) -> None:
-    report.fresh += shard.fresh
-    report.utterances += shard.utterances
-    report.frames += shard.frames
-    report.bytes += shard.bytes
-    report.index_bytes += shard.index_bytes
-    report.problems += shard.problems
-
-
-def _write(report: IndexedLists, name: str, lines: list[str], done: dict[str, IndexedShard]) -> None:
-    if all(done[line].indexed and not done[line].damaged for line in lines):
-        report.manifests.append(str(write_manifest(is_local(name) or name, (done[line].entry(line) for line in lines))))

@@ -23,7 +23,7 @@ from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.folders import Folder
 from uio_pipes.sources.touchdataset.folder import METAINFO, folders
-from uio_pipes.tools.data.writing.shards import PairWriter
+from uio_pipes.tools.data.writing.parts import PairWriter
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 

@@ -1,22 +1,24 @@
-"""What is packed, and where: the placement of utterances in shards is known from the list alone, before anything is
-decoded."""
+"""What is packed, and where: each utterance has its place before anything is decoded."""
 
 from __future__ import annotations
 
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.errors import ListError
-from uio_pipes.tools.data.reading.utterance_lists import Bad, Utterance, UtteranceList
-from uio_pipes.tools.data.writing.cutting import FRAMES_PER_SECOND, CutResult, Dtype, Form, cut_recording
+from uio_pipes.audio.length import measure
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.tools.data.reading.utterances import Bad, TableUtterances, Utterance, UtteranceList
+from uio_pipes.tools.data.writing.cutting import FRAMES_PER_SECOND, Dtype, Form
+from uio_pipes.tools.data.writing.journal import Finished
+from uio_pipes.tools.data.writing.making import Placed
 
 
 @dataclass(frozen=True)
@@ -34,44 +36,6 @@ class FeatureSettings:
         from uio_pipes.tools.data.writing.features import extractor
 
         return [stage.describe(stable=True) for stage in extractor(self.conf).stages]
-
-    def identity(self) -> dict[str, Any]:
-        """Return what the journal keeps: other features are another packing."""
-        return {"dtype": self.dtype, "features": self.stages()}
-
-    def length_rule(self) -> Callable[[float], int]:
-        """Return the function that gives the number of frames of so many seconds of audio."""
-        from uio_pipes.tools.data.writing.features import extractor
-
-        return extractor(self.conf or {}).frames
-
-
-Placed = tuple[str, Utterance]  # shard and utterance
-TASK = 64  # utterances that a process cuts at a time, at least: a recording is not divided
-
-
-def tasks_of(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
-    """Yield tasks of whole recordings with about ``TASK`` utterances."""
-    task: list[Placed] = []
-    for _, recording in itertools.groupby(placed, key=lambda one: one[1].wav):
-        task += recording
-        if len(task) >= TASK:
-            yield task
-            task = []
-    if task:
-        yield task
-
-
-def cut_task(task: list[Placed], settings: PackSettings) -> list[CutResult]:
-    """Cut the audio of each utterance of a task, or make its features."""
-    if settings.features is not None:
-        from uio_pipes.tools.data.writing.features import make_features  # only here: packing audio needs no torch
-
-        return make_features([utterance for _, utterance in task], settings.features.conf, settings.features.dtype)
-    audio: list[CutResult] = []
-    for wav, recording in itertools.groupby((utterance for _, utterance in task), key=lambda one: one.wav):
-        audio += cut_recording(wav, list(recording), settings.sample_rate, settings.form)
-    return audio
 
 
 NOWHERE = -1
@@ -127,34 +91,84 @@ def parse_split(text: str) -> Split:
     return Split(int(index), int(count))
 
 
+To = Literal["shards", "indexed", "raw", "cuts"]
+_NAMES = {"shards": "data-{:05d}.tar", "indexed": "data-{:05d}", "raw": "wav-{:05d}", "cuts": "cuts-{:05d}"}
+
+
 @dataclass(frozen=True)
 class PackSettings:
-    """Settings of a packing. ``size``: utterances in a shard; ``name``: of a shard, with a field for its number.
+    """What data are written as. ``size``: utterances in a part; ``name``: of a part, with a field for its number.
 
     ``form`` and ``sample_rate`` are those of ``cut_recording``; a rate of None keeps each recording's own.
-    ``features``: to be packed in place of audio.
+    ``features``: to be packed in place of audio. ``to``: tars, folders of a TouchDataset, folders of audio files with a
+    raw list, or Lhotse's cuts. ``needs_text``: False if utterances may have no transcript.
     """
 
     size: int = 2000
     groups: tuple[LengthGroup, ...] = ()
     form: Form = "wav"
     sample_rate: int | None = 16_000
-    name: str = "data-{:05d}.tar"
+    name: str = ""
     features: FeatureSettings | None = None
+    to: To = "shards"
+    needs_text: bool = True
 
-    def identity(self, digest: str) -> dict[str, Any]:
-        """Return these settings and the digest of the list, as the journal keeps them."""
-        known = asdict(replace(self, features=None)) | {"groups": [group.folder for group in self.groups]}
+    @property
+    def part_name(self) -> str:
+        """``name``, or what parts of this kind are usually called."""
+        return self.name or _NAMES[self.to]
+
+    def identity(self) -> dict[str, Any]:
+        """Return these settings, as the journal keeps them."""
+        known = asdict(self) | {"groups": [group.folder for group in self.groups], "name": self.part_name}
         del known["features"]
-        return known | {"list": digest} | (self.features.identity() if self.features else {})
+        return known | ({"dtype": self.features.dtype, "features": self.features.stages()} if self.features else {})
 
     def length_rule(self) -> Callable[[float], int]:
         """Return the function that gives the frames of so many seconds: those of their features, or of 10 ms."""
-        return self.features.length_rule() if self.groups and self.features is not None else _of_10_ms
+        if not self.groups or self.features is None:
+            return lambda seconds: int(seconds * FRAMES_PER_SECOND + 1e-6)
+        from uio_pipes.tools.data.writing.features import extractor
+
+        return extractor(self.features.conf or {}).frames
 
 
-def _of_10_ms(seconds: float) -> int:
-    return int(seconds * FRAMES_PER_SECOND + 1e-6)
+class InOrder:
+    """Utterances that are read once, as a stream: each shard takes the next ones. What cannot be read between them
+    belongs to the shard of the next one. The attributes are those of :class:`Placement`; ``shards`` is complete at the
+    end, and only then ``count`` is more than a bound."""
+
+    def __init__(self, utterances: UtteranceList, settings: PackSettings) -> None:
+        self._utterances, self._settings, self.apart = utterances, settings, False
+        self.shards, self.bad, self.digest = list[str](), list[Bad](), utterances.digest
+        self.left_out, self.total = utterances.left_out, utterances.total
+
+    def count(self, shard: str) -> int:
+        return self._settings.size
+
+    def utterances(self, settled: Mapping[str, Finished], split: Split) -> Iterator[Placed]:
+        seen, waiting, name, done = 0, list[Bad](), "", False
+        for one in self._utterances:
+            if isinstance(one, Bad):
+                waiting.append(one)
+                continue
+            if seen % self._settings.size == 0:
+                name = self._begin()
+                done = name in settled and settled[name].first == one.key
+            seen += 1
+            if not done:
+                yield from ((name, bad) for bad in waiting)
+                yield name, one
+            waiting = []
+        if waiting and seen % self._settings.size == 0:
+            name = self._begin()
+            done = name in settled
+        if not done:
+            yield from ((name, bad) for bad in waiting)
+
+    def _begin(self) -> str:
+        self.shards.append(self._settings.part_name.format(len(self.shards)))
+        return self.shards[-1]
 
 
 class Placement:
@@ -162,27 +176,25 @@ class Placement:
     utterance stay in memory (12 while it is read).
 
     Attributes: ``shards`` (names, in the order in which they begin), ``counts`` (utterances of each), ``left_out``
-    (reasons and counts of utterances in no group), ``bad`` (lines that cannot be read, and keys that an earlier
-    utterance has), ``apart`` (no recording is in two shards, as far as neighbours show).
+    (reasons and counts of utterances in no group, or that the source does not want), ``bad`` (lines that cannot be
+    read, and keys that an earlier utterance has), ``apart`` (no recording is in two shards, as far as neighbours show),
+    ``total`` (how many have a place).
     """
 
-    def __init__(self, utterance_list: UtteranceList, settings: PackSettings) -> None:
-        self._list, self.settings = utterance_list, settings
+    def __init__(self, utterances: UtteranceList, settings: PackSettings) -> None:
+        self._list, self.settings = utterances, settings
         self.shards: list[str] = []
         self.counts: list[int] = []
         self.left_out: Counter[str] = Counter()
         self.bad: list[Bad] = []
-        self.apart = True
+        self.apart = isinstance(utterances, TableUtterances)
         self._groups = sorted(settings.groups, key=lambda group: group.low)
         self._length_rule = settings.length_rule()
-        self._place()
-
-    def _place(self) -> None:
         self._of = array("i")
         hashes = array("q")
         placed: Counter[str] = Counter()
         current: dict[str, int] = {}
-        recording, last = "", NOWHERE
+        recording, last = None, NOWHERE
         for one in self._list:
             folder = self._folder(one)
             hashes.append(hash(one.key))
@@ -192,26 +204,27 @@ class Placement:
             number, within = divmod(placed[folder], self.settings.size)
             if not within:
                 current[folder] = len(self.shards)
-                self.shards.append(folder + self.settings.name.format(number))
+                self.shards.append(folder + self.settings.part_name.format(number))
                 self.counts.append(0)
             placed[folder] += 1
             shard = current[folder]
             self.counts[shard] += 1
             self._of.append(shard)
             if isinstance(one, Utterance):
-                self.apart &= one.wav != recording or shard == last
-                recording, last = one.wav, shard
+                self.apart &= one.source != recording or shard == last
+                recording, last = one.source, shard
         self._leave_out_twice(np.frombuffer(hashes, np.int64))
+        self.left_out += utterances.left_out
+        self._counts = dict(zip(self.shards, self.counts, strict=True))
+        self.total: int | None = sum(self.counts)
+        self.digest = utterances.digest
 
     def _leave_out_twice(self, hashes: npt.NDArray[np.int64]) -> None:
         """Leave out the second and later utterances of one key, in any shard: readers would join them."""
         placed = np.flatnonzero(np.frombuffer(self._of, np.int32) != NOWHERE)
-        hashes = hashes[placed]
-        sorted_hashes = np.sort(hashes)
-        twice = sorted_hashes[1:][sorted_hashes[1:] == sorted_hashes[:-1]]
-        if not len(twice):
+        values, counts = np.unique(hashes[placed], return_counts=True)
+        if not (suspects := set(placed[np.isin(hashes[placed], values[counts > 1])].tolist())):
             return
-        suspects = set(placed[np.isin(hashes, twice)].tolist())
         first: dict[str, int] = {}
         for number, one in enumerate(self._list):
             if number in suspects and first.setdefault(one.key, number) != number:
@@ -223,6 +236,11 @@ class Placement:
         moved = {old: new for new, old in enumerate(kept)} | {NOWHERE: NOWHERE}
         self._of = array("i", (moved[number] for number in self._of))
         self.shards, self.counts = [self.shards[n] for n in kept], [self.counts[n] for n in kept]
+
+    @property
+    def places(self) -> str:
+        """A hash of where each utterance goes, which depends on lengths that the list may not tell."""
+        return blake2b(self._of.tobytes(), digest_size=8).hexdigest()
 
     def share(self, split: Split) -> set[str]:
         """Return the shards of one job: neighbours within each folder, so that two jobs seldom cut one recording."""
@@ -236,10 +254,11 @@ class Placement:
             for shard in shards[len(shards) * begin // split.count : len(shards) * end // split.count]
         }
 
-    def utterances(self, wanted: set[str]) -> Iterator[tuple[str, Utterance]]:
-        """Yield the utterances of the ``wanted`` shards in the list's order, each with its shard (relative path)."""
-        want = [shard in wanted for shard in self.shards]
-        for number, one in zip(self._of, self._list, strict=True):
+    def utterances(self, settled: Mapping[str, Finished], split: Split) -> Iterator[Placed]:
+        """Yield the utterances of this share's shards that are not ``settled``, in the list's order."""
+        todo = self.share(split) - settled.keys()
+        want = [shard in todo for shard in self.shards]
+        for number, one in zip(self._of, self._list if todo else (), strict=bool(todo)):
             if number != NOWHERE and want[number] and isinstance(one, Utterance):
                 yield self.shards[number], one
 
@@ -247,17 +266,17 @@ class Placement:
         """Return the number of utterances of a shard."""
         return self._counts[shard]
 
-    @cached_property
-    def _counts(self) -> dict[str, int]:
-        return dict(zip(self.shards, self.counts, strict=True))
-
     def _folder(self, one: Utterance | Bad) -> str | None:
         if isinstance(one, Bad):
             self.bad.append(one)
             return None
         if not self._groups:
             return ""
-        frames = self._frames(one)
+        try:
+            frames = self._frames(one)
+        except DataError as error:
+            self.bad.append(Bad(one.key, error.reason, str(error if error.url else error.at(one.place, one.key))))
+            return None
         for group in self._groups:
             if group.low <= frames < group.high:
                 return f"{group.folder}/"
@@ -266,12 +285,20 @@ class Placement:
         return None
 
     def _frames(self, one: Utterance) -> int:
-        if one.frames is not None:
-            return one.frames
-        seconds = one.seconds if one.seconds is not None else one.duration
+        """Return the frames of an utterance. Raises: DataError, ListError if nothing gives its length."""
+        if "feat" in one.fields and one.wav is None:
+            plan = measure({"feat": one.fields["feat"]})
+            return plan.length if plan is not None else 0
+        seconds = one.seconds
+        if seconds is None:
+            declared = one.fields.get("duration")
+            seconds = declared if type(declared) in (int, float) else None
         if seconds is None:
             raise ListError(
                 f"groups by length need start and end of each utterance, or its duration; {one.key} has none: add "
                 '"duration" (seconds) to the lines of the list'
             )
         return self._length_rule(seconds)
+
+
+Places = InOrder | Placement

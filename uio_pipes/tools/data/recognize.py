@@ -1,343 +1,246 @@
-"""The kind of data at a path: a list, a shard, an index, a data folder, something for another command, or what no
-source reads by itself."""
+"""Data at a path as a pipeline: each format is asked whether the data are its own; or what they are instead."""
 
 from __future__ import annotations
 
-import glob
-import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
-from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from dataclasses import fields as table_fields
 from inspect import signature
+from itertools import islice
 from typing import Any
 
+import uio_pipes as uio
 from uio_pipes.audio.containers import sniff
-from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.json_text import parse_json
-from uio_pipes.base.urls import folder_of, is_named, name_of, path_of, suffix_of
-from uio_pipes.formats.advice import guessed, named_otherwise, usual_of
+from uio_pipes.base.errors import ListError, UioError
+from uio_pipes.base.urls import folder_of, is_named, name_of, suffix_of
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.lists.lines import ARCHIVES
-from uio_pipes.formats.lists.table import ItemTable
-from uio_pipes.formats.tables.description import Table
 from uio_pipes.formats.tar.checks import SUFFIX
-from uio_pipes.formats.tar.fields import member_of, payloads_under
 from uio_pipes.formats.tar.index import MAGIC
-from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarReader
-from uio_pipes.io.access import PLAIN
-from uio_pipes.io.opening import is_local
-from uio_pipes.io.stream import open_source
+from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, seen_in
 from uio_pipes.pipeline import Pipeline
-from uio_pipes.sources.config import from_config
-from uio_pipes.sources.conversations import from_conversations
-from uio_pipes.sources.corpora.card import largest
-from uio_pipes.sources.corpora.source import from_corpus, reading
-from uio_pipes.sources.kaldi.source import from_kaldi
-from uio_pipes.sources.lhotse.shar import from_lhotse_shar
-from uio_pipes.sources.lhotse.source import from_lhotse_cuts
-from uio_pipes.sources.lists import from_raw_list, from_shard_list
-from uio_pipes.sources.nemo.source import from_nemo
-from uio_pipes.sources.parquet.source import from_parquet
+from uio_pipes.run.lane_runner import items_of
+from uio_pipes.run.planning import LENIENT
+from uio_pipes.sources.config import MixFile
+from uio_pipes.sources.conversations import ListConversations
+from uio_pipes.sources.kaldi.source import ListKaldi
+from uio_pipes.sources.lhotse.shar import ListShar
+from uio_pipes.sources.lhotse.source import ListCuts
+from uio_pipes.sources.lists import SILENT, RawList, ShardList
+from uio_pipes.sources.nemo.source import ListNemo
+from uio_pipes.sources.parquet.source import ListParquet
 from uio_pipes.sources.parquet.table import SUFFIXES
-from uio_pipes.sources.table.source import from_table
-from uio_pipes.sources.tar_index import from_tar_index
-from uio_pipes.sources.text import from_jsonl, from_text
-from uio_pipes.sources.touchdataset.folder import names_folder, with_all_pairs
-from uio_pipes.sources.touchdataset.source import from_indexed
-from uio_pipes.tools.data.corpora import named_corpus
-from uio_pipes.tools.data.reading.data_list import (
-    CONVERSATIONS,
-    CUTS,
-    JSONL,
-    NEMO,
-    PAIRS,
-    RAW,
-    SCP,
-    TEXT,
-    GivenNames,
-    has_shards,
-    head_of,
-    is_document,
-    is_line,
-    kind_of,
-    lines_of,
-    names_in,
-    objects_of,
-)
-from uio_pipes.tools.data.reading.foreign import foreign_folder, rows_of, table_of
+from uio_pipes.sources.seen import Found, GivenNames, Recognizing, Seen, names_in
+from uio_pipes.sources.tar_index import ListTarIndex
+from uio_pipes.sources.text import ListJsonl, ListText
+from uio_pipes.sources.touchdataset.source import ListIndexed
+from uio_pipes.tools.data.corpora import Named
+from uio_pipes.tools.data.finding.columns import guessed, table_of
+from uio_pipes.tools.data.finding.names import segment_in
 
-_LOOKED_AT = 4  # utterances of a shard
-_OF_AUDIO = "of audio files, name their folder: uio start"
-_SHAR = re.compile(r"cuts(?:\.[^/]*)?\.jsonl(?:\.gz)?")
+_LOOKED_AT = 4  # utterances
 _PATH = re.compile(r"\S+://\S+|[!-~]*/[!-~]*|\S*/[^/\s]*\.\w{1,5}")  # and no text, which may have a slash
-ROWS = tuple(f"{form}{packed}" for form in (".tsv", ".csv") for packed in ("", ".gz", ".zst"))
-ANNOTATIONS = (".stm", ".TextGrid", ".textgrid", ".segments.xml")
-TABLES = ("segments", "utt2spk", "text")  # of Kaldi's, which name no audio
-SILENT, TEXTS = (" without transcripts", ""), (None, "txt")  # by whether there are transcripts
+LISTS = ("shards.list", "data.list", "cuts.jsonl.gz", "cuts.jsonl")  # as they are called
+_OF_AUDIO = "of audio files, name their folder: uio start {folder}"
+_REFUSED: Sequence[tuple[Callable[[Seen], Any], str]] = (  # what is no data, and what to do with it
+    (lambda seen: name_of(seen.path) in ("segments", "utt2spk", "text"),
+     "is one of Kaldi's tables: name its folder (uio inspect {folder})"),
+    (lambda seen: sniff(seen.head), f"is an audio file: name what lists it, or a shard of such files; {_OF_AUDIO}"),
+    (lambda seen: seen.head[:4] == b"PK\x03\x04", "is a zip, or of torch.save: uio state prints a state"),
+    (lambda seen: seen.head[:4] == b"PAR1", "is a Parquet file without the suffix: its name must end in .parquet"),
+    (lambda seen: seen.head[257:262] == b"ustar",
+     f"is a tar without the suffix: it must be one of {' '.join(ARCHIVES)}"),
+    (lambda seen: is_named(seen.path, ".py"), "is Python: uio simulate and uio bench run the pipeline in it"),
+    (lambda seen: seen.head[:7] == b'{"meta"', "is a loader's state: uio state prints what is in it"),
+    (lambda seen: seen.head.startswith(MAGIC) and not is_named(seen.path, SUFFIX),
+     f"is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard"),
+    (lambda seen: b"\0" in seen.head and not seen.head.startswith(MAGIC),
+     "is neither text nor any of the kinds of data that uio_pipes reads"),
+    (lambda seen: not seen.lines, "is empty: a list has a path or a JSON object a line"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Recognized:
     """A path, its kind in words, the pipeline of its utterances, and the Python that begins it (to be shuffled).
 
-    ``held``: whether it is a part of a corpus that another part, which is there, holds.
+    ``lacks``: what an utterance lacks to be worked on as one recording or its features, "" if nothing; ``held``:
+    whether it is a part of a corpus that another part, which is there, holds; ``imports``: the lines that the Python
+    needs before; ``notes``: how the data were found, in sentences; ``written``: the list that was made of them.
     """
 
     path: str
     kind: str
     pipeline: Pipeline
     call: str = ""
+    lacks: str = ""
     held: bool = False
-
-    @property
-    def lacks(self) -> str:
-        """What an utterance lacks to be worked on as one recording or its features; "" if nothing."""
-        if self.kind == CONVERSATIONS:
-            return "no utterances of one recording each"
-        return "no audio" if self.kind in (JSONL, TEXT, PAIRS) else ""
+    imports: str = ""
+    notes: Sequence[str] = ()
+    written: str = ""
 
 
-def begun(path: str, kind: str, start: Callable[..., Pipeline], *given: Any, **options: Any) -> Recognized:
-    """Return data of a kind, whose pipeline begins by ``start(*given, **options)``, a function of ``uio_pipes``."""
+def begun(path: str, kind: str, start: Callable[..., Any], *given: Any, lacks: str = "", **options: Any) -> Recognized:
+    """Return data of a kind, whose pipeline begins by ``start(*given, **options)``, a function of ``uio_pipes`` or a
+    format."""
     known = signature(start).parameters
-    told = {name: value for name, value in options.items() if name not in known or value != known[name].default}
+    shown = {name: value for name, value in options.items() if name not in known or value != known[name].default}
     if "shuffle" in known:
-        told["shuffle"] = True
-    arguments = [_literal(value) for value in given if value is not None]
-    arguments += [f"{name}={_literal(value)}" for name, value in told.items()]
-    call = f"uio.{start.__name__}({', '.join(arguments)})"
-    return Recognized(path, kind, start(*given, **options), call)
+        shown["shuffle"] = True
+    arguments = [*map(_literal, given), *(f"{name}={_literal(value)}" for name, value in shown.items())]
+    call, made = f"{start.__name__}({', '.join(arguments)})", start(*given, **options)
+    if isinstance(made, Pipeline):
+        return Recognized(path, kind, made, f"uio.{call}", lacks)
+    folder = os.path.dirname(os.path.relpath(str(sys.modules[start.__module__].__file__)))
+    where = f"import sys\n\nsys.path.insert(0, {_literal(folder)})\n" if folder else ""
+    imports = f"{where}from {start.__module__} import {start.__name__}\n"
+    return Recognized(path, kind, made.pipeline, f"{call}.pipeline", lacks, imports=imports)
 
 
 def _literal(value: Any) -> str:
-    """Return a value as Python, a text in double quotes as the formatters have it."""
-    if isinstance(value, Table):
-        path = os.fspath(value.paths[0])  # type: ignore[index]  # a tuple of texts, once it is made
-        given = [(one.name, getattr(value, one.name)) for one in dataclass_fields(value)[1:]]
-        more = [f", {name}={_literal(own)}" for name, own in given if own != getattr(Table(path), name)]
-        return f"uio.Table({_literal(path)}{''.join(more)})" if more else _literal(path)
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_literal(name)}: {_literal(own)}' for name, own in value.items())}}}"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_literal, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    """Return a value as Python, in double quotes as the formatters have it."""
+    if isinstance(value, uio.Table):  # whose own text hides what is secret in a URL
+        path = _literal(value.paths[0])  # type: ignore[index]  # a tuple by now
+        given = ((f, getattr(value, f.name)) for f in table_fields(value)[1:])
+        more = "".join(f", {f.name}={_literal(own)}" for f, own in given if own != f.default)
+        return f"uio.Table({path}{more})" if more else path
+    text = repr(value)
+    return text if '"' in text or "\\'" in text else text.replace("'", '"')
 
 
 def recognize(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Recognized:
     """Return the kind of data at ``path``: a path, URL or glob, a line of a TouchDataset's list, files that are read
     side by side (``{"txt": "train.zh", "target": "train.en"}``), or a published corpus (``librispeech:FOLDER``).
 
-    ``allow_pipes``: run the commands of a Kaldi folder; ``fields``: names that fields have in the data, by ours.
+    ``allow_pipes``: run the commands of a Kaldi folder; ``fields``: names that fields have in the data, by ours, where
+    those that they seem to have are not meant.
 
     Raises: ListError for a path without utterances, saying what it is and the command for it.
     """
-    if (corpus := named_corpus(path)) is not None:
-        there = corpus.found()
-        options = {name: values[0] if len(values) == 1 else values for name, values in corpus.wanted.items()}
-        return begun(path, corpus.kind(there), from_corpus, corpus.name, corpus.folder, fields=fields, **options)
-    local = is_local(path)
-    if local is not None and os.path.isdir(local):
-        return _folder(path, local, allow_pipes, fields)
-    if path.startswith("{"):
-        return _object(path, fields)
-    if names_folder(path):
-        return begun(path, "TouchDataset folder", from_indexed, path, fields=fields)
-    if is_named(path, ARCHIVES):
-        return _shards(path, "tar shard", fields)
-    if is_named(path, SUFFIXES):
-        return begun(path, "Parquet file", from_parquet, path, fields=fields)
-    if is_named(path, (SCP,)):
-        return begun(path, "Kaldi's scp", from_kaldi, path, allow_pipes=allow_pipes, fields=fields)
-    if name_of(path) in TABLES:
-        folder = folder_of(path) or "."
-        raise ListError(f"{path} is one of Kaldi's tables: name its folder (uio inspect {folder})")
-    head = head_of(path)
-    if head.startswith(MAGIC):
-        return _sidecar(path, fields)
-    if is_named(path, (".yaml", ".yml")):
-        return _mix(path, head, fields)
-    _refuse(path, head)
-    if not (lines := lines_of(head)):
-        raise ListError(f"{path} is empty: a list has a path or a JSON object a line")
-    if is_named(path, ANNOTATIONS) or is_document(path, lines):
-        return _rows(path, *rows_of(path, "\n".join(lines), fields))
-    return _json(path, lines, allow_pipes, fields) if lines[0].startswith("{") else _list(path, lines, fields)
+    known = _recognized(path, allow_pipes, fields)
+    seen = [] if "txt" in (fields or ()) else _first(known.pipeline)
+    if not seen or any("txt" in one or "messages" in one for one in seen):
+        return known
+    if not (text := guessed([seen_in(one) for one in seen], ("txt",))):
+        return known
+    known = _recognized(path, allow_pipes, {**(fields or {}), **text})
+    return replace(known, kind=f"{known.kind}, {text['txt']} taken as txt")
 
 
-def by_rows(path: str) -> bool:
-    """Return whether these are utterances that a table or a published corpus describes."""
-    return named_corpus(path) is not None or is_named(path, (*ROWS, *ANNOTATIONS, *SUFFIXES))
+def _first(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Return the first utterances, as far as they can be read."""
+    with suppress(UioError):
+        items = items_of(pipeline.build(Lane(Ledger(LENIENT))))
+        return [dict(sample.fields) for sample in islice(items, _LOOKED_AT)]
+    return []
 
 
-def recognize_parts(path: str, allow_pipes: bool = False, fields: GivenNames = None) -> Iterator[Recognized]:
-    """Yield what :func:`recognize` returns; of a corpus, each part that is there. Raises: ListError, PipelineError."""
-    if (corpus := named_corpus(path)) is None:
-        yield recognize(path, allow_pipes, fields)
-        return
-    parts = dict(corpus.parts())
-    apart = largest(corpus.card, [*parts])
-    for part, there in parts.items():
-        kind, held = corpus.kind(there, part), part not in apart
-        yield Recognized(path, kind, reading(corpus.card, there, fields), held=held)
+FORMATS: Sequence[Recognizing] = (  # in the order in which they are asked
+    Named, MixFile, ListTarIndex, ListIndexed, ListShar, ListKaldi, ListParquet, ShardList,  # told by names
+    ListCuts, ListNemo, ListConversations, ListJsonl, RawList,  # by fields of JSON lines: the last takes what is left
+)  # fmt: skip
 
 
-def _json(path: str, lines: list[str], allow_pipes: bool, fields: GivenNames) -> Recognized:
-    """Return what JSON lines are. Raises: ListError."""
-    kind, names = kind_of(lines, fields), names_in(lines[0], fields)
-    if kind in ("", JSONL) and "wav" in guessed(records := objects_of(lines)):
-        lacking = [ours for ours in ("key", "wav", "txt") if ours not in names]
-        told = named_otherwise(lacking[0], records[0], *lacking[1:], given=fields, others=records[1:])
-        raise ListError(f"{path} has JSON objects that name audio by other names than ours: {told}")
-    if {"reason", "member"} <= names:
-        raise ListError(f"{path} is a quarantine file (failures with their origin): uio verify --confirm takes it")
-    if not kind:
-        shown = ", ".join(sorted(names)[:12])
+def look(seen: Seen) -> Found | None:
+    """Return what the first format says that knows the data: by names alone or, if none does, by what is in them; None
+    if they may be rows of a table, or lines of text. Raises: ListError for what is no data."""
+    by_name = Seen(seen.path, seen.fields, head=b"")
+    if (found := _asked(FORMATS, by_name)) is not None or seen.is_inline:
+        return found
+    if seen.is_folder:
+        raise ListError(f"{seen.path} is a folder{_in_folder(seen)}")
+    if no := [no for fits, no in _REFUSED if fits(seen)]:
+        raise ListError(f"{seen.path} {no[0].format(folder=folder_of(seen.path) or '.')}")
+    return _asked(FORMATS, seen)
+
+
+def _asked(formats: Sequence[Recognizing], seen: Seen) -> Found | None:
+    return next((found for one in formats if (found := one.recognize(seen)) is not None), None)
+
+
+def _recognized(path: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
+    seen, guessed_note, names = Seen(path, fields), "", fields
+    found = look(seen)
+    if found is not None:
+        records = found.records() if found.records and not seen.is_inline else None
+    else:
+        records = seen.objects if seen.is_json and not (seen.is_inline or seen.is_rows) else None
+    guesses = guessed(records) if records else {}
+    if records and guesses and (found is None or not found.lacks or "wav" in guesses):
+        names, guessed_note = _with_guesses(guesses, records[0], fields)
+        found = look(seen := Seen(path, names, vars(seen).get("head")))
+    found = found or _rows_or_text(seen)
+    known, options, kind = signature(found.start).parameters, dict(found.options), found.kind
+    if "fields" in known:
+        options.setdefault("fields", names)
+    elif fields:
+        raise ListError(f"{path} is a {kind}, where fields have no names: leave --fields out")
+    if "text" in known and known["text"].default == "txt" and "text" not in options:
+        first = _first(found.start(*found.arguments, **options, text=None))
+        options["text"] = "txt" if not first or any("txt" in one for one in first) else None
+        kind += "" if options["text"] else SILENT
+    if "allow_pipes" in known:
+        options["allow_pipes"] = allow_pipes
+    return begun(path, kind + guessed_note, found.start, *found.arguments, lacks=found.lacks, **options)
+
+
+def _rows_or_text(seen: Seen) -> Found:
+    """Return how the rows of a table are read that name audio files, or else lines of text.
+
+    Raises: ListError if the names in JSON lines are not ours, or lines name files that are not read so.
+    """
+    if seen.is_inline:
+        return ListText.recognize(seen)
+    path, first = seen.path, seen.lines[0]
+    if seen.is_json and not seen.is_rows:
+        if {"reason", "member"} <= names_in(first, None):
+            raise ListError(f"{path} is a quarantine file (failures with their origin): .exclude(…) takes it")
+        shown = ", ".join(sorted(names_in(first, seen.fields))[:12])
         raise ListError(
             f"{path} has JSON objects with other names than ours ({shown}): say which is which, as in "
             "--fields txt=content for texts, or --fields key=id,wav=path,txt=words for audio"
         )
-    if kind == CUTS:
-        return begun(path, kind, from_lhotse_cuts, path, fields=fields, allow_pipes=allow_pipes)
-    if kind == NEMO:
-        return begun(path, kind, from_nemo, path, _tars_of(path, lines), fields=fields)
-    if kind in (CONVERSATIONS, JSONL):
-        start = from_conversations if kind == CONVERSATIONS else from_jsonl
-        return begun(path, kind, start, path, fields=fields)
-    said = any("txt" in names_in(line, fields) for line in lines)
-    return begun(path, kind + SILENT[said], from_raw_list, path, fields=fields, text=TEXTS[said])
-
-
-def _tars_of(path: str, lines: list[str]) -> list[str] | None:
-    """Return the tars beside a manifest, if its rows are in tars. Raises: ListError if there are none."""
-    if '"shard_id"' not in lines[0]:
-        return None
-    folder = folder_of(is_local(path) or path)
-    for near in (folder, os.path.dirname(folder)):  # sharded manifests are in a folder of their own
-        if tars := sorted(glob.glob(os.path.join(glob.escape(near), "audio*_*.tar"))):
-            return tars
-    raise ListError(
-        f"{path} is a NeMo manifest whose rows are in tars, but there is no audio_0.tar, … beside it or above: give "
-        "both to uio.from_nemo in a Python file (uio simulate and uio bench take that)"
-    )
-
-
-def _object(path: str, fields: GivenNames) -> Recognized:
-    """Return what a JSON object in the place of a path is: one utterance, or text files by the names of fields."""
-    if is_line(path, fields):
-        return begun(path, RAW, from_raw_list, path, fields=fields)
-    return _text(path, PAIRS, parse_json(path), fields)
-
-
-def _text(path: str, kind: str, files: Any, fields: GivenNames) -> Recognized:
-    _unnamed(path, kind, fields)
-    return begun(path, kind, from_text, files)
-
-
-def _unnamed(path: str, kind: str, fields: GivenNames) -> None:
-    """Raises: ListError if names were given for data without any."""
-    if fields:
-        raise ListError(f"{path} is a {kind}, where fields have no names: leave --fields out")
-
-
-def _folder(path: str, local: str, allow_pipes: bool, fields: GivenNames) -> Recognized:
-    names = set(os.listdir(local))
-    if {"metainfo.idx", "metainfo.bin", "texttoken.idx", "texttoken.bin"} & names:
-        return begun(path, "TouchDataset folder", from_indexed, with_all_pairs(path), fields=fields)
-    if any(map(_SHAR.fullmatch, names)) and any(name.endswith(ARCHIVES) for name in names):
-        return begun(path, "Lhotse Shar", from_lhotse_shar, path, fields=fields)
-    if {"wav.scp", "feats.scp"} & names:
-        theirs = None if "text" in names else usual_of("txt", names)
-        kind = "Kaldi data folder" + (f", {theirs} taken as text" if theirs else "")
-        text = os.path.join(path, theirs) if theirs else None
-        return begun(path, kind, from_kaldi, path, text=text, allow_pipes=allow_pipes, fields=fields)
-    if what := foreign_folder(path, names):
-        raise ListError(f"{path} is {what}")
-    if written := sorted({"data.list", "shards.list", "cuts.jsonl", "cuts.jsonl.gz"} & names):
-        raise ListError(f"{path} is a folder with a list: name that, {os.path.join(path, written[0])}")
-    if any(name.endswith(ARCHIVES) for name in names):
-        raise ListError(f"{path} is a folder with shards: name them by a glob in quotes ('{path.rstrip('/')}/*.tar')")
-    if any(name.endswith(SUFFIXES) for name in names):
-        glob = f"{path.rstrip('/')}/*.parquet"
-        raise ListError(f"{path} is a folder with Parquet files: name them by a glob in quotes ('{glob}')")
-    raise ListError(
-        f"{path} is a folder, but neither a TouchDataset (metainfo.idx, …), a Kaldi folder (wav.scp, …) nor a Shar: "
-        "name a list, a shard or one of those; of a folder of audio files, uio start makes a list"
-    )
-
-
-def _shards(path: str, kind: str, fields: GivenNames) -> Recognized:
-    said = _holds_texts(path, fields)
-    return begun(path, kind + SILENT[said], from_shard_list, path, fields=fields, text=TEXTS[said])
-
-
-def _sidecar(path: str, fields: GivenNames) -> Recognized:
-    if not is_named(path, SUFFIX):
-        raise ListError(f"{path} is a tar index under another name; rename it to SHARD{SUFFIX} beside its shard")
-    shard = path_of(path).removesuffix(SUFFIX) + path[len(path_of(path)) :]
-    return begun(path, "index of a tar shard", from_tar_index, shard, fields=fields)
-
-
-def _mix(path: str, head: bytes, fields: GivenNames) -> Recognized:
-    if not any(line.startswith((b"sources:", b"input_cfg:", b"- ")) for line in head.splitlines()):
-        raise ListError(f"{path} is a configuration, but has no sources: uio simulate --conf takes that of a trainer")
-    _unnamed(path, "mix of sources", fields)
-    return begun(path, "mix of sources", from_config, path)
-
-
-def _list(path: str, lines: list[str], fields: GivenNames) -> Recognized:
-    first = lines[0]
-    if names_folder(first):
-        return begun(path, "list of TouchDataset folders", from_indexed, path, fields=fields)
-    if is_named(first, SUFFIXES):
-        return begun(path, "list of Parquet files", from_parquet, path, fields=fields)
-    if has_shards(lines):
-        return _shards(path, "shard list", fields)
-    if any(line.startswith('{"') for line in lines):
-        raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others of them are")
-    if (found := table_of(path, lines, fields)) is not None:
-        return _rows(path, *found)
+    if not seen.is_rows and any(line.startswith('{"') for line in seen.lines):
+        raise ListError(f"{path} has lines of several kinds: {first[:60]!r} is no JSON object, as others are")
+    if (table := table_of(seen)) is not None:
+        shown = ", ".join(f"{ours}={theirs}" for ours, theirs in table[1].items())
+        return Found(f"table ({shown})", uio.from_table, (table[0],), {"fields": table[1]})
     if _PATH.fullmatch(first):
         how = f"name the files themselves, as by a glob in quotes; names of shards end in one of {' '.join(ARCHIVES)}"
         if suffix_of(first) in AUDIO_SUFFIXES:
             near = os.path.join(folder_of(path), folder_of(first))
-            how = f"{_OF_AUDIO} {near if os.path.isdir(near) else folder_of(first) or '.'}"
+            how = _OF_AUDIO.format(folder=near if os.path.isdir(near) else folder_of(first) or ".")
         raise ListError(f"{path} lists files that are no shards ({first[:60]}): {how}")
-    return _text(path, TEXT, path, fields)
+    return ListText.recognize(seen)
 
 
-def _rows(path: str, table: Table, named: dict[str, str]) -> Recognized:
-    shown = ", ".join(f"{ours}={theirs}" for ours, theirs in named.items())
-    return begun(path, f"table ({shown})", from_table, table, fields=named)
+def _with_guesses(
+    found: Mapping[str, str], there: Collection[str], fields: GivenNames
+) -> tuple[dict[str, str] | None, str]:
+    """Return the names of fields that are given or seem to be meant, and the words on the latter; start and end, too,
+    if audio has these by other names."""
+    times = segment_in(there) if {"wav", "audio"} & {*found, *there} else {}
+    given, found = dict(fields or {}), {**found, **{ours: own for ours, own in times.items() if ours != "speaker"}}
+    names = {ours: name for ours, name in found.items() if ours not in {name, *given} and name not in given.values()}
+    return names | given or None, "".join(f", {name} taken as {ours}" for ours, name in names.items())
 
 
-def _refuse(path: str, head: bytes) -> None:
-    if kind := sniff(head):
-        how = f"name what lists it, or a shard of such files; {_OF_AUDIO} {folder_of(path) or '.'}"
-        raise ListError(f"{path} is an audio file ({kind}): {how}")
-    if head.startswith(b"PK\x03\x04") and b"data.pkl" in head:
-        raise ListError(f"{path} is a file of torch.save: uio state show prints what a loader's state in it says")
-    if head.startswith(b"PAR1"):
-        raise ListError(f"{path} is a Parquet file without the suffix: its name must end in .parquet")
-    if head[257:262] == b"ustar":
-        raise ListError(f"{path} is a tar without the suffix: shards must end in one of {' '.join(ARCHIVES)}")
-    if is_named(path, ".py"):
-        raise ListError(f"{path} is a Python file: uio simulate and uio bench run the pipeline in it")
-    if head.lstrip().startswith(b'{"meta"'):
-        raise ListError(f"{path} is a loader's state: uio state show prints what is in it")
-    if b"\0" in head:
-        raise ListError(f"{path} is neither text nor any of the kinds of data that uio_pipes reads")
-
-
-def _holds_texts(url: str, fields: Mapping[str, str] | None = None) -> bool:
-    """Return False if none of the first utterances of the first shard has a transcript. Raises: ListError."""
-    shard, suffix = ItemTable((url,), PLAIN)[0], member_of((fields or {}).get("txt", "txt"))
-    seen = list[bool]()
-    with (
-        suppress(DataError, StopIteration),
-        closing(TarReader(shard, open_source(shard, PLAIN), text="", payloads=payloads_under(fields))) as reader,
-    ):
-        while len(seen) < _LOOKED_AT:
-            seen.append(suffix in reader.next().fields)
-    return any(seen) or not seen
+def _in_folder(seen: Seen) -> str:
+    """Return what is in a folder that is not read as a whole, and what to name instead."""
+    if "dataset_dict.json" in seen.names or {"state.json", "dataset_info.json"} <= seen.names:
+        split = '["train"]' if "dataset_dict.json" in seen.names else ""
+        line = f'datasets.load_from_disk("{seen.path}"){split}'
+        return f" of datasets' save_to_disk: uio.from_iterable({line}).sharding_filter() reads it in Python"
+    for ends, what in ((LISTS, "that, {0}"), ((*ARCHIVES, *SUFFIXES), "them by a glob in quotes ('{1}')")):
+        if some := sorted(name for name in seen.names if name.endswith(ends)):
+            places = [os.path.join(seen.path, name) for name in (some[0], f"*.{suffix_of(some[0])}")]
+            return f" with {some[0]}: name {what.format(*places)}"
+    return (
+        ", but neither a TouchDataset (metainfo.idx, …), a Kaldi folder (wav.scp, …) nor a Shar: name a list, a shard "
+        "or one of those; of a folder of audio files, uio start makes a list"
+    )

@@ -1,12 +1,13 @@
-"""One pass over a tar shard: its index, the CRC32 of the file, and all findings."""
+"""One pass over a tar: its index, the CRC32 of the file, and all findings."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 from zlib import crc32
 
 import numpy as np
@@ -15,27 +16,28 @@ from uio_pipes.audio.length import audio_info, npy_shape
 from uio_pipes.base.errors import NOTES, DataError
 from uio_pipes.formats.naming import finding
 from uio_pipes.formats.tar.fields import member_of, payloads_under, text_of, under_our_names
-from uio_pipes.formats.tar.index import FRAME_RATE, PER_MEMBER, PER_UTTERANCE, ShardIndex, ShardStamp
-from uio_pipes.formats.tar.members import BLOCK
+from uio_pipes.formats.tar.index import FRAME_RATE, PER_GROUP, PER_MEMBER, PER_UTTERANCE, ArchiveIndex, ShardStamp
+from uio_pipes.formats.tar.members import BLOCK, Member, TarMembers
 from uio_pipes.formats.tar.reader import (
     AUDIO_SUFFIXES,
+    META,
     UNREADABLE,
     Grouping,
     TarReader,
     TarUtterance,
+    split_name,
     suspect,
     unchecked,
 )
-from uio_pipes.io.access import Access
-from uio_pipes.io.compression import detect
+from uio_pipes.io.compression import FRAME
 from uio_pipes.io.local import AudioInfo, Payload
 from uio_pipes.io.opening import identity, open_binary
-from uio_pipes.io.stream import StreamBytes
+from uio_pipes.tools.data.points import Framed, SeekPoint, seek_points
 
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass
 class Looked:
     """One scanned utterance: its payloads, and the length that its header gives, or the header's error.
 
@@ -84,34 +86,40 @@ class Looked:
 
 
 class Scanning:
-    """A shard that is read from its beginning to its end. After that, :meth:`index` has what reading the shard would
-    report as its ``errors``; ``bad``: notes, and utterances with a bad header."""
+    """An archive that is read from its beginning to its end. After that, :meth:`index` has what reading it would report
+    as its ``errors``; ``bad``: notes, and utterances with a bad header.
+
+    ``grouping``: "" for members only; ``seekable``: whether to look for points in a compressed archive.
+    """
 
     def __init__(
         self,
         url: str,
-        access: Access | None = None,
-        grouping: Grouping = "wenet",
+        grouping: Grouping | Literal[""] = "wenet",
         text: str = "txt",
         names: Mapping[str, str] | None = None,
+        *,
+        seekable: bool = False,
     ) -> None:
-        self.url, self._access, self._grouping, self._text, self._names = url, access, grouping, text, names
-        self._before = identity(url, access)
-        self._file = _Counted(open_binary(url, access))
-        source: Any = _Placing(self._file, url)  # type: ignore[arg-type]
-        self._reader = TarReader(url, source, grouping, text=member_of(text), payloads=payloads_under(names))
+        self.url, self._grouping, self._text, self._names = url, grouping, text, names
+        self._before, self._seekable = identity(url), seekable
+        self._file = _Counted(open_binary(url))
+        self._source = Framed(self._file, url)
         self._columns = _Columns()
+        self._members = _Noting(url, self._source, self._columns, grouping or "wenet")
+        options: Any = {"text": member_of(text), "payloads": payloads_under(names), "members": self._members}
+        self._reader = TarReader(url, self._source, grouping, **options) if grouping else None
         self.errors: list[DataError] = []
         self.bad: list[DataError] = []
+        self._points: list[SeekPoint] = []
         self._ends: list[int] = []  # of the utterances
 
     def __iter__(self) -> Iterator[Looked]:
-        """Yield each utterance. Raises: DataError if the shard cannot be read, or changes meanwhile."""
+        """Yield each utterance. Raises: DataError if the archive cannot be read, or changes meanwhile."""
         try:
             while True:
                 try:
-                    utterance = self._reader.next()
-                    looked = self._look(utterance, text_of(utterance, self.url, self._text))
+                    looked = self._next()
                 except StopIteration:
                     break
                 except DataError as error:
@@ -119,99 +127,141 @@ class Scanning:
                         raise
                     (self.bad if error.reason in NOTES else self.errors).append(error)
                     continue
-                self._columns.add(looked)
-                self._ends.append(self._reader.tell()[0])
-                yield looked
+                if looked is not None:
+                    yield looked
             self._file.drain()
-            if self._reader.sound is not None:
+            if self._reader is not None and self._reader.sound is not None:
                 self.bad += self._columns.suspects(self.url, bisect_right(self._ends, self._reader.sound))
-            if self._reader.unchecked:
+            if self._source.unchecked:
                 self.bad.append(unchecked(self.url))
+            self._points = list(seek_points(self.url, self._source)) if self._seekable else []
         finally:
             self._file.end()
-        if identity(self.url, self._access) != self._before:
+        if identity(self.url) != self._before:
             raise DataError("changed_file", "the shard changed while it was read: try again", url=self.url)
 
-    def index(self) -> ShardIndex:
-        """Return the index, after the last utterance."""
-        form = detect(self._file.head, self.url)
-        size, stamp = self._before
-        shard = ShardStamp(self._file.size or size, stamp, self._file.crc, form.name if form else "")
-        return self._columns.index(shard, self._grouping, self._text, self.errors)
-
-    def _look(self, utterance: TarUtterance, txt: str) -> Looked:
-        looked = Looked(utterance, txt, self._names)
+    def _next(self) -> Looked | None:
+        if self._reader is None:
+            self._members.skip()
+            self._columns.settle()
+            return None
+        utterance = self._reader.next()
+        looked = Looked(utterance, text_of(utterance, self.url, self._text), self._names)
         try:
-            return replace(looked, info=looked.measured())
+            looked.info = looked.measured()
         except DataError as found:
-            error = finding(found.reason, found.message, self.url, utterance.key, utterance.offset)
-            self.bad.append(error)
-            return replace(looked, error=error)
+            looked.error = finding(found.reason, found.message, self.url, utterance.key, utterance.offset)
+            self.bad.append(looked.error)
+        self._ends.append(self._reader.tell()[0])
+        self._columns.add(looked, self._ends[-1])
+        return looked
 
+    def index(self) -> ArchiveIndex:
+        """Return the index, after the last utterance."""
+        size, stamp = self._before
+        form = self._source.form
+        shard = ShardStamp(self._file.size or size, stamp, self._file.crc, form)
+        points, made = self._points, self._columns
+        made.settle()
+        numbers: dict[str, Any] = {
+            **made.numbers,
+            "compressed": [point.compressed for point in points],
+            "content": [point.content for point in points],
+            "bits": [point.bits for point in points],
+            "window_crc": [crc32(point.window) for point in points],
+        }
+        return ArchiveIndex(
+            shard,
+            self._grouping,
+            self._text if self._grouping else "",
+            list(made.tails),
+            {name: np.array(values, np.uint64) for name, values in numbers.items()},
+            bytes(made.keys),
+            bytes(made.txts),
+            self._source.size if form else shard.size,
+            self.errors,
+            [point.window for point in points if point.bits != FRAME],
+        )
 
-def scan_shard(
-    url: str, access: Access | None = None, grouping: Grouping = "wenet", text: str = "txt"
-) -> tuple[ShardIndex, list[DataError]]:
-    """Read the shard once; return its index, and what is ``bad``. Raises: DataError if it cannot be read at all."""
-    reading = Scanning(url, access, grouping, text)
-    for _ in reading:
-        pass
-    return reading.index(), reading.bad
+    def whole(self) -> ArchiveIndex:
+        """Read all of it, and return the index. Raises: DataError."""
+        for _ in self:
+            pass
+        return self.index()
 
 
 class _Columns:
     """The columns of an index, as lists that grow."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, list[int]] = {name: [] for name in (*PER_UTTERANCE, *PER_MEMBER)}
+        self.numbers: dict[str, list[int]] = {name: [] for name in (*PER_MEMBER, *PER_GROUP, *PER_UTTERANCE)}
         self.keys, self.txts = bytearray(), bytearray()
-        self.suffixes: dict[str, int] = {}
+        self.tails: dict[str, int] = {}
+        self._waiting: deque[tuple[int, str]] = deque()  # start and key of the members that are in no group yet
 
-    def add(self, looked: Looked) -> None:
-        utterance, add = looked.utterance, self._append
-        self.keys += utterance.key.encode()
+    def note(self, member: Member, key: str, crc: int) -> None:
+        self._waiting.append((member.start, key))
+        tail = self.tails.setdefault(member.name[len(key) :], len(self.tails))
+        self._append(tail=tail, offset=member.offset // BLOCK, size=member.size, crc=crc)
+
+    def settle(self, end: int | None = None) -> None:
+        """Make groups of the members that begin before ``end``: they are of no utterance."""
+        while self._waiting and (end is None or self._waiting[0][0] < end):
+            self._group([self._waiting.popleft()])
+
+    def _group(self, members: list[tuple[int, str]]) -> None:
+        self.keys += members[0][1].encode("utf-8", "surrogateescape")
+        done = len(self.numbers["tail"]) - len(self._waiting)
+        self._append(key_ends=len(self.keys), member_ends=done)
+
+    def add(self, looked: Looked, end: int) -> None:
+        """Add an utterance, whose members begin before the offset ``end``."""
+        utterance, info = looked.utterance, looked.info or AudioInfo(0, 0, 0)
+        self.settle(utterance.offset)
+        members = list[tuple[int, str]]()
+        while self._waiting and self._waiting[0][0] < end:
+            members.append(self._waiting.popleft())
+        self._group(members)
         self.txts += looked.txt.encode()
-        for suffix, data in utterance.fields.items():
-            assert isinstance(data, _Placed)
-            code = self.suffixes.setdefault(suffix, len(self.suffixes))
-            add(suffix=code, offset=data.offset // BLOCK, size=len(data), crc=crc32(data))
-        info = looked.info or AudioInfo(0, 0, 0)
-        add(key_ends=len(self.keys), txt_ends=len(self.txts), starts=utterance.offset // BLOCK)
-        add(member_ends=len(self.numbers["suffix"]))
-        add(samples=info.samples, sample_rates=info.sample_rate, channels=info.channels)
+        group = len(self.numbers["key_ends"]) - 1
+        self._append(group=group, starts=utterance.offset // BLOCK, txt_ends=len(self.txts))
+        self._append(samples=info.samples, sample_rates=info.sample_rate, channels=info.channels)
 
     def suspects(self, url: str, first: int) -> Iterator[DataError]:
         """Yield notes for the utterances from number ``first`` on."""
         ends = [0, *self.numbers["key_ends"]]
-        for number in range(first, len(ends) - 1):
-            key = self.keys[ends[number] : ends[number + 1]].decode()
-            yield suspect(url, key, self.numbers["starts"][number] * BLOCK)
+        for group, start in zip(self.numbers["group"][first:], self.numbers["starts"][first:], strict=True):
+            yield suspect(url, self.keys[ends[group] : ends[group + 1]].decode(), start * BLOCK)
 
     def _append(self, **values: int) -> None:
         for name, value in values.items():
             self.numbers[name].append(value)
 
-    def index(self, shard: ShardStamp, grouping: str, text: str, errors: list[DataError]) -> ShardIndex:
-        columns: dict[str, Any] = {name: np.array(values, np.uint64) for name, values in self.numbers.items()}
-        return ShardIndex(
-            shard, grouping, text, list(self.suffixes), columns, bytes(self.keys), bytes(self.txts), errors
-        )
 
+class _Noting(TarMembers):
+    """Notes each member with the CRC32 of its bytes."""
 
-class _Placed(bytes):
-    """A payload that knows its offset in the shard."""
+    def __init__(self, url: str, source: Framed, columns: _Columns, grouping: Grouping) -> None:
+        super().__init__(url, source, 0, False)
+        self._columns, self._grouping = columns, grouping
 
-    offset = 0
+    def next(self) -> Member | None:
+        member, self.whole = super().next(), True
+        if member is not None:
+            payload = self._source.payload(member.offset, member.size)
+            self.whole = isinstance(payload, bytes)
+            if isinstance(payload, bytes) and not (self._grouping == "webdataset" and META.match(member.name)):
+                key, _ = split_name(member.name, self._grouping) or (member.name, "")
+                tail = member.name[len(key) :]
+                readable = tail.encode("utf-8", "ignore").decode() == tail
+                self._columns.note(member, key if readable else member.name, crc32(payload))
+        return member
 
-
-class _Placing(StreamBytes):
-    def payload(self, offset: int, size: int) -> _Placed | None:
-        data = super().payload(offset, size)
-        if not isinstance(data, bytes):
-            return None
-        placed = _Placed(data)
-        placed.offset = offset
-        return placed
+    def skip(self) -> None:
+        """Read a member. Raises: StopIteration, DataError."""
+        member = self.next()
+        if member is not None and not self.whole:
+            raise self.cut_short("a payload", member.start, member.offset + member.size)
 
 
 class _Counted:
@@ -219,14 +269,12 @@ class _Counted:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.size, self.crc, self.head = 0, 0, b""
+        self.size = self.crc = 0
 
     def read(self, size: int) -> bytes:
         data = self._file.read(size)
         self.size += len(data)
         self.crc = crc32(data, self.crc)
-        if len(self.head) < BLOCK:
-            self.head += data[: BLOCK - len(self.head)]
         return data
 
     def close(self) -> None:

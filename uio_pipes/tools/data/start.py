@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import runpy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from math import ceil
@@ -13,10 +12,9 @@ from pathlib import Path
 from textwrap import wrap
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.base.urls import counted, redact
+from uio_pipes.base.urls import plural, redact
 from uio_pipes.run.loader import Loader
 from uio_pipes.tools.data.dictionary import characters
-from uio_pipes.tools.data.reading.data_list import CONVERSATIONS
 from uio_pipes.tools.data.recognize import Recognized
 from uio_pipes.tools.reports.inspect import Contents, inspect
 
@@ -26,16 +24,16 @@ USUAL = 12_000  # frames of a batch
 BATCHES = 24  # of an epoch of few data, if they have at least so many utterances:
 LEAST = 4
 COLUMNS = 82  # of a line, behind the four blanks
-TRIED = 20  # utterances of the script that was written
+TRIED = 20  # utterances that the script gives, at least, when it is tried
 LONG = 3_000  # frames of an utterance, above which few models go
 
-SCRIPT = '''"""Train on {path}. Written by `uio start`, which saw {seen}.{told}"""
+SCRIPT = '''"""Train on {path}. Written by `uio start`, which saw {seen}.{notes}"""
 
 import os
 
 import torch
 import uio_pipes as uio
-
+{imports}
 pipeline = (
     {stages}
 )
@@ -67,56 +65,46 @@ class Begun:
     seen: Contents
 
 
-def begin(
-    data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str = "train.pt", told: Sequence[str] = ()
-) -> Begun:
+def begin(data: Recognized, table: str, limit: int = LOOKED_AT, checkpoint: str = "train.pt") -> Begun:
     """Look at ``data``, at most at ``limit`` utterances, and return what a training on them begins with.
 
-    ``table``: path of the table of characters that the script reads; ``checkpoint``: of the file that it writes;
-    ``told``: sentences on how the data were found.
+    ``table``: path of the table of characters that the script reads; ``checkpoint``: of the file that it writes.
 
     Raises: ListError if no script can be written for such data, saying what to do.
     """
-    if data.kind == CONVERSATIONS or not data.call:
-        raise ListError(f"{data.path} is a {data.kind}, whose script is to be written: docs/conversations.md has one")
     seen = inspect(data.pipeline, limit=limit)
+    if seen.fields["messages"] or not data.call:
+        raise ListError(f"{data.path} is a {data.kind}, whose script is to be written: docs/conversations.md has one")
     if not seen.utterances:
         why = seen.reports[0] if seen.reports else "it has none"
         raise ListError(f"{data.path} has no utterance that can be read: {why}")
     texts = [*seen.characters, *(str(sample["txt"]) for sample in seen.samples)]  # which have blanks, too
     tokens = characters(texts) if seen.characters else []
-    heard, featured = bool(seen.fields["wav"]), bool(seen.fields["feat"])
-    if not (heard or featured or tokens):
+    has_audio, featured = bool(seen.fields["wav"]), bool(seen.fields["feat"])
+    if not (has_audio or featured or tokens):
         raise ListError(f"{data.path} has neither audio, features nor texts: --fields names them as they are there")
-    stages = [(data.call, data.kind)]
-    stages += _audio(seen) if heard and not featured else []
-    stages += (
-        [(f".tokenize(uio.CharTokenizer({json.dumps(table, ensure_ascii=False)}))", _table(data, seen, tokens))]
-        if tokens
-        else []
-    )
-    stages += _batches(seen) if heard or featured else _text_batches(seen)
-    shown, gives = ("feats", "keys, feats, feats_lengths") if heard or featured else ("target", "keys")
+    stages = [(data.call, data.kind), *(_audio(seen) if has_audio and not featured else [])]
+    if tokens:
+        of = "" if seen.whole else f" of what was seen; all: uio dict {redact(data.path)} FILE"
+        code = f".tokenize(uio.CharTokenizer({json.dumps(table, ensure_ascii=False)}))"
+        stages.append((code, f"{plural(len(tokens), 'token')}: characters{of}"))
+    stages += _batches(seen, has_audio or featured)
+    notes = wrap("".join(f"{line}. " for line in data.notes), 88)
+    what = plural(seen.utterances, "utterance") + (f" ({seen.hours:.2f} h)" if seen.seconds else "")
+    quotable = str.maketrans({"\\": "\\\\", '"': "'"})
     script = SCRIPT.format(
-        path=_quotable(redact(data.path)),
-        told="".join(f"\n\n{line}" for line in wrap(_quotable(". ".join([*told, ""]).strip()), 88)).replace(
-            "\n\n", "\n"
-        )
-        if told
-        else "",
-        seen=_seen(seen),
+        path=redact(data.path).translate(quotable),
+        notes="".join(f"\n{line}" for line in notes).translate(quotable),
+        seen=what if seen.whole else f"the first {what}",
+        imports=data.imports,
         stages="\n    ".join(starmap(_line, stages)),
         workers=2 if seen.utterances >= 1_000 else 0,
-        gives=gives + ", target, target_lengths" * bool(tokens),
-        shown=shown,
+        gives=("keys, feats, feats_lengths" if has_audio or featured else "keys")
+        + ", target, target_lengths" * bool(tokens),
+        shown="feats" if has_audio or featured else "target",
         checkpoint=checkpoint,
     )
     return Begun(script, table, tokens, seen)
-
-
-def _quotable(text: str) -> str:
-    """Return a text for the script's docstring."""
-    return text.replace("\\", "\\\\").replace('"', "'")
 
 
 def tried(script: Path) -> str:
@@ -133,8 +121,8 @@ def tried(script: Path) -> str:
     if not given:
         raise ListError(f"{script} is written, but it delivers nothing: {loader.stats()}")
     lost = loader.stats().failures
-    well = "all well" if not lost else f"{counted(lost, 'utterance')} failed"
-    return f"tried, it gave {counted(given, 'utterance')} in {counted(batches, 'batch')}, {well}"
+    well = "all well" if not lost else f"{plural(lost, 'utterance')} failed"
+    return f"tried, it gave {plural(given, 'utterance')} in {plural(batches, 'batch')}, {well}"
 
 
 def _line(code: str, why: str) -> str:
@@ -155,52 +143,32 @@ def _wrapped(code: str) -> str:
     return "\n    ".join([f"{ast.get_source_segment(code, call.func)}(", *lines, ")"])
 
 
-def _seen(seen: Contents) -> str:
-    what = counted(seen.utterances, "utterance") + (f" ({seen.hours:.2f} h)" if seen.seconds else "")
-    return what if seen.whole else f"the first {what}"
-
-
 def _audio(seen: Contents) -> list[tuple[str, str]]:
     """Return the stages from audio to features, each with the reason for it."""
     rates = ", ".join(f"{rate:,} Hz: {n:,}" for rate, n in seen.rates.most_common(4))
     codecs = ", ".join(f"{codec}: {n:,}" for codec, n in seen.codecs.most_common(4))
-    several = any(channels > 1 for channels in seen.channels)
-    stages = [(".decode_audio(channel=None)" if several else ".decode_audio()", codecs)]
-    if several:
-        channels = ", ".join(f"{counted(c, 'channel')}: {n:,}" for c, n in sorted(seen.channels.items()))
-        stages.append((".mono()", f"the mean of the channels; {channels}"))
+    stages = [(".decode_audio()", codecs)]
+    if any(channels > 1 for channels in seen.channels):
+        channels = ", ".join(f"{plural(c, 'channel')}: {n:,}" for c, n in sorted(seen.channels.items()))
+        stages = [(".decode_audio(channel=None)", codecs), (".mono()", f"the mean of the channels; {channels}")]
     if len(seen.rates) > 1 or seen.unknown_rates or not seen.rates:
         stages.append((f".resample({RATE:_})", rates or "the rates are not in the headers"))
         rates = ""
     return [*stages, (".fbank(num_mel_bins=80)", rates), (".spec_aug()", "masks, for training only")]
 
 
-def _table(data: Recognized, seen: Contents, tokens: list[str]) -> str:
-    of = "" if seen.whole else f" of what was seen; all: uio dict {redact(data.path)} FILE"
-    return f"{counted(len(tokens), 'token')}: characters{of}"
-
-
-def _batches(seen: Contents) -> list[tuple[str, str]]:
-    """Return the stages that make batches by frames, with a budget from the data."""
-    longest = ceil(100 * seen.longest[0]) if seen.longest else 0
-    frames = int(100 * seen.seconds)
-    stages = []
+def _batches(seen: Contents, has_audio: bool) -> list[tuple[str, str]]:
+    """Return the stages that make batches by frames, with a budget from the data, or of texts."""
+    if not has_audio:
+        size = max(1, min(32, seen.utterances // BATCHES))
+        return [(".shuffle(1_500)", ""), (f".batch({size})", "texts"), (".pad()", "")]
+    longest, frames = ceil(100 * seen.longest[0]) if seen.longest else 0, int(100 * seen.seconds)
+    stages, budget, why = [], USUAL, "longest × count, of neighbours by length"
     if longest > LONG:
         stages.append((f".filter(max_frames={LONG:_})", f"30 s; the longest has {longest / 100:,.0f} s"))
         longest = LONG
-    stages += [(".shuffle(1_500)", ""), (".sort(500)", "buffers hold references, not features")]
-    small = seen.whole and longest and frames < BATCHES * USUAL
-    budget = _rounded(max(LEAST * longest, frames // BATCHES)) if small else USUAL
-    why = f"longest × count; {USUAL:,} is usual, but the data are few" if small else "longest × count"
-    return [*stages, (f".dynamic_batch(max_frames={budget:_})", why), (".pad()", "")]
-
-
-def _text_batches(seen: Contents) -> list[tuple[str, str]]:
-    size = max(1, min(32, seen.utterances // BATCHES))
-    return [(".shuffle(1_500)", ""), (f".batch({size})", "texts"), (".pad()", "")]
-
-
-def _rounded(frames: int) -> int:
-    """Return a number of two digits that is not below this one: 206 is 210."""
-    unit: int = 10 ** max(0, len(str(frames)) - 2)
-    return -(-frames // unit) * unit
+    if seen.whole and longest and frames < BATCHES * USUAL:
+        least = max(LEAST * longest, frames // BATCHES)
+        unit = 10 ** max(0, len(str(least)) - 2)  # to two digits
+        budget, why = -(-least // unit) * unit, f"{why}; {USUAL:,} is usual, but the data are few"
+    return [*stages, (f".bucket_batch(max_frames={budget:_})", why), (".pad()", "")]

@@ -103,7 +103,7 @@ class Contents:
         fields = sample.fields
         several = list(recordings_of(fields))
         plan = sample.stream("audio") if several else sample.planned()
-        infos = [_checked(one) for one in several or [fields]]
+        infos = [_info(one) for one in several or [fields]]
         self.utterances += 1
         self.fields.update(sorted(fields))
         if plan is None:
@@ -150,23 +150,24 @@ class Contents:
         }  # fmt: skip
 
 
-Told = Callable[[int], object]  # is given how many utterances were seen since it was called before
+Progress = Callable[[int], object]  # is given how many utterances were seen since it was called before
 
 
-def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1, told: Told = int) -> Contents:
-    """Look at every utterance of ``pipeline`` (a source), or at about the first ``limit``. ``told``: of progress.
+def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1, progress: Progress = int) -> Contents:
+    """Look at every utterance of ``pipeline`` (a source), or at about the first ``limit``.
+    ``progress`` is called for each.
 
     Raises: ListError if the list cannot be used.
     """
     total = Contents()
     if limit is not None or jobs == 1:
-        total.add(_part(pipeline, 0, 1, limit, told))
+        total.add(_part(pipeline, 0, 1, limit, progress))
     else:
         work: Any = ((lane, (pipeline, lane, jobs, None)) for lane in range(jobs))
         lost = ListError("a process of inspect was killed (out of memory?): use fewer with --jobs")
         for _, part in in_order(_part, work, jobs, ["uio_pipes.api"], lost):
             total.add(part)
-            told(part.utterances)
+            progress(part.utterances)
     ledger = Ledger(LENIENT)
     for error in rows_without_audio(pipeline, total.tallies):
         ledger.fail(error, "inspect")
@@ -174,7 +175,7 @@ def inspect(pipeline: Pipeline, *, limit: int | None = None, jobs: int = 1, told
     return total
 
 
-def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None, told: Told = int) -> Contents:
+def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None, progress: Progress = int) -> Contents:
     ledger, seen = Ledger(LENIENT), Contents()
     for sample in items_of(pipeline.build(Lane(ledger, lane, lanes))):
         if limit is not None and seen.utterances >= limit:
@@ -186,7 +187,7 @@ def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None, told: To
             failure = sample.failure(error, "inspect")
             assert isinstance(failure, DataError)
             ledger.fail(failure, "inspect")
-        told(1)
+        progress(1)
         if len(ledger.reports) > REPORTS:
             del ledger.reports[REPORTS:]
     seen.take(ledger, pipeline)
@@ -194,18 +195,18 @@ def _part(pipeline: Pipeline, lane: int, lanes: int, limit: int | None, told: To
 
 
 def _info(fields: dict[str, Any]) -> AudioInfo | None:
-    """Return rate, length and channels of the audio, if there is any; None if only decoding shows them."""
+    """Return rate, length and channels of the audio, if there is any; None if only decoding shows them.
+
+    Raises: DataError if the segment lies outside the audio.
+    """
     wav = fields.get("wav")
     if wav is None or "feat" in fields:
         return None
+    info: AudioInfo | None
     if isinstance(wav, (np.ndarray, torch.Tensor)):
-        return AudioInfo(int(wav.shape[-1]), int(fields["sample_rate"]), 1 if wav.ndim == 1 else int(wav.shape[0]))
-    return audio_info(wav, fields)
-
-
-def _checked(fields: dict[str, Any]) -> AudioInfo | None:
-    """Do as ``_info``. Raises: DataError if the segment lies outside the audio."""
-    info = _info(fields)
+        info = AudioInfo(int(wav.shape[-1]), int(fields["sample_rate"]), 1 if wav.ndim == 1 else int(wav.shape[0]))
+    else:
+        info = audio_info(wav, fields)
     if info is not None and not (fields.get("start") is None and fields.get("end") is None):
         sample_range(info.samples, info.sample_rate, fields.get("start"), fields.get("end"))
     return info

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from uio_pipes.base.processes import cores
-from uio_pipes.base.urls import counted, printable
+from uio_pipes.base.urls import plural, printable
 from uio_pipes.io.files import write_bytes
 
 SOURCES = 9  # most that a chart names
@@ -23,9 +23,8 @@ NAME = 28  # most characters of a name in a chart
 FEW = 5  # whole numbers up to which each has a tick
 NO_PLOTLY = 'The charts of this page need plotly: pip install "uio_pipes[reports]"'
 COLOURS = [
-    *("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1"),
-    *("#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#8a8f98"),
-]
+    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#8a8f98",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,18 +65,14 @@ def figure(chart: Chart) -> dict[str, Any]:
             trace |= {"stackgroup": "all", "line": {"width": 0.5}}
         data.append(trace | ({"mode": "lines+markers"} if len(x) == 1 and chart.kind != "bars" else {}))
     layout = {
-        **{"height": 280, "barmode": "overlay", "hovermode": "x", "colorway": COLOURS, "bargap": 0.1},
-        **{
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": "inherit", "size": 11},
-        },
+        "height": 280, "barmode": "overlay", "hovermode": "x", "colorway": COLOURS, "bargap": 0.1,
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "font": {"family": "inherit", "size": 11},
         "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
         "showlegend": len(data) > 1,
         "legend": {"orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "x": 0},
         "xaxis": _axis(chart.labels[0], [] if named else [chart.x]) | ({"type": "category"} if named else {}),
         "yaxis": _axis(chart.labels[1], list(chart.series.values())) | {"rangemode": "tozero"},
-    }
+    }  # fmt: skip
     return {"data": data, "layout": layout}
 
 
@@ -144,9 +139,11 @@ class Media(str):
 
     def __new__(cls, text: str, kind: Literal["audio", "img"], url: str) -> Media:
         self = super().__new__(cls, text)
-        told = escape(text, quote=True)
+        label = escape(text, quote=True)
         end = (
-            f'alt="{told}" title="{told}">' if kind == "img" else f'controls preload="metadata" title="{told}"></audio>'
+            f'alt="{label}" title="{label}">'
+            if kind == "img"
+            else f'controls preload="metadata" title="{label}"></audio>'
         )
         self.html = f'<{kind} src="{url}" {end}'
         return self
@@ -158,10 +155,10 @@ class Alarm(str):
     __slots__ = ()
 
 
-def machine() -> str:
+def _machine() -> str:
     """Return when and where a page is made: the date, the machine, its cores and versions."""
     now, torch = time.strftime("%Y-%m-%d %H:%M"), metadata.version("torch")
-    where = f"{platform.node()} ({platform.machine()}, {counted(cores(), 'core')})"
+    where = f"{platform.node()} ({platform.machine()}, {plural(cores(), 'core')})"
     return f"{now} on {where}, Python {platform.python_version()}, PyTorch {torch}"
 
 
@@ -169,11 +166,10 @@ def html(
     title: str,
     tables: Iterable[PageTable],
     charts: Sequence[Chart] = (),
-    about: str = "",
     refresh: int | None = None,
     library: str = "",
 ) -> str:
-    """Return the page; ``about`` stands below its title. Browsers load it again after ``refresh`` seconds.
+    """Return the page; below its title stands where it was made. Browsers load it again after ``refresh`` seconds.
 
     ``library`` names the file beside the page that draws its charts. Default: what draws them is in the page.
     """
@@ -184,7 +180,7 @@ def html(
     contents = f'<nav aria-label="Tables"><ul>{links}</ul></nav>' if len(tables) > 2 else ""
     figures = drawn(charts, library) if charts else ""
     first, *rest = [_table(i, *rows) for i, rows in enumerate(tables)] or [""]
-    below = f"<p class=about>{escape(printable(about))}</p>" if about else ""
+    below = f"<p class=about>{escape(printable(_machine()))}</p>"
     body = f"<h1>{name}</h1>{below}{contents}{first}{figures}{''.join(rest)}"
     style = STYLE.read_text(encoding="utf-8")
     head = f"{HEAD}{again}<title>{name}</title><style>\n{style}</style>"
@@ -197,7 +193,6 @@ def save(
     tables: Iterable[PageTable],
     charts: Sequence[Chart] = (),
     refresh: int | None = None,
-    **options: Any,
 ) -> None:
     """Write the page that :func:`html` makes, as a whole: a browser may load it meanwhile.
 
@@ -208,7 +203,7 @@ def save(
         from plotly.offline import get_plotlyjs
 
         write_bytes(library, get_plotlyjs().encode())
-    text = html(title, tables, charts, refresh=refresh, library=library.name if live else "", **options)
+    text = html(title, tables, charts, refresh=refresh, library=library.name if live else "")
     write_bytes(Path(path), text.encode())
     if refresh is None:
         library.unlink(missing_ok=True)
@@ -242,10 +237,10 @@ def _table(index: int, name: str, headings: Sequence[str], rows: Iterable[Sequen
 
 def _cell(value: object, side: str) -> str:
     if isinstance(value, Bar):
-        width, told = f"{value.share * 100:.2f}", f"{value.share:.1%} of the longest"
+        width, label = f"{value.share * 100:.2f}", f"{value.share:.1%} of the longest"
         drawn = f'<rect class=rail width="100" height="1"/><rect width="{width}" height="1"/>'
-        box = f'class=share role="img" aria-label="{told}" viewBox="0 0 100 1" preserveAspectRatio="none"'
-        return f"<td><svg {box}><title>{told}</title>{drawn}</svg></td>"
+        box = f'class=share role="img" aria-label="{label}" viewBox="0 0 100 1" preserveAspectRatio="none"'
+        return f"<td><svg {box}><title>{label}</title>{drawn}</svg></td>"
     if isinstance(value, Media):
         return f"<td>{value.html}</td>"
     return f"<td{' class=alarm' if isinstance(value, Alarm) else side}>{escape(printable(str(value)))}</td>"

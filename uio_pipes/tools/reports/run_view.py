@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from math import nan
+from operator import add
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.base.urls import counted
 from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, files_of, read
 from uio_pipes.tools.reports.page import Alarm, Bar, Chart, PageTable, in_groups
 
@@ -20,7 +20,6 @@ LATELY = 5  # records that the present speed is measured over
 PATIENCE = 10.0  # seconds, beyond three times those between records, before a rank is silent
 POINTS = 150  # of a curve
 MISSING = 3  # most ranks without a record that are named
-NAMED = 10  # most sources that a terminal names
 
 
 @dataclass(frozen=True)
@@ -111,34 +110,25 @@ def _world_size(ranks: list[RankRecords]) -> int:
     return max((rank.last for rank in ranks), key=lambda record: record.time).world_size
 
 
-def tables(ranks: list[RankRecords], now: float, most: int | None = None) -> list[PageTable]:
-    """Return the tables. ``most``: rows of each, and one more that tells how many others there are."""
+def tables(ranks: list[RankRecords], now: float) -> list[PageTable]:
+    """Return the tables, the rows that matter most first."""
     own = [rank for rank in ranks if not rank.last.peer]  # the others get batches that are counted there
     stats = _total(own)
-    found = [_ranks(ranks, own, now, most)]
-    if stats.sources:
-        found.append(_sources(Counter(stats.sources), most))
+    found = [_ranks(ranks, own, now)]
+    if sources := Counter(stats.sources):
+        largest, whole = max(sources.values()), sources.total()
+        shares = [(name, f"{n:,}", f"{n / whole:.1%}", Bar(n / largest)) for name, n in sources.most_common()]
+        found.append(("Shares of the sources", ("source", "utterances", "share", ""), shares))
     seen = stats.utterances + sum(stats.skipped.values())
     left = [(reason, f"{n:,}", f"{n / seen:.2%}") for reason, n in Counter(stats.skipped).most_common()]
-    left = _first(left, most) or [("none", "0", "")]
-    return [*found, ("Left out in this epoch", ("reason", "count", "of the utterances"), left), *_nodes(own, most)]
-
-
-def _sources(of: Counter[str], most: int | None) -> PageTable:
-    largest, whole = max(of.values()), of.total()
-    named = of.most_common(None if most is None else min(most, NAMED))
-    rows = [(name, f"{n:,}", f"{n / whole:.1%}", Bar(n / largest)) for name, n in named]
-    if len(named) < len(of):
-        n = whole - sum(n for _, n in named)
-        rows.append((f"… {counted(len(of) - len(named), 'other')}", f"{n:,}", f"{n / whole:.1%}", Bar(0)))
-    return "Shares of the sources", ("source", "utterances", "share", ""), rows
-
-
-def _first(rows: list[Any], most: int | None) -> list[Any]:
-    """Return the first rows, and one that tells how many more there are."""
-    if most is None or len(rows) <= most + 1:
-        return rows
-    return [*rows[:most], [f"… {len(rows) - most:,} more", *[""] * (len(rows[0]) - 1)]]
+    found.append(("Left out in this epoch", ("reason", "count", "of the utterances"), left or [("none", "0", "")]))
+    nodes: dict[str, NodeStats] = {}
+    for name, node in (pair for rank in own for pair in rank.last.stats.nodes.items()):
+        nodes[name] = NodeStats(*map(add, astuple(nodes.get(name, NodeStats())), astuple(node)))
+    if nodes:
+        rows = [(name, f"{n.utterances:,}", f"{n.speed:,.0f}", n.restarts) for name, n in sorted(nodes.items())]
+        found.append(("Nodes", ("node", "utterances", "utterances/s of an actor", "restarts"), rows))
+    return found
 
 
 def _total(ranks: Iterable[RankRecords]) -> Stats:
@@ -148,50 +138,38 @@ def _total(ranks: Iterable[RankRecords]) -> Stats:
     return total
 
 
-def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float, most: int | None) -> PageTable:
-    def order(rank: RankRecords) -> tuple[int, float]:
-        return -rank.urgency(now), 0.0 if whole else -rank.lately.waiting
-
-    whole = most is None or len(ranks) <= most + 1
-    headings = ("rank", "is", "epoch", "batches", "utterances", "h/s", "tokens/s", "waiting", "padding", "left out",
-                "failures", "memory (GB)", "workers", "host")  # fmt: skip
+def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float) -> PageTable:
+    headings = ("rank", "is", "host", "batches", "speed", "waiting", "padding", "failures", "GB", "workers")
     working = [rank for rank in own if rank.last.state == "running" and not rank.silent(now)]
     working = working or [rank for rank in own if rank.last.state == "over"]
     missing = sorted(set(range(_world_size(ranks))) - {rank.last.rank for rank in ranks})
     all_left = all(rank.last.state == "left" for rank in ranks)
-    rows = [["all", _whole(ranks, now, missing), *_cells(own, working), ""]]
+    rows = [["all", _whole(ranks, now, missing), "", *_cells(own, working)]]
     if missing:
         named = ", ".join(map(str, missing[:MISSING])) + ", …" * (len(missing) > MISSING)
-        told = "has" if len(missing) == 1 else f"{len(missing):,} have"
-        rows.append([named, Alarm(f"{told} written nothing"), *[""] * (len(headings) - 2)])
-    by_rank = [
-        [rank.last.rank, _state(rank, now, all_left), *_cells([rank], [rank]), rank.last.host]
-        for rank in sorted(ranks, key=order)
+        they_have = "has" if len(missing) == 1 else f"{len(missing):,} have"
+        rows.append([named, Alarm(f"{they_have} written nothing"), *[""] * (len(headings) - 2)])
+    rows += [
+        [rank.last.rank, _state(rank, now, all_left), rank.last.host, *_cells([rank], [rank])]
+        for rank in sorted(ranks, key=lambda rank: (-rank.urgency(now), -rank.lately.waiting))
     ]
-    rows += _first(by_rank, most)
-    filled = [i for i, column in enumerate(zip(*rows, strict=True)) if any(str(cell) for cell in column)]
-    title = "Ranks" if whole else "Ranks, first those that do not run or wait most"
-    return title, [headings[i] for i in filled], [[row[i] for i in filled] for row in rows]
+    shown = len(headings) - (not any(row[-1] for row in rows))  # most runs do not choose the number of workers
+    title = f"Ranks in epoch {max(rank.last.epoch for rank in ranks)}, first those that do not run or wait most"
+    return title, headings[:shown], [row[:shown] for row in rows]
 
 
 def _cells(ranks: list[RankRecords], working: list[RankRecords]) -> list[object]:
-    """Return the counts of ranks, and what those of them that work do at present; an empty one stands for what a run
-    does not have."""
+    """Return the counts of ranks, and what those of them that work do at present."""
     stats, lately = _total(ranks), [rank.lately for rank in working]
-    tokens = sum(s.gained("tokens") / s.seconds for s in lately)
-    workers = [n for rank in working if (n := rank.last.stats.workers) is not None]
+    hours, tokens = sum(s.speed for s in lately), sum(s.gained("tokens") / s.seconds for s in lately)
     return [
-        max((rank.last.epoch for rank in ranks), default=""),
         f"{max((rank.last.stats.batches for rank in ranks), default=0):,}",
-        f"{stats.utterances:,}",
-        f"{sum(s.speed for s in lately):.3g}",
-        f"{tokens:,.0f}" if stats.tokens else "",
-        f"{_mean(s.waiting for s in lately):.0%}" if lately else "",
+        f"{hours:.3g} h/s" if stats.frames or not stats.tokens else f"{tokens:,.0f} tokens/s",
+        f"{fmean(s.waiting for s in lately):.0%}" if lately else "",
         f"{stats.padding_ratio:.1%}",
-        f"{sum(stats.skipped.values()):,}",
         f"{stats.failures:,}",
         f"{sum(s.memory for s in lately):.2f}",
-        sum(workers) if workers else "",
+        sum(rank.last.stats.workers or 0 for rank in working) or "",
     ]
 
 
@@ -220,24 +198,6 @@ def _ago(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else nan
-
-
-def _nodes(ranks: list[RankRecords], most: int | None) -> list[PageTable]:
-    """Return what came from each node of a Ray cluster."""
-    found: dict[str, NodeStats] = {}
-    for name, node in (pair for rank in ranks for pair in rank.last.stats.nodes.items()):
-        total = found.setdefault(name, NodeStats())
-        for field, value in vars(node).items():
-            setattr(total, field, getattr(total, field) + value)
-    rows = [(name, f"{n.utterances:,}", f"{n.speed:,.0f}", n.restarts) for name, n in sorted(found.items())]
-    return (
-        [("Nodes", ("node", "utterances", "utterances/s of an actor", "restarts"), _first(rows, most))] if rows else []
-    )
-
-
 # Curves
 
 
@@ -256,7 +216,7 @@ def charts(ranks: list[RankRecords]) -> list[Chart]:
         return [tell(some) if some else nan for some in there]
 
     def both(name: str, worst: str) -> dict[str, list[float]]:
-        mean = curve(lambda some: _mean(getattr(s, name) for s in some))
+        mean = curve(lambda some: fmean(getattr(s, name) for s in some))
         return {"mean": mean, worst: curve(lambda some: max(getattr(s, name) for s in some))}
 
     real, whole = ("frames", "padded") if own[-1][-1].last.stats.padded else ("tokens", "padded_tokens")

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError, TooManyFailures
-from uio_pipes.base.urls import counted
+from uio_pipes.base.urls import plural
 from uio_pipes.core.capabilities import Branch, MakesBatches, branches_of
-from uio_pipes.core.lane import lanes_of, worker_of
+from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.ledger import Failures, Report, Tally, add_tallies, kind_of
 from uio_pipes.pipeline import Pipeline
+from uio_pipes.run.dealing import Deal
+from uio_pipes.run.empty_epochs import Losses, no_batch, nothing_out, nothing_read
 from uio_pipes.run.epoch_end import UNEVEN
-from uio_pipes.run.no_batches import Losses, no_batch, nothing_out, nothing_read
 from uio_pipes.run.planning import LanePlan, plan_lanes
 from uio_pipes.stages.audio.effects import Resample
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
-from uio_pipes.stages.batches.buckets import count_of, index_of
+from uio_pipes.stages.batches.buckets import index_of, longest_of, pairs_of
 from uio_pipes.tools.reports.simulation import (
-    BatchColumn,
     Bucket,
     SimulatedRank,
     SimulatedStretch,
     Simulation,
     padding_of,
 )
+from uio_pipes.tools.reports.waiting import lost, mend
 
 STRETCHES = 10  # that the epoch is told in
 
@@ -54,21 +55,21 @@ def simulate(
     Raises: PipelineError or ListError, as the loader would.
     """
     lanes = lanes or world_size * max(1, num_workers)
-    uneven = uneven or ("stop" if world_size > 1 else "join")
+    uneven = uneven or ("share" if world_size > 1 else "join")
     if uneven not in UNEVEN:
-        raise PipelineError(f"uneven must be one of {UNEVEN}, not {uneven!r}")
-    if not 1 <= world_size <= lanes or num_workers < 0:
+        raise PipelineError(f"uneven must be {in_words(UNEVEN, 'or')}, not {uneven!r}")
+    if world_size < 1 or num_workers < 0 or (world_size > lanes and uneven != "share"):
         raise PipelineError(
             f"{lanes} lanes cannot feed {world_size} ranks of {num_workers} workers: lanes must be at least world_size"
         )
     pipeline._check_lanes(lanes)
     plans: list[LanePlan] = []
-    most = None if steps is None else -(-steps // (lanes // world_size))
+    most = None if steps is None else -(-steps // (lanes // world_size or 1)) * -(-world_size // lanes)
     for plan in plan_lanes(pipeline, lanes, seed, epoch, ranks=world_size, most=most):
         plans.append(plan)
         progress(len(plans), lanes)
     rates = sum((plan.rates for plan in plans), Counter[int]())
-    notes = [*dict.fromkeys(pipeline._warnings(lanes)), *_rate_notes(pipeline, rates.pop(0, 0)), *_verdicts(plans)]
+    notes = list(_notes(pipeline, plans, rates.pop(0, 0)))
     reports = [report for plan in plans for report in plan.reports]
     losses = Losses.of((vars(plan) for plan in plans), next(iter(reports), ""))
     if losses.failures and not any(plan.lengths for plan in plans):
@@ -80,23 +81,28 @@ def simulate(
     except TooManyFailures as error:
         notes.append(f"a loader stops here: {error}")
     names = sorted({name for plan in plans for name in plan.sources})
-    ranks = [_in_order([plans[i] for i in lanes_of(lanes, r, world_size)], names) for r in range(world_size)]
-    ranks = ranks if steps is None else [rank.first(steps) for rank in ranks]
-    own = [len(rank.counts) for rank in ranks]
-    if uneven != "join" and not min(own):
+    batches = {plan.lane: [k for k, count in enumerate(plan.counts) if count] for plan in plans}
+    dealt = [lanes_of(lanes, rank, world_size) for rank in range(world_size)]
+    own = [min(sum(len(batches[lane]) for lane in mine), steps or sum(map(len, batches.values()))) for mine in dealt]
+    if uneven == "share":
+        orders, _ = shared(batches, {plan.lane: len(plan.counts) for plan in plans}, world_size)
+    else:
+        orders = [sorted((k, lane) for lane in mine for k in batches[lane]) for mine in dealt]
+    ranks = [_in_order(plans, names, order) for order in orders]
+    ranks = ranks if steps is None else [rank.between(0, steps) for rank in ranks]
+    if uneven != "join" and not min(len(order) for order in orders):
         raise no_batch(why=losses.describe(pipeline))
     if not any(own):
         raise nothing_out(losses.skipped)
-    if uneven == "repeat":
-        again = _Again(
-            pipeline, lanes, seed, epoch, world_size, names, Counter({plan.lane: len(plan.counts) for plan in plans})
-        )
-        ranks = [again.extend(rank, r, max(own)) for r, rank in enumerate(ranks)]
-    made = own if uneven == "join" else [{"stop": min, "repeat": max}[uneven](own)] * world_size
-    seen = [rank.first(n) for rank, n in zip(ranks, made, strict=True)]
+    there = [len(rank.counts) for rank in ranks]
+    made = there if uneven == "join" else [min(there)] * world_size
+    seen = [rank.between(0, n) for rank, n in zip(ranks, made, strict=True)]
     padded, total = (sum(getattr(r, name).sum(axis=1) for r in seen) for name in ("padded", "total"))
-    cut_off = [r.counts[n:] for r, n in zip(ranks, made, strict=True)] if uneven == "stop" else []
+    cut_off = [r.counts[n:] for r, n in zip(ranks, made, strict=True)] if uneven != "join" else []
     buckets, fill = _buckets(pipeline, plans)
+    skew, squared = (lost([r.padded[0] * r.longest**power for r in seen]) for power in (0, 1))
+    usual = float(np.concatenate([r.padded[0] for r in seen]).mean())
+    notes += filter(None, [mend(pipeline, skew, squared, usual)])
     return Simulation(
         world_size, num_workers, lanes, epoch, uneven, made, own,
         padded=[r.padded[0] for r in seen],
@@ -107,13 +113,14 @@ def simulate(
         hours=sum(sum(plan.frames_of) for plan in plans) / 360_000,
         padding=padding_of(total, padded),
         largest=_largest(plans),
-        skew=_skew([r.padded[0] for r in seen]),
-        workers=_busiest(plans, world_size, num_workers),
+        skew=skew,
+        skew_squared=squared,
         left_out=dict(sorted(losses.skipped.items())),
         failures=losses.failures,
         cut_off=(sum(int(counts.sum()) for counts in cut_off), sum(map(len, cut_off))),
         buckets=buckets,
         fill=fill,
+        boundaries=_boundaries(pipeline, plans),
         apart=np.concatenate([plan.apart for plan in plans]),
         along=_along(seen, names) if len(names) > 1 or pipeline._follows_steps else [],
         reports=reports,
@@ -122,28 +129,23 @@ def simulate(
     )  # fmt: skip
 
 
-def reads_headers(pipeline: Pipeline) -> bool:
-    """Return whether planning has to read through the shards."""
-    return pipeline._opens_files
+def _notes(pipeline: Pipeline, plans: list[LanePlan], timed: int) -> Iterator[str]:
+    """Yield what a loader would warn of, before the epoch, or, as of unknown labels, at its end.
 
-
-def _verdicts(plans: list[LanePlan]) -> Iterator[str]:
-    """Yield what a loader would warn of at the end of the epoch, such as unknown labels."""
+    ``timed``: utterances whose length is only known in seconds, so that their rates may differ.
+    """
+    yield from dict.fromkeys(pipeline._warnings(len(plans)))
+    if timed and not _resamples(pipeline):
+        yield (
+            f"the sample rates of {plural(timed, 'utterance')} are not known here, as `duration` gives the lengths: "
+            "uio inspect shows them, and .resample(16_000) before the features makes them one"
+        )
     tallies: dict[str, Tally] = {}
     for plan in plans:
         add_tallies(tallies, plan.tallies)
-    told = ((place, tally.verdict(last=True)) for place, tally in tallies.items())
-    return (f"{place}: {text}" for place, text in told if text is not None)
-
-
-def _rate_notes(pipeline: Pipeline, timed: int) -> list[str]:
-    """Return a note if there are utterances whose length is only known in seconds, and whose rates may differ."""
-    if not timed or _resamples(pipeline):
-        return []
-    return [
-        f"the sample rates of {counted(timed, 'utterance')} are not known here, as `duration` gives the lengths: "
-        "uio inspect shows them, and .resample(16_000) before the features makes them one"
-    ]
+    for place, tally in tallies.items():
+        if (text := tally.verdict(last=True)) is not None:
+            yield f"{place}: {text}"
 
 
 def _resamples(graph: Branch) -> bool:
@@ -154,25 +156,55 @@ def _resamples(graph: Branch) -> bool:
     )
 
 
-def _in_order(plans: list[LanePlan], names: list[str]) -> SimulatedRank:
-    """Return a rank's batches in the epoch's order, by (k, lane), without those of which nothing is left."""
-    rows = [
-        [p.counts, p.sizes[0].longest, *(s.padded for s in p.sizes), *(s.total for s in p.sizes), *_sources(p, names)]
-        for p in plans
-    ]
-    columns = [np.asarray(row, np.int64).reshape(len(row), -1) for row in rows]
-    ks = np.concatenate([np.arange(c.shape[1]) for c in columns])
-    lanes = np.concatenate([np.full(c.shape[1], p.lane) for c, p in zip(columns, plans, strict=True)])
-    all_ = np.concatenate(columns, axis=1)[:, np.lexsort((lanes, ks))]
-    all_ = all_[:, all_[0] > 0]
+def shared(
+    batches: Mapping[int, list[int]], ends: Mapping[int, int], world: int
+) -> tuple[list[list[tuple[int, int]]], int]:
+    """Return each rank's batches under ``uneven="share"`` as (k, lane), and how often the ranks deal lanes anew: see
+    :mod:`uio_pipes.run.dealing`. ``ends``: the number at which each lane ends.
+    """
+    orders, deals = [list[tuple[int, int]]() for _ in range(world)], 0
+    left = {lane: deque((k, lane) for k in ks) for lane, ks in batches.items()}
+
+    def going(lanes: Sequence[int]) -> list[int]:
+        """Return those of a rank's lanes whose end it has not seen, as other batches come before."""
+        due = min((left[lane][0] for lane in lanes if left[lane]), default=None)
+        return [lane for lane in lanes if left[lane] or (due is not None and (ends[lane], lane) > due)]
+
+    deal = Deal(tuple(sorted(left)), world)
+    while deal.lanes and not deal.in_turns:
+        mine = [deal.of(rank) for rank in range(world)]
+        each = [sorted(one for lane in lanes for one in left[lane]) for lanes in mine]
+        for order, some in zip(orders, each, strict=True):
+            for one in some[: min(map(len, each))]:
+                left[one[1]].popleft()
+                order.append(one)
+        deal, deals = Deal(tuple(sorted(lane for lanes in mine for lane in going(lanes))), world), deals + 1
+    while deal.lanes and not deal.last:
+        places = {lane: ranks for lane, _, ranks in deal.places}
+        for _ in range(min(len(left[lane]) // ranks for lane, ranks in places.items())):
+            for order, (lane, *_) in zip(orders, deal.places, strict=True):
+                order.append(left[lane].popleft())
+        short = {lane: len(left[lane]) for lane, ranks in places.items() if len(left[lane]) < ranks}
+        lanes = tuple(lane for lane in deal.lanes if left[lane])
+        deal = Deal(lanes, world, {lane: n for lane, n in {**deal.short, **short}.items() if lane in lanes})
+        deals += 1
+    for order, (lane, *_) in zip(orders, deal.places, strict=False):
+        order.append(left[lane].popleft())
+    return orders, deals
+
+
+def _in_order(plans: list[LanePlan], names: list[str], order: list[tuple[int, int]]) -> SimulatedRank:
+    """Return a rank's batches, (k, lane) in their order."""
+    columns = {}
+    for p in plans:
+        rows: list[Any] = [p.counts, p.sizes[0].longest, *(s.padded for s in p.sizes), *(s.total for s in p.sizes)]
+        rows += [p.sources.get(name) or [0] * len(p.counts) for name in names]
+        columns[p.lane] = np.asarray(rows, np.int64).reshape(len(rows), -1)
+    rows_of = 2 + 2 * len(plans[0].units) + len(names)
+    all_ = np.array([columns[lane][:, k] for k, lane in order], np.int64).reshape(-1, rows_of).T
     units = len(plans[0].units)
     padded, total, sources = np.split(all_[2:], [units, 2 * units])
     return SimulatedRank(all_[0], all_[1], padded, total, sources)
-
-
-def _sources(plan: LanePlan, names: list[str]) -> list[Any]:
-    """Return how many utterances of its batches are from each source."""
-    return [plan.sources.get(name, [0] * len(plan.counts)) for name in names]
 
 
 def _along(ranks: list[SimulatedRank], names: list[str]) -> list[SimulatedStretch]:
@@ -198,103 +230,52 @@ def _largest(plans: list[LanePlan]) -> tuple[int, ...]:
     return max(batches, key=lambda numbers: prod(max(1, n) for n in numbers))
 
 
-@dataclass(frozen=True)
-class _Again:
-    """Begins a rank's lanes again, pass after pass, until it has enough batches."""
-
-    pipeline: Pipeline
-    lanes: int
-    seed: int
-    epoch: int
-    world_size: int
-    names: list[str]
-    made: Counter[int]  # batches of each lane so far
-
-    def extend(self, rank: SimulatedRank, number: int, steps: int) -> SimulatedRank:
-        pass_ = 0
-        while len(rank.counts) < steps:
-            pass_ += 1
-            mine = lanes_of(self.lanes, number, self.world_size)
-            given = self.pipeline, self.lanes, self.seed, self.epoch
-            plans = list(plan_lanes(*given, mine, pass_, self.world_size, made=self.made))
-            self.made.update({plan.lane: len(plan.counts) for plan in plans})
-            more = _in_order(plans, self.names)
-            if not len(more.counts):
-                raise no_batch("use fewer ranks")
-            pairs = zip(vars(rank).values(), vars(more).values(), strict=True)
-            rank = SimulatedRank(*(np.concatenate(pair, axis=-1) for pair in pairs))
-        return rank
-
-
-def _skew(padded: list[BatchColumn]) -> float:
-    """Return the share of their time, in padded frames, that ranks wait for the slowest one at each step."""
-    steps = max(map(len, padded))
-    table = np.zeros((len(padded), steps), np.int64)
-    there = np.zeros_like(table, bool)
-    for row, mask, values in zip(table, there, padded, strict=True):
-        row[: len(values)], mask[: len(values)] = values, True
-    busy, held = int(table.sum()), int((table.max(axis=0) * there.sum(axis=0)).sum()) if steps else 0
-    return 1 - busy / held if held else 0.0
-
-
-def _busiest(plans: list[LanePlan], world_size: int, num_workers: int) -> float:
-    loads = Counter[tuple[int, int]]()
-    for plan in plans:
-        worker = (plan.lane % world_size, worker_of(plan.lane, world_size, num_workers))
-        loads[worker] += sum(plan.padded)
-    mean = sum(loads.values()) / len(loads)
-    return max(loads.values()) / mean if mean else 1.0
-
-
 def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], float | None]:
     """Return the buckets of ``bucket_batch``, and how full batches are on average, compared with their budget."""
     stage = next((s for s in reversed(pipeline.stages) if s.gives == "batch"), None)
     if stage is None:
         return [], None
-    of: dict[tuple[int, Any], list[_Planned]] = {}
-    in_pairs = len(plans[0].units) > 1
+    of: dict[tuple[int, Any], list[_Planned]] = defaultdict(list)
+    units = len(plans[0].units)
     for plan in plans:
         bounds = plan.boundaries or []  # lanes that find theirs have different ones
-        index, ranges = index_of(bounds, in_pairs), _ranges(bounds, in_pairs)
-        of |= {one: of.get(one, []) for one in ranges if plan.counts}
+        index, ranges = index_of(bounds, units > 1), list(pairwise([0, *bounds, None]))
+        if units > 1:
+            ranges = [(0, tuple(high)) for high in bounds] or [(0, None)]
         for k, utterances in enumerate(plan.counts):
-            longest, total, padded = zip(*((s.longest[k], s.total[k], s.padded[k]) for s in plan.sizes), strict=True)
+            longest, *sizes = zip(*((s.longest[k], s.total[k], s.padded[k]) for s in plan.sizes), strict=True)
             if utterances:
-                length = longest if in_pairs else longest[0]
+                length = longest if units > 1 else longest[0]
                 at = index(length)
                 full = stage.fill_ratio(at, utterances, length) if isinstance(stage, MakesBatches) else None
-                batch = _Planned(utterances, full, (total, padded))
-                of[ranges[at]].append(batch)
+                of[ranges[at]].append((utterances, full, sizes))
     fill = _mean_fill([batch for batches in of.values() for batch in batches])
     if not isinstance(stage, BucketBatch):
         return [], fill
-    rising = sorted(of, key=lambda one: (one[0], one[1] is None, one[1]))
-    return [_bucket(*one, of[one], len(plans[0].units)) for one in rising], fill
+    found = []
+    for low, high in sorted(of, key=lambda one: (one[0], one[1] is None, one[1])):
+        batches = of[low, high]
+        padding = padding_of(*np.sum([batch[2] for batch in batches], axis=0))
+        utterances = sum(batch[0] for batch in batches)
+        found.append(Bucket(low, high, len(batches), utterances, _mean_fill(batches), padding))
+    return found, fill
 
 
-def _ranges(bounds: list[Any], in_pairs: bool) -> list[tuple[int, Any]]:
-    """Return ``low`` and ``high`` of each bucket."""
-    highs: list[Any] = [tuple(one) if in_pairs else one for one in bounds]
-    return [
-        (highs[at - 1] if at and not in_pairs else 0, highs[at] if at < len(highs) else None)
-        for at in range(count_of(bounds, in_pairs))
-    ]
+def _boundaries(pipeline: Pipeline, plans: list[LanePlan]) -> list[Any]:
+    """Return boundaries for all utterances, where each lane finds its own."""
+    stage = next((one for one in reversed(pipeline.stages) if isinstance(one, BucketBatch)), None)
+    if stage is None or stage.bucket_boundaries is not None:
+        return []
+    lengths = np.concatenate([np.asarray([of.lengths for of in p.sizes], np.int64) for p in plans], axis=1).T
+    if isinstance(stage.num_buckets, tuple):
+        return pairs_of(lengths, stage.num_buckets)
+    return [longest + 1 for longest in longest_of(lengths[:, 0], stage.num_buckets)[:-1]]
 
 
-class _Planned(NamedTuple):
-    """A batch, and the ``sizes`` of it: without and with padding, by each length."""
-
-    utterances: int
-    fill: float | None
-    sizes: tuple[tuple[int, ...], tuple[int, ...]]
+# Of a batch: utterances, how full it is, and its sizes by each length, without and with padding.
+_Planned = tuple[int, float | None, list[tuple[int, ...]]]
 
 
 def _mean_fill(batches: list[_Planned]) -> float | None:
-    fills = [batch.fill for batch in batches if batch.fill is not None]
+    fills = [full for _, full, _ in batches if full is not None]
     return sum(fills) / len(fills) if fills else None
-
-
-def _bucket(low: int, high: Any, batches: list[_Planned], units: int) -> Bucket:
-    sizes = np.sum([batch.sizes for batch in batches] or np.zeros((1, 2, units), np.int64), axis=0)
-    utterances = sum(batch.utterances for batch in batches)
-    return Bucket(low, high, len(batches), utterances, _mean_fill(batches), padding_of(*sizes))

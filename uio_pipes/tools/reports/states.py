@@ -1,5 +1,4 @@
-"""Finds and reads saved loader states, compares two of them, divides one among other ranks and
-workers, and tells how far it has come with the shards of a list."""
+"""Finds and reads saved loader states."""
 
 from __future__ import annotations
 
@@ -10,27 +9,24 @@ import pickle
 import re
 import warnings
 import zipfile
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
+from uio_pipes.audio.containers import sniff
 from uio_pipes.base.errors import StateError
 from uio_pipes.base.hashing import unpack
 from uio_pipes.base.json_text import parse_json
-from uio_pipes.base.urls import counted
-from uio_pipes.core.lane import Lane, Site, lanes_of, worker_of
-from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.statistics import Stats
 from uio_pipes.io.opening import is_local, open_binary
-from uio_pipes.run.state import LaneState, Meta, first_difference, lane_name, lanes_in, read_lane, read_meta
-
-if TYPE_CHECKING:
-    from uio_pipes.stages.reading.loading import ListFiles
+from uio_pipes.run.state import LaneState, Meta, lanes_in, read_lane, read_meta
 
 DEPTH = 12  # levels of dicts that are searched
 MOST = 1 << 28  # bytes of a JSON file
+REMEDY = "Save loader.state_dict() (or uio.gather_state(loader)) in the checkpoint"
 _REFUSED = re.compile(r"(?:GLOBAL|class|function|type) (?:<class ')?([\w.]*\w)")
 
 
@@ -42,8 +38,7 @@ def find_state(path: str) -> tuple[str, dict[str, str]]:
     found = list(_states(_read(path), (), DEPTH))
     if not found:
         raise StateError(
-            f"{path} holds no state of a uio_pipes loader: no dict with meta and lane_000000, … under any key. Save "
-            "loader.state_dict() (or uio.gather_state(loader)) in the checkpoint"
+            f"{path} holds no state of a uio_pipes loader: no dict with meta and lane_000000, … under any key. {REMEDY}"
         )
     if len(found) > 1:
         names = ", ".join(".".join(keys) or "(top)" for keys, _ in found)
@@ -76,12 +71,25 @@ def _read(path: str) -> Any:
     if os.path.isdir(path):
         raise StateError(f"{path} is a folder; name the checkpoint file in it")
     with _open(path) as file:
-        head = file.read(64)
+        head = file.read(512)
         file.seek(0)
         if not head.strip():
             raise StateError(f"{path} is empty: the checkpoint was not written completely; use an older one")
-        read = _read_json if head.lstrip()[:1] in (b"{", b"[") else _read_torch
-        return read(path, file)
+        if head.lstrip()[:1] in (b"{", b"["):
+            return _read_json(path, file)
+        if kind := _kind(head):
+            raise StateError(f"{path} is no state of a loader: it seems to be {kind}. {REMEDY}")
+        return _read_torch(path, file)
+
+
+def _kind(head: bytes) -> str:
+    """Return what a file seems to be by its first bytes, if that can be no checkpoint."""
+    if (form := sniff(head)) is not None:
+        return f"audio ({form})"
+    if head[257:262] == b"ustar":
+        return "a tar archive"
+    text = getincrementaldecoder("utf-8")("replace").decode(head)
+    return "text" if all(c.isprintable() or c.isspace() for c in text) and "\ufffd" not in text else ""
 
 
 def _open(path: str) -> BinaryIO:
@@ -121,9 +129,13 @@ def _read_json(path: str, file: BinaryIO) -> Any:
     if (size := file.seek(0, os.SEEK_END)) > MOST:
         raise StateError(f"{path} has {size} bytes: no state of a loader is that large")
     file.seek(0)
+    text = file.read()
     try:
-        return parse_json(file.read(), halves=True)
+        return parse_json(text, halves=True)
     except ValueError as error:
+        with contextlib.suppress(ValueError):
+            parse_json(text.split(b"\n", 1)[0], halves=True)  # a state has no line end
+            raise StateError(f"{path} is no state of a loader: it seems to be JSON lines. {REMEDY}") from None
         raise StateError(f"{path} is damaged JSON ({str(error)[:120]}); use an older checkpoint") from error
 
 
@@ -142,8 +154,8 @@ def _states(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[tuple[tup
 class LaneView:
     """One lane: its position, its counts, and the shard that it has open.
 
-    In a graph with buffers, ``url``, ``offset`` and ``position`` are those of the oldest utterance that they hold. A
-    state does not contain the place up to which they have read since, only the number of utterances.
+    In a graph with buffers, ``url`` and ``offset`` are those of the oldest utterance that they hold. A state does not
+    contain the place up to which they have read since, only the number of utterances.
     """
 
     lane: int
@@ -155,9 +167,7 @@ class LaneView:
     offset: int | None = None
     held: int = 0  # utterances in the last buffer of the graph; a state does not contain those of earlier ones
     since: int = 0  # utterances read since that place, except for those still in earlier buffers
-    ahead: bool = False  # more may have been read than up to offset
     exhausted: bool = False  # all of the lane has been read
-    position: int | None = None  # items of the epoch's order that have been read; None if one number cannot say it
 
 
 @dataclass(frozen=True)
@@ -179,6 +189,15 @@ class StateView:
     def done(self) -> int:
         return sum(lane.done for lane in self.lanes)
 
+    @property
+    def over(self) -> str:
+        """Whether the epoch is over, as far as the state says: it may not know that its last batch was the last."""
+        whole = self.meta.stream is None and not self.missing
+        if self.meta.ended or (whole and self.done == self.meta.lanes):
+            return "yes"
+        ends = all(lane.done or (lane.exhausted and not lane.held + lane.since) for lane in self.lanes)
+        return "yes, or nearly: all has been read, and buffers are empty" if whole and ends else "no"
+
 
 def view(state: Mapping[str, str]) -> StateView:
     """Read a state. Raises: StateError if it is damaged."""
@@ -199,14 +218,11 @@ def _lane_view(number: int, saved: LaneState) -> LaneView:
     at = opened.get("at")
     offset = at[0] if isinstance(at, list) and at and isinstance(at[0], int) else None
     buffers = [n for n in _nested(nodes, within=False) if "window" in n]
-    since = sum(n["window"] for n in _nested(nodes) if "window" in n)
     return LaneView(
         number, saved.k, saved.pass_, saved.done, stats, opened.get("url", ""), offset,
         held=sum(len(unpack(n["held"])) for n in buffers),
-        since=since,
-        ahead=since > 0 or saved.k > saved.at,
+        since=sum(n["window"] for n in _nested(nodes) if "window" in n),
         exhausted=bool(buffers) and all(n["exhausted"] for n in buffers),
-        position=0 if nodes is None else _position(nodes),
     )  # fmt: skip
 
 
@@ -220,133 +236,3 @@ def _nested(nodes: Any, depth: int = 64, *, within: bool = True) -> Iterator[dic
     elif isinstance(nodes, list) and depth:
         for value in nodes:
             yield from _nested(value, depth - 1, within=within)
-
-
-def _position(nodes: Any) -> int | None:
-    """Return how many items of the list have been read, without those in buffers; None if there are several lists."""
-    found = [n["position"] for n in _nested(nodes) if isinstance(n.get("position"), int) and set(n) == {"position"}]
-    return found[0] if len(found) == 1 else None
-
-
-# Two states
-
-
-def differences(old: StateView, new: StateView) -> dict[str, Any]:
-    """Return what differs in ``new``: fields of ``meta`` as [old, new]; k, done and utterances of each lane."""
-    changed: dict[str, Any] = {}
-    was, now = old.meta.saved(), new.meta.saved()
-    for name in sorted({*was, *now}):
-        a, b = was.get(name), now.get(name)
-        if a != b:
-            changed[name] = list(first_difference(a, b)) if name == "graph" and a and b else [a, b]
-    before, after = ({lane.lane: lane for lane in v.lanes} for v in (old, new))
-    moved = []
-    for number in sorted(before.keys() & after.keys()):
-        a, b = before[number], after[number]
-        if (a.pass_, a.k, a.done) != (b.pass_, b.k, b.done) or old.meta.epoch != new.meta.epoch:
-            gained = b.stats.utterances - (a.stats.utterances if old.meta.epoch == new.meta.epoch else 0)
-            moved.append({"lane": number, "k": [a.k, b.k], "done": [a.done, b.done], "utterances": gained})
-    only = {"only_old": sorted(before.keys() - after.keys()), "only_new": sorted(after.keys() - before.keys())}
-    return {"meta": changed, "lanes": moved, **only}
-
-
-# Another topology
-
-
-def moves(seen: StateView, world_size: int, num_workers: int) -> list[dict[str, Any]]:
-    """Return for each rank and worker of the new topology its lanes, their batches so far, and how many are done.
-
-    Raises: StateError if the state cannot be loaded there.
-    """
-    lanes = seen.meta.lanes
-    if lanes < world_size:
-        raise StateError(
-            f"{counted(lanes, 'lane')} cannot feed {world_size} ranks until the epoch ends: go on with at most "
-            f"{counted(lanes, 'rank')}, or begin the next epoch with more lanes"
-        )
-    if seen.missing:
-        raise StateError(
-            f"{len(seen.missing)} of {lanes} lanes are missing (lane {seen.missing[0]}, …): give the files of all ranks"
-        )
-    by_lane = {lane.lane: lane for lane in seen.lanes}
-    out = []
-    for rank in range(world_size):
-        groups: dict[int, list[int]] = {}
-        for lane in lanes_of(lanes, rank, world_size):
-            groups.setdefault(worker_of(lane, world_size, num_workers), []).append(lane)
-        for worker, mine in sorted(groups.items()):
-            row = {"rank": rank, "worker": worker, "lanes": mine, "batches": sum(by_lane[i].k for i in mine)}
-            out.append(row | {"done": sum(by_lane[i].done for i in mine)})
-    return out
-
-
-def per_rank(state: Mapping[str, str], world_size: int) -> list[dict[str, str]]:
-    """Divide the state among ranks: each part has ``meta`` and the lanes that the rank runs."""
-    lanes = read_meta(state).lanes
-    names = [[lane_name(lane) for lane in lanes_of(lanes, rank, world_size)] for rank in range(world_size)]
-    return [{"meta": state["meta"], **{name: state[name] for name in mine}} for mine in names]
-
-
-# The shards of a list
-
-
-def progress(seen: StateView, data: str) -> tuple[dict[str, list[str]], StateView]:
-    """Sort the items of the list ``data`` by how far they are; return ``seen``, too, with items where buffers begin.
-
-    "done": all of it has left the buffers. "under way": open at the lane's offset, or certainly read in part. "not
-    finished": after that in a lane that reads ahead, so it may be in buffers or even delivered, in part or completely.
-    "to come": certainly not begun.
-
-    Raises: StateError if the list is not the state's, or the order of its items does not follow from the state.
-    """
-    meta = seen.meta
-    stage = _listed(meta, data)
-    out: dict[str, list[str]] = {"done": [], "under way": [], "not finished": [], "to come": []}
-    lanes = {lane.lane: lane for lane in seen.lanes}
-    begun: set[int] = set()
-    for p, item in enumerate(_order(stage, meta)):
-        lane = lanes.get(p % meta.lanes)
-        if lane is None:
-            continue
-        status = _status(lane, p, item, lane.lane in begun)
-        if status != "done" and lane.lane not in begun:
-            begun.add(lane.lane)
-            if lane.ahead and not lane.url:
-                lanes[lane.lane] = replace(lane, url=item, offset=0)
-        out[status].append(item)
-    return out, replace(seen, lanes=list(lanes.values()))
-
-
-def _listed(meta: Meta, data: str) -> ListFiles:
-    """Return the stage that reads the list, with the options of the state's graph."""
-    from uio_pipes.sources.lists import list_files  # only here, as it needs torch
-
-    lines = [str(line) for line in meta.graph]
-    first = lines[0] if lines else ""
-    cut = next((i for i, line in enumerate(lines) if line.startswith("sharding_filter")), None)
-    if not first.startswith("list_files(") or cut != 1:
-        raise StateError(
-            "--data needs a graph that begins with list_files(…).sharding_filter(); this one begins with "
-            f"{' → '.join(lines[:3])}: see the counts without --data"
-        )
-    pipeline = list_files(data, shuffle="shuffle=True" in first)
-    if pipeline._list_fingerprint() != meta.listed:
-        raise StateError(f"{data} is not the list of the state: its lines, or their number, are not the same")
-    return cast("ListFiles", pipeline.stages[0])
-
-
-def _order(stage: ListFiles, meta: Meta) -> Iterator[str]:
-    from uio_pipes.run.lane_runner import items_of
-
-    lane = Lane(Ledger(), 0, 1, meta.seed, meta.data_epoch)
-    for item in items_of(stage.build(None, lane, Site(stage.name, 0))):
-        yield item.key  # without credentials, as in a state
-
-
-def _status(lane: LaneView, p: int, item: str, begun: bool) -> str:
-    """Return how far item ``p`` is. ``begun``: an earlier item of its lane is not done."""
-    if lane.done or (lane.position is not None and p < lane.position and item != lane.url):
-        return "done"
-    if item == lane.url or lane.exhausted or (lane.ahead and not (begun or lane.url)):
-        return "under way"
-    return "not finished" if lane.ahead else "to come"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.formats.lists.quarantine import QuarantineEntry, line_of
+from uio_pipes.formats.lists.quarantine import line_of
 from uio_pipes.inspect.record import COLUMNS, read_record
 from uio_pipes.tools.reports.page import Chart, PageTable
 
@@ -20,6 +20,7 @@ Measures = Literal["last", "mean", "behind"]
 WINDOW = 200  # rows, at least, whose median is what is usual at a time of the run; fewer if an epoch has fewer
 WINDOWS = 100  # most of them
 GROUPS = ("source", "shard", "speaker", "length", "sample rate", "tokens a frame")
+UTTERANCE = ("source", "shard", "key")  # what tells utterances apart
 PARTS = 5  # of the range of lengths, equally many utterances in each
 NAMED = 12  # groups of a table
 POINTS = 12  # most of a curve
@@ -76,6 +77,9 @@ def find_worst(
     Raises: ListError if there is no record, or no such number in it.
     """
     table = read_record(folder)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     numbers = [name for name in table.column_names if name not in COLUMNS]
     number = number or ("loss" if "loss" in numbers else numbers[0])
     if number not in numbers:
@@ -85,29 +89,39 @@ def find_worst(
         raise ListError(f"the record in {folder} has no {number!r} of any utterance")
     loss = table[number].to_numpy().astype(np.float64)
     loss[~np.isfinite(loss)] = np.inf  # the worst there is
-    usual = _usual(loss, table["epoch"].to_numpy())
-    of, first = _numbered(table)
-    count = len(first)
-    times = np.bincount(of, minlength=count)
-    mean = _mean(loss, of, count)
-    begin, end = _ends(of, count)
     with np.errstate(invalid="ignore"):
-        behind = np.nan_to_num((loss - usual)[end] - (loss - usual)[begin], nan=np.inf, posinf=np.inf, neginf=0)
-    measure = {"mean": mean, "last": loss[end], "behind": behind}[by]
-    best = np.lexsort((_breaks(loss, of, count), -measure))[: _count(most, count)]
-    picked = table.take(first[best]).to_pylist()
+        rest = loss - _usual(loss, table["epoch"].to_numpy())
+    rows = np.arange(len(loss))
+    broken = np.where(np.isinf(loss), rows, len(loss))  # the first of all may be the cause
+    given = {"loss": loss, "rest": rest, "row": rows, "broken": broken}
+    each = pa.table({name: table[name] for name in UTTERANCE} | given).group_by([*UTTERANCE], use_threads=False)
+    counted = ("loss", "count"), ("loss", "mean"), ("loss", "first"), ("loss", "last")
+    each = each.aggregate([*counted, *(("rest", end) for end in ("first", "last")), ("broken", "min"), ("row", "list")])
+    times, mean, first, last, was, now, at = (
+        each[name].to_numpy() for name in each.column_names if name not in (*UTTERANCE, "row_list")
+    )
+    rows_of = each["row_list"].combine_chunks()
+    with np.errstate(invalid="ignore"):
+        behind = np.nan_to_num(now - was, nan=np.inf, posinf=np.inf, neginf=0)
+    measure = {"mean": mean, "last": last, "behind": behind}[by]
+    best = np.lexsort((at, -measure))[: _count(most, len(each))].tolist()
+    utterances = table.take(pc.list_element(rows_of, 0))
     found = [
         HurtUtterance(
             row["key"], row["source"] or "", row["shard"] or "", row["item"], row["offset"], row["speaker"] or "",
-            *(int(times[n]), float(mean[n]), float(loss[begin[n]]), float(loss[end[n]]), float(behind[n])),
+            *(int(times[n]), float(mean[n]), float(first[n]), float(last[n]), float(behind[n])),
         )
-        for row, n in zip(picked, best, strict=True)
+        for row, n in zip(utterances.take(best).to_pylist(), best, strict=True)
     ]  # fmt: skip
-    groups = _groups(table.take(first), mean, number)
-    charts = [_chart(found[:8], best[:8], of, loss, number, int(np.median(times)))] if len(loss) > count else []
+    groups = _groups(utterances, mean, number)
+    charts = []
+    if len(loss) > len(each):
+        parts = np.array_split(loss, min(POINTS, max(2, int(np.median(times)))))
+        drawn = {one.key: rows_of[n].values.to_numpy() for one, n in zip(found[:8], best, strict=False)}
+        charts = [_chart(drawn, parts, number)]
     finite = loss[np.isfinite(loss)]
     of_all = float(finite.mean()) if len(finite) else np.inf
-    return WorstUtterances(number, len(loss), count, of_all, found, groups, charts)
+    return WorstUtterances(number, len(loss), len(each), of_all, found, groups, charts)
 
 
 def _usual(loss: LossArray, epochs: npt.NDArray[np.int64]) -> LossArray:
@@ -115,38 +129,6 @@ def _usual(loss: LossArray, epochs: npt.NDArray[np.int64]) -> LossArray:
     begins, windows = np.flatnonzero(np.diff(epochs)) + 1, min(WINDOWS, len(loss) // WINDOW)
     parts = np.split(loss, begins) if windows <= len(begins) else np.array_split(loss, windows)
     return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
-
-
-def _numbered(table: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the number of the utterance of each row, and the first row of each utterance."""
-    names = ["source", "shard", "key"]
-    codes = np.zeros(len(table), np.int64)
-    for name in names:
-        column = table[name].combine_chunks().dictionary_encode("encode")
-        codes = codes * (len(column.dictionary) + 1) + column.indices.to_numpy()
-        _, codes = np.unique(codes, return_inverse=True)
-    _, first = np.unique(codes, return_index=True)
-    return codes, first
-
-
-def _mean(values: LossArray, of: npt.NDArray[np.int64], count: int) -> LossArray:
-    return np.asarray(np.bincount(of, values, count) / np.maximum(np.bincount(of, minlength=count), 1))
-
-
-def _ends(of: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the first and last row of each utterance."""
-    rows = np.arange(len(of))
-    begin, end = np.empty(count, np.int64), np.empty(count, np.int64)
-    begin[of[::-1]], end[of] = rows[::-1], rows
-    return begin, end
-
-
-def _breaks(loss: LossArray, of: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Return the row of the first loss of each utterance that is not finite: the first of all may be the cause."""
-    rows = np.flatnonzero(np.isinf(loss))[::-1]
-    found = np.full(count, len(loss))
-    found[of[rows]] = rows
-    return found
 
 
 def _count(most: str, of: int) -> int:
@@ -160,6 +142,8 @@ def _count(most: str, of: int) -> int:
 
 def _groups(utterances: Any, mean: LossArray, number: str) -> list[PageTable]:
     """Return a table of each property by which there are several groups: the worst ones first."""
+    import pyarrow as pa
+
     columns: dict[str, Sequence[Any]] = {name: utterances[name].to_pylist() for name in GROUPS[:3]}
     frames, tokens = (utterances[name].to_numpy().astype(np.float64) for name in ("frames", "tokens"))
     columns["length"] = _ranges(frames, "frames", 0)
@@ -167,13 +151,13 @@ def _groups(utterances: Any, mean: LossArray, number: str) -> list[PageTable]:
     columns["tokens a frame"] = _ranges(np.where(frames > 0, tokens / np.maximum(frames, 1), np.nan), "", 3)
     found: list[PageTable] = []
     for name, values in columns.items():
-        names, of = np.unique([str("" if value is None else value) for value in values], return_inverse=True)
-        if len(names) < 2:
+        each = pa.table({name: [str("" if value is None else value) for value in values], "mean": mean})
+        each = each.group_by(name).aggregate([("mean", "count"), ("mean", "mean")])
+        if len(each) < 2:
             continue
-        means, counts = _mean(mean, of, len(names)), np.bincount(of)
-        order = np.argsort(-means, kind="stable")
-        rows = [(str(names[n]), f"{counts[n]:,}", f"{means[n]:.3f}") for n in order[:NAMED]]
-        title = f"By {name}" + (f": the worst {NAMED} of {len(names):,}" if len(names) > NAMED else "")
+        worst = each.sort_by([("mean_mean", "descending"), (name, "ascending")]).slice(0, NAMED).to_pylist()
+        rows = [(one[name], f"{one['mean_count']:,}", f"{one['mean_mean']:.3f}") for one in worst]
+        title = f"By {name}" + (f": the worst {NAMED} of {len(each):,}" if len(each) > NAMED else "")
         found.append((title, (name, "utterances", f"mean {number}"), rows))
     return found
 
@@ -189,81 +173,48 @@ def _ranges(values: LossArray, unit: str, digits: int) -> list[str]:
     return [names[n] if names and value > 0 else "" for n, value in zip(at, values, strict=True)]
 
 
-def _chart(
-    worst: Sequence[HurtUtterance],
-    numbers: npt.NDArray[np.int64],
-    of: npt.NDArray[np.int64],
-    loss: LossArray,
-    number: str,
-    times: int,
-) -> Chart:
-    """Return the losses of the worst utterances in the course of the run, beside the usual ones."""
-    parts = np.array_split(np.arange(len(loss)), min(POINTS, max(2, times)))
+def _chart(worst: dict[str, npt.NDArray[np.int64]], parts: list[LossArray], number: str) -> Chart:
+    """Return the losses of the worst utterances in the course of the run, beside the usual ones.
 
-    def mean(values: LossArray) -> float:
-        return float(values.mean()) if len(values) else float("nan")
-
-    series = {"all (median)": [float(np.median(loss[part])) for part in parts]}
-    for one, n in zip(worst, numbers, strict=True):
-        series[one.key] = [mean(loss[part][of[part] == n]) for part in parts]
-    done = [100 * (int(part[-1]) + 1) / len(loss) for part in parts]
-    return Chart(f"{number} of the worst utterances", done, series, ("% of the record", number))
+    ``worst``: the rows of each by its key. ``parts``: the losses in order.
+    """
+    loss, ends = np.concatenate(parts), np.cumsum([len(part) for part in parts])
+    series = {"all (median)": [float(np.median(part)) for part in parts]}
+    for key, rows in worst.items():
+        own = [loss[rows[(end - len(part) <= rows) & (rows < end)]] for part, end in zip(parts, ends, strict=True)]
+        series[key] = [float(one.mean()) if len(one) else float("nan") for one in own]
+    return Chart(
+        f"{number} of the worst utterances", (100 * ends / len(loss)).tolist(), series, ("% of the record", number)
+    )
 
 
 def exclusions(worst: WorstUtterances) -> bytes:
     """Return the content of a list that ``.exclude`` and ``loader.exclude`` read."""
-    return b"".join(map(line_of, _entries(worst)))
-
-
-def _entries(worst: WorstUtterances) -> Iterator[QuarantineEntry]:
+    found = b""
     for one in worst.found:
-        message = (
-            f"{worst.number}: mean {one.mean:.3f} of {one.times}, last {one.last:.3f}; that of all {worst.mean:.3f}"
-        )
+        message = f"{worst.number}: mean {one.mean:.3f} of {one.times}, last {one.last:.3f}"
         place = {"url": one.shard, "member": "", "offset": one.offset, "key": one.key, "item": one.item}
-        yield {"reason": "high_loss", **place, "message": message, "stage": "record"}
-
-
-def tables(worst: WorstUtterances) -> list[PageTable]:
-    """Return the tables of the terminal."""
-    rows = [
-        (one.key, one.source, one.shard, one.speaker, one.times, *(f"{x:.3f}" for x in one[7:])) for one in worst.found
-    ]
-    heads = ("key", "source", "shard", "speaker", "times", "mean", "first", "last", "behind")
-    empty = [n for n, head in enumerate(heads) if head in ("source", "speaker") and not any(row[n] for row in rows)]
-    kept = [n for n in range(len(heads)) if n not in empty]
-    mean = f"whose mean is {worst.mean:.3f}" if np.isfinite(worst.mean) else "which is never finite"
-    title = f"The worst {len(rows):,} of {worst.utterances:,} by {worst.number}, {mean}"
-    shown = (title, [heads[n] for n in kept], [[row[n] for n in kept] for row in rows])
-    return [shown, *worst.groups]
-
-
-RecordedNumbers = dict[str, float | None]  # of an utterance, by name
-
-
-class RecordedBatch(NamedTuple):
-    """Of a batch, the step that the trainer gave it, and the numbers of its utterances by their keys."""
-
-    step: int
-    numbers: dict[str, RecordedNumbers]
-
-
-def recorded(folder: str | os.PathLike[str], epoch: int) -> dict[tuple[int, int, int], RecordedBatch]:
-    """Return what was recorded of the batches of an epoch, by lane, pass and k. Raises: ListError."""
-    import pyarrow.compute as pc
-
-    table = read_record(folder)
-    found: dict[tuple[int, int, int], RecordedBatch] = {}
-    for row in table.filter(pc.equal(table["epoch"], epoch)).to_pylist():
-        of_batch = found.setdefault((row["lane"], row["pass"], row["k"]), RecordedBatch(row["step"], {}))
-        of_batch.numbers[row["key"]] = {name: value for name, value in row.items() if name not in COLUMNS}
+        entry = {
+            "reason": "high_loss",
+            **place,
+            "message": f"{message}; that of all {worst.mean:.3f}",
+            "stage": "record",
+        }
+        found += line_of(entry)
     return found
 
 
-def told(numbers: Iterable[RecordedNumbers]) -> str:
-    """Return the means of numbers as a text; "" without any."""
-    found: dict[str, list[float]] = {}
-    for one in numbers:
-        for name, value in one.items():
-            found.setdefault(name, []).extend([] if value is None else [value])
-    return ", ".join(f"{name} {sum(values) / len(values):.3f}" for name, values in found.items() if values)
+def tables(worst: WorstUtterances, media: Sequence[Sequence[object]] = ()) -> list[PageTable]:
+    """Return the tables. ``media``: of each of the worst its transcript, audio and features, for a page."""
+    heads = ["key", "source", "shard", "speaker", "times", "mean", "first", "last", "behind"]
+    rows: list[list[object]] = [
+        [one.key, one.source, one.shard, one.speaker, one.times, *(f"{x:.3f}" for x in one[7:])] for one in worst.found
+    ]
+    if media:
+        heads[1:1] = ["transcript", "audio", "features"]
+        for row, seen in zip(rows, media, strict=True):
+            row[1:1] = seen
+    kept = [n for n, head in enumerate(heads) if head not in ("source", "speaker") or any(row[n] for row in rows)]
+    mean = f"whose mean is {worst.mean:.3f}" if np.isfinite(worst.mean) else "which is never finite"
+    title = f"The worst {len(rows):,} of {worst.utterances:,} by {worst.number}, {mean}"
+    return [(title, [heads[n] for n in kept], [[row[n] for n in kept] for row in rows]), *worst.groups]

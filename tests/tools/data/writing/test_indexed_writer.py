@@ -1,6 +1,5 @@
 """The writer of TouchDatasets: the layout byte for byte, and a folder that is complete or not there."""
 
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,8 @@ import touchdataset
 
 import uio_pipes as uio
 from uio_pipes.tools.data import metainfo
-from uio_pipes.tools.data.writing import shards as indexed_writer
-from uio_pipes.tools.data.writing.shards import PairWriter
+from uio_pipes.tools.data.writing import parts as indexed_writer
+from uio_pipes.tools.data.writing.parts import PairWriter
 
 
 def test_bytes_are_those_of_an_independent_writer(tmp_path: Path) -> None:
@@ -24,17 +23,6 @@ def test_bytes_are_those_of_an_independent_writer(tmp_path: Path) -> None:
     found, bounds = touchdataset.read_pair(tmp_path / "audio")
     assert found == [item.tobytes() for item in items]
     assert bounds == list(range(11))
-
-
-def test_the_index_is_as_described_struct_by_struct(tmp_path: Path) -> None:
-    with PairWriter(tmp_path / "m", np.uint8) as writer:
-        writer.add(b"abc")
-        writer.add("文".encode() * 2)
-    assert (tmp_path / "m.idx").read_bytes() == (
-        b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 1, 2, 3)
-        + struct.pack("<2i", 3, 6) + struct.pack("<2q", 0, 3) + struct.pack("<3q", 0, 1, 2)
-    )  # fmt: skip
-    assert (tmp_path / "m.bin").read_bytes() == b"abc" + "文文".encode()
 
 
 @pytest.mark.parametrize("name", list(touchdataset.CODES))

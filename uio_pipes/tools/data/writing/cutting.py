@@ -12,8 +12,7 @@ import os
 import wave
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import soundfile
@@ -23,13 +22,12 @@ from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
 from uio_pipes.audio.containers import HEAD, check_claims, check_finite, check_length, sniff, sniff_codec, with_size
 from uio_pipes.audio.decode import TOLERANCE, samples_of
 from uio_pipes.audio.flac import check_flac, check_single
-from uio_pipes.audio.lossy import check_frames, check_ogg, check_ogg_segment, with_length
+from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.urls import is_named, suffix_of
-from uio_pipes.io.command import run_command
-from uio_pipes.io.local import open_data, open_regular
-from uio_pipes.io.opening import is_local, open_binary, open_file
-from uio_pipes.tools.data.reading.utterance_lists import Utterance
+from uio_pipes.base.urls import suffix_of
+from uio_pipes.io.local import Ref, open_data, open_regular
+from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.tools.data.reading.utterances import Bad, Utterance
 
 FRAMES_PER_SECOND = 100
 FileForm = Literal["wav", "flac"]
@@ -77,38 +75,40 @@ UNKNOWN = 2**62  # libsndfile's count of samples where the header gives none is 
 
 class Audio(NamedTuple):
     """A file of audio or features: its bytes, the suffix of its name, and its length in frames, of 10 ms for audio (-1:
-    not known)."""
+    not known). ``samples``, ``sample_rate``: of what was decoded."""
 
     data: bytes
     suffix: str
     frames: int
+    samples: int = 0
+    sample_rate: int = 0
+
+    @classmethod
+    def of(cls, samples: NDArray[np.int16], sample_rate: int, form: FileForm) -> Audio:
+        """Return decoded samples as a file."""
+        frames = frames_of(len(samples), sample_rate)
+        return cls(encode(samples, sample_rate, form), form, frames, len(samples), sample_rate)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """An utterance that could not be cut: the ``reason`` under which it is counted, and the details."""
-
-    reason: str
-    detail: str
+CutResult = Audio | Bad
 
 
-CutResult = Audio | Failure
-
-
-def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[CutResult]:
-    """Return for each utterance of this recording its audio file, or its failure.
+def cut_recording(wav: Any, utterances: list[Utterance], sample_rate: int | None, form: Form) -> list[CutResult]:
+    """Return for each utterance of this recording its audio file, or its failure. ``wav``: a path or URL, a reference
+    to a file's bytes, or these.
 
     ``form`` "as-is": whole files are kept, except those of another rate than ``sample_rate``, if that is given; audio
     that must be decoded becomes wav.
     """
     try:
         whole = form == "as-is" and all(one.start is None and one.end is None for one in utterances)
-        apart = wav.endswith("|") or in_ark(wav) or is_local(wav) is None  # not a local file of its own
-        data = _read(wav) if whole or apart else None
-        source = (is_local(wav) or wav) if data is None else data
-        head, size = _head(source)
+        path = is_local(wav) if isinstance(wav, str) else None
+        data = _read(wav) if whole or path is None else None
+        source = path if data is None and path is not None else data or b""
+        with _readable(source) as (read, size):
+            head = read(0, size if isinstance(source, bytes) else HEAD)
         if not size:
-            raise DataError("empty_audio", "the file has 0 bytes; make it again", url=wav)
+            raise DataError("empty_audio", "the file has 0 bytes; make it again")
         check_length(head, size)
         if sniff(head) == "flac":
             with _readable(source) as (read, size):
@@ -117,19 +117,25 @@ def cut_recording(wav: str, utterances: list[Utterance], sample_rate: int | None
                     check_single(read(0, size))
         if with_size(head) is not head:
             data = source = with_size(_read(wav) if data is None else data)
-        if whole and data is not None and (kept := _as_it_is(data, wav, sample_rate)) is not None:
+        if (
+            whole
+            and data is not None
+            and (kept := _as_it_is(data, wav if isinstance(wav, str) else "", sample_rate)) is not None
+        ):
             return [kept] * len(utterances)
-        return _decoded(source, wav, utterances, sample_rate, "flac" if form == "flac" else "wav")
+        return _decoded(source, utterances, sample_rate, "flac" if form == "flac" else "wav")
     except DataError as error:
-        return [_failure(error, wav)] * len(utterances)
+        return [failure_of(one, error) for one in utterances]
     except (soundfile.SoundFileError, OSError, ValueError) as error:
-        missing = is_local(wav) is not None and not _exists(is_local(wav) or "")
-        failure = Failure("missing_file" if missing else "bad_audio", f"{wav}: {_told(error)}")
-        return [failure] * len(utterances)
+        missing = isinstance(wav, str) and (path := is_local(wav)) is not None and not os.access(path, os.R_OK)
+        found = DataError("missing_file" if missing else "bad_audio", _message_of(error))
+        return [failure_of(one, found) for one in utterances]
 
 
-def _failure(error: DataError, wav: str) -> Failure:
-    return Failure(error.reason, str(error) if error.url else f"{wav}: {error}")
+def failure_of(one: Utterance, error: DataError) -> Bad:
+    """Return the failure of an utterance, which names its audio or, if that is no file of its own, the utterance."""
+    named = error if error.url else f"{one.wav}: {error}" if isinstance(one.wav, str) else error.at(one.file, one.key)
+    return Bad(one.key, error.reason, str(named))
 
 
 @contextmanager
@@ -142,84 +148,48 @@ def _readable(source: str | bytes) -> Iterator[tuple[Callable[[int, int], bytes]
         yield lambda offset, count: os.pread(file.fileno(), count, offset), os.fstat(file.fileno()).st_size
 
 
-def _head(source: str | bytes) -> tuple[bytes, int]:
-    """Return the first bytes of a file, or of its content, and its size."""
-    with _readable(source) as (read, size):
-        return read(0, size if isinstance(source, bytes) else HEAD), size
-
-
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """Return the message without libsndfile's name of the file: for bytes this would be a Python object."""
     if isinstance(error, soundfile.LibsndfileError):
         return str(error.error_string)
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-def in_ark(wav: str) -> bool:
-    """Return whether the audio lies in one of Kaldi's arks: ``wavs.ark:OFFSET``."""
-    path, _, offset = wav.rpartition(":")
-    return is_named(path, ".ark") and offset.isdecimal()
+def _read(wav: Any) -> bytes:
+    if isinstance(wav, str):
+        with open_binary(wav) as file:
+            return file.read()
+    return wav.read() if isinstance(wav, Ref) else bytes(wav)
 
 
-def _read(wav: str) -> bytes:
-    if wav.endswith("|"):  # the list's reader lets commands through only where they are allowed
-        return run_command(wav)
-    if in_ark(wav):
-        from uio_pipes.sources.kaldi.ark import ark_audio  # only here: it needs torch
-
-        path, _, offset = wav.rpartition(":")
-        return ark_audio(open_file(path), int(offset)).read()
-    with open_binary(wav) as file:
-        return file.read()
-
-
-def _exists(path: str) -> bool:
-    try:
-        with open(path, "rb"):
-            return True
-    except OSError:
-        return False
-
-
-def whole_file(data: bytes, place: str, sample_rate: int | None) -> Audio | None:
-    """Return the content of an audio file as it is; None if it must be decoded: it has another rate than
-    ``sample_rate``, or is no audio file. Raises: DataError if it is damaged."""
-    try:
-        return _as_it_is(data, place, sample_rate)
-    except (soundfile.SoundFileError, OSError, ValueError) as error:
-        raise DataError("bad_audio", _told(error)) from error
-
-
-def _as_it_is(data: bytes, wav: str, sample_rate: int | None) -> Audio | None:
+def _as_it_is(data: bytes, name: str, sample_rate: int | None) -> Audio | None:
     """None if it must be resampled. Raises: DataError for a header that is not one of a sound audio file."""
-    named = suffix_of(wav)
+    named = suffix_of(name)
     form, suffix = sniff(data), sniff_codec(data) or (named if named.isalnum() else "wav")
     if form in CODED:
         check_coded(data, form)
         return Audio(data, suffix, -1) if sample_rate is None else None
-    content = with_length(data)
-    if form == "mp3":  # not by a seek to its end, of which libmpg123 prints errors
-        check_frames(content)
+    content = with_length(data, complete=True)  # not by a seek to its end, of which libmpg123 prints errors
     with soundfile.SoundFile(io.BytesIO(content)) as audio:
         check_claims(audio.samplerate, audio.channels)
         rate, samples = audio.samplerate, audio.frames
         if suffix == "flac" and 0 < samples < UNKNOWN:  # a file that was cut off fails only at its end
             audio.seek(samples - 1)
             if not len(audio.read(1)):
-                raise DataError("truncated_audio", "the file ends before its header says; copy it again", url=wav)
+                raise DataError("truncated_audio", "the file ends before its header says; copy it again")
     if sample_rate not in (None, rate):
         return None
     if form == "ogg":
         with _readable(data) as (read, size):
             check_ogg(read, size)
     if samples <= 0:
-        raise DataError("empty_audio", "it has no samples", url=wav)
+        raise DataError("empty_audio", "it has no samples")
     known = samples < UNKNOWN
     return Audio(data, suffix, frames_of(samples, rate) if known else -1)
 
 
 def _decoded(
-    source: str | bytes, wav: str, utterances: list[Utterance], sample_rate: int | None, form: FileForm
+    source: str | bytes, utterances: list[Utterance], sample_rate: int | None, form: FileForm
 ) -> list[CutResult]:
     if (kind := sniff(source)) in CODED:
         decoded = decode_coded(source, kind, None, None)
@@ -240,11 +210,11 @@ def _decoded(
                 try:
                     _check_ogg(source, audio, 0, until if all(isinstance(found, tuple) for found in ranges) else total)
                 except DataError:
-                    return [_alone(source, audio, wav, one, sample_rate or rate, form) for one in utterances]
+                    return [_alone(source, audio, one, sample_rate or rate, form) for one in utterances]
             samples = _decode(audio, 0, until)
     return [
-        found if isinstance(found, Failure) else _encode(samples, *found, rate, sample_rate or rate, form, wav)
-        for found in ranges
+        found if isinstance(found, Bad) else _encode(samples, *found, rate, sample_rate or rate, form, one)
+        for one, found in zip(utterances, ranges, strict=True)
     ]
 
 
@@ -255,7 +225,7 @@ def _check_ogg(source: str | bytes, audio: soundfile.SoundFile, first: int, last
 
 
 def _alone(
-    source: str | bytes, audio: soundfile.SoundFile, wav: str, utterance: Utterance, sample_rate: int, form: FileForm
+    source: str | bytes, audio: soundfile.SoundFile, utterance: Utterance, sample_rate: int, form: FileForm
 ) -> CutResult:
     """Cut one utterance of a damaged recording by itself: positions after damage cannot be counted from the start."""
     rate, total = audio.samplerate, audio.frames
@@ -263,24 +233,24 @@ def _alone(
         last = total if utterance.end is None else round(utterance.end * rate)
         _check_ogg(source, audio, round((utterance.start or 0) * rate), last)
         found = _range(utterance, rate, total)
-        if isinstance(found, Failure):
+        if isinstance(found, Bad):
             return found
         samples = _decode(audio, found[0], found[1] - found[0])
     except DataError as error:
-        return _failure(error, wav)
-    return _encode(samples, 0, found[1] - found[0], rate, sample_rate, form, wav)
+        return failure_of(utterance, error)
+    return _encode(samples, 0, found[1] - found[0], rate, sample_rate, form, utterance)
 
 
-def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Failure:
+def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Bad:
     """Return the first sample and the one after the last."""
     if not 0 < total < UNKNOWN:
-        return Failure("empty_audio", f"{utterance.wav} has no samples")
+        return Bad(utterance.key, "empty_audio", f"{utterance.file} has no samples")
     low = 0.0 if utterance.start is None else utterance.start * rate
     high = float(total) if utterance.end is None else utterance.end * rate
     first, last = round(low), min(round(high), total)
     if not 0 <= low < high <= total + TOLERANCE * rate or first >= last:
-        where = f"{utterance.start} to {utterance.end} s of {utterance.wav}, which has {total / rate:.2f} s"
-        return Failure("bad_segment", where)
+        where = f"{utterance.start} to {utterance.end} s of {utterance.file}, which has {total / rate:.2f} s"
+        return Bad(utterance.key, "bad_segment", where)
     return first, last
 
 
@@ -301,11 +271,11 @@ def _decode(audio: soundfile.SoundFile, first: int, wanted: int) -> NDArray[np.i
 
 
 def _encode(
-    samples: NDArray[np.int16], first: int, last: int, rate: int, sample_rate: int, form: FileForm, wav: str
+    samples: NDArray[np.int16], first: int, last: int, rate: int, sample_rate: int, form: FileForm, one: Utterance
 ) -> CutResult:
     if last > len(samples):
-        return Failure("truncated_audio", f"{wav}: decoding ended after {len(samples) / rate:.2f} s")
+        return Bad(one.key, "truncated_audio", f"{one.file}: decoding ended after {len(samples) / rate:.2f} s")
     cut = samples[first:last]
     if rate != sample_rate:
         cut = resampled(cut, rate, sample_rate)
-    return Audio(encode(cut, sample_rate, form), form, frames_of(len(cut), sample_rate))
+    return Audio.of(cut, sample_rate, form)

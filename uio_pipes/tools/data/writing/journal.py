@@ -12,28 +12,31 @@ shards of its own.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 from zlib import crc32
 
 from uio_pipes.base.errors import UioError
-from uio_pipes.base.processes import taken
-from uio_pipes.base.urls import redact
+from uio_pipes.base.processes import try_lock
+from uio_pipes.base.urls import name_of, redact
 from uio_pipes.formats.lists.manifest import VERSION, ShardEntry, manifest_path
 from uio_pipes.formats.tar.reader import UNREADABLE
 from uio_pipes.io.folders import Folder, entry_of, write_to
-from uio_pipes.tools.data.placement import Split
+
+if TYPE_CHECKING:
+    from uio_pipes.tools.data.placement import Split, To
 
 NAME = "pack.journal"
 SETTINGS = f"{NAME}/settings.json"
 LIST = "list.jsonl"  # of a folder of audio files
 _OPTIONS = {  # settings that are said in another way on the command line
-    "size": "--per-shard", "per_part": "utterances in a part", "form": "--format", "sample_rate": "--resample",
-    "groups": "--length-groups", "name": "names of shards",
+    "size": "utterances in a part", "form": "--format", "sample_rate": "--resample", "groups": "--length-groups",
+    "name": "names of parts", "needs_text": "--text",
 }  # fmt: skip
 
 
@@ -43,7 +46,8 @@ class OtherPacking(UioError):
 
 @dataclass(frozen=True)
 class Finished:
-    """One finished shard; if all its utterances failed, there is no file. ``frames``: of 10 ms."""
+    """One finished shard; if all its utterances failed, there is no file. ``frames``: of 10 ms. ``first``: the key of
+    its first utterance; ``dropped``: fields that it has no place for."""
 
     shard: str
     bytes: int
@@ -51,10 +55,8 @@ class Finished:
     frames: int = 0
     crc32: str = ""
     failed: list[list[str]] = field(default_factory=list)  # key, reason, detail
-
-    def entry(self, line: str) -> ShardEntry:
-        """Return the shard's entry in the manifest of a list in which it is ``line``."""
-        return ShardEntry(line, self.utterances, self.frames, self.bytes, self.crc32)
+    first: str = ""
+    dropped: list[str] = field(default_factory=list)
 
 
 def note(folder: Folder, done: Finished, mark: str) -> None:
@@ -71,12 +73,11 @@ def write_failures(folder: Folder, failures: Iterable[list[str]]) -> None:
 
 def _otherwise(before: dict[str, Any], settings: dict[str, Any]) -> str:
     """Return how a folder was written, in words of the command line."""
-    if ("list" in before) != ("list" in settings):
-        return "was written by another command"
     names = [name for name in before | settings if before.get(name) != settings.get(name)]
+    names = [name for name in names if name != "lengths"] or names  # which follow from all else
     changed = [
-        f"the {name} has changed"
-        if name in ("list", "source")
+        f"the {name} {'have' if name == 'lengths' else 'has'} changed"
+        if name in ("list", "lengths")
         else f"{_OPTIONS.get(name, f'--{name}')} {before.get(name)!r} -> {settings.get(name)!r}"
         for name in names
     ]
@@ -92,7 +93,7 @@ class Journal:
         if folder.path is not None:
             (folder.path / NAME).mkdir(parents=True, exist_ok=True)
             self._lock = (folder.path / NAME / f"{split}.lock").open("w")
-            if not taken(self._lock.fileno()):
+            if not try_lock(self._lock.fileno()):
                 self._lock.close()
                 raise OtherPacking(f"another process packs into {folder.url}; wait for it, or end it")
             folder.clean(self.mark)
@@ -129,19 +130,13 @@ class Journal:
         self.finished[done.shard] = done
         note(self.folder, done, self.mark)
 
-    def settled(self, retry_failed: bool = False) -> set[str]:
+    def settled(self, retry_failed: bool = False) -> dict[str, Finished]:
         """Return the shards that need no more work: missing files, or those out of reach, are tried again."""
         return {
-            name
+            name: done
             for name, done in self.finished.items()
             if not any(retry_failed or reason in UNREADABLE for _, reason, _ in done.failed)
         }
-
-    def failures(self, shards: set[str]) -> Iterator[list[str]]:
-        """Yield key, reason and detail of each utterance of ``shards`` that failed, shard by shard."""
-        for name, done in sorted(self.finished.items()):
-            if name in shards:
-                yield from done.failed
 
     def close(self) -> None:
         """Release the lock."""
@@ -149,20 +144,35 @@ class Journal:
             self._lock.close()
 
 
-def write_shard_list(list_path: str, folder: Folder, shards: Iterable[Finished], tars: bool) -> None:
-    """Write the list of complete shards, and before it the manifest; or, if these are no ``tars``, the data list of the
-    folders of a TouchDataset."""
-    places = [(done, entry_of(folder.join(done.shard), list_path)) for done in shards]
-    if tars:
-        write_manifest(list_path, (done.entry(place) for done, place in places))
-    word = "" if tars else " audio+metainfo"
-    write_to(list_path, "".join(f"{place}{word}\n" for _, place in places).encode())
+def write_list(list_path: str, folder: Folder, parts: Sequence[Finished], to: To) -> None:
+    """Write the list of complete parts: of shards with a manifest before it, of a TouchDataset's folders, of all audio
+    files, or of all cuts."""
+    places = [entry_of(folder.join(done.shard), list_path) for done in parts]
+    if to == "shards":
+        write_manifest(list_path, zip(places, parts, strict=True))
+    if to in ("shards", "indexed"):
+        word = " audio+metainfo" if to == "indexed" else ""
+        return write_to(list_path, "".join(f"{place}{word}\n" for place in places).encode())
+    lines = folder.read([f"{done.shard}/{LIST}" for done in parts])
+    if to == "raw":
+        lines = [_lines_in(place, part) for place, part in zip(places, lines, strict=True)]
+    data = b"".join(lines)
+    return write_to(list_path, gzip.compress(data, mtime=0) if list_path.endswith(".gz") else data)
 
 
-def write_manifest(list_path: str | Path, shards: Iterable[ShardEntry]) -> str:
-    """Write the manifest of a local or remote list, completely or not at all; return its path."""
+def _lines_in(place: str, lines: bytes) -> bytes:
+    """Return the lines of a part's list, with its audio files in the folder ``place``."""
+    objects = map(json.loads, lines.splitlines())
+    named = ({**line, "wav": f"{place}/{name_of(line['wav'])}"} for line in objects)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in named).encode()
+
+
+def write_manifest(list_path: str | Path, shards: Iterable[tuple[str, Any]]) -> str:
+    """Write the manifest of a local or remote list, completely or not at all; return its path. ``shards``: the lines of
+    the list, each with a :class:`Finished`, or what has its counts."""
     path = manifest_path(str(list_path))
-    lines = [json.dumps(shard._asdict(), ensure_ascii=False) + "\n" for shard in shards]
+    entries = (ShardEntry(line, one.utterances, one.frames, one.bytes, one.crc32) for line, one in shards)
+    lines = [json.dumps(entry._asdict(), ensure_ascii=False) + "\n" for entry in entries]
     body = "".join(lines).encode()
     head = {"manifest": VERSION, "shards": len(lines), "crc32": f"{crc32(body):08x}"}
     write_to(path, json.dumps(head).encode() + b"\n" + body)

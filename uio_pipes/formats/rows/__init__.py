@@ -1,0 +1,1 @@
+"""Rows of files by number: lines of lists, of tables and of texts."""

@@ -1,0 +1,127 @@
+"""Loaders in Accelerate's checkpoints, and evaluations in which every utterance counts once on any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.graph import Graph
+from uio_pipes.run.loader import Loader
+from uio_pipes.run.merge import utterances_in
+from uio_pipes.run.ranks import private_group, waiting
+from uio_pipes.run.trainers import gathered
+
+
+class Gathered:
+    """The state of all ranks' lanes, on every rank: ``accelerator.register_for_checkpointing(uio.Gathered(loader))``.
+
+    Its ``state_dict`` is a collective: every rank calls it at the same step, as ``accelerator.save_state`` does.
+
+    Args:
+        loader: this rank's loader.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def state_dict(self) -> dict[str, str]:
+        """Return the state of all lanes. Raises: StateError under ``uneven="join"``: ranks are not at the same step."""
+        return gathered(self.loader, self.loader.state_dict())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Like :meth:`Loader.load_state_dict`, on any number of ranks."""
+        self.loader.load_state_dict(state_dict)
+
+
+class EvaluationLoader:
+    """The batches of an evaluation, whose results all ranks put together: ``loss = evaluation.gather(loss)``.
+
+    Each rank gets its share, from the beginning whenever it is iterated over. Ranks step together until the last one
+    has had its share; those that have had theirs get their last batch again, and ``gather`` leaves its results out.
+    So every utterance counts once, on any number of ranks and with batches of any sizes. On one rank it is an ordinary
+    loader, and ``gather`` gives back what it gets. Batches must come from ``pad`` or be dicts with tensors (B, …).
+
+    Args:
+        pipeline: the pipeline to run, without random stages if its results are to be compared.
+        **options: options of :class:`Loader`, but for ``uneven`` and ``ranks``.
+
+    Raises:
+        PipelineError: an option breaks a rule.
+    """
+
+    def __init__(self, pipeline: Graph, **options: Any) -> None:
+        if own := {"uneven", "ranks", "steps_per_epoch"} & options.keys():
+            raise PipelineError(
+                f"EvaluationLoader: {min(own)} cannot be set for an evaluation, which visits all data once; remove it"
+            )
+        self.loader = Loader(pipeline, uneven="join", **options)
+        self.rows: list[int] = []  # utterances of each rank in this step that count
+        self.dataset: list[None] = []  # as many as have been evaluated: where trainers look for their number
+        self._here = 0  # rows of this rank's batch
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(copy(self.loader))
+        batch, begun, self.dataset = None, False, []
+        while True:
+            new = next(batches, None)
+            self.rows = self._shared(0 if new is None else utterances_in(new))
+            if not any(self.rows):
+                return
+            batch = new or batch
+            if not begun and 0 in self.rows:  # a rank without a share still has to step
+                batch = self._lent(new)
+            begun, self._here = True, utterances_in(batch)
+            self.dataset += [None] * sum(self.rows)
+            yield batch
+
+    def _shared(self, rows: int) -> list[int]:
+        loader = self.loader
+        if loader.world_size == 1:
+            return [rows]
+        found: list[Any] = [0] * loader.world_size
+        with waiting(loader._options.ranks.members or (), "to evaluate the next batch"):
+            dist.all_gather_object(found, rows, group=self._group)
+        return found
+
+    def _lent(self, batch: Any) -> Any:
+        first = next(rank for rank, rows in enumerate(self.rows) if rows)
+        lent = [batch]
+        dist.broadcast_object_list(lent, group=self._group, group_src=first)
+        return batch or lent[0]
+
+    @property
+    def _group(self) -> Any:
+        return private_group(self.loader._options.ranks.members or ())
+
+    def gather(self, values: Any) -> Any:
+        """Return the results of all ranks for this step, those of each utterance once: a collective.
+
+        Args:
+            values: a tensor (B, …) on the device of the default process group, or a list, tuple or mapping of such. A
+                number, or a tensor (N,) of another length, is of the whole batch, as a loss, and comes once for each
+                utterance. Shapes may differ among ranks in B alone: ``accelerator.pad_across_processes(values, dim=1)``
+                makes the others equal.
+
+        Raises:
+            PipelineError: there is no step yet.
+        """
+        if isinstance(values, Mapping):
+            return type(values)({name: self.gather(value) for name, value in values.items()})  # type: ignore[call-arg]
+        if isinstance(values, (list, tuple)):
+            return type(values)(map(self.gather, values))
+        if not self.rows:
+            raise PipelineError("EvaluationLoader: call gather only after this loader has given a batch")
+        own, values = self.rows[self.loader.rank], values.reshape(-1) if values.ndim == 0 else values
+        mine = values[:1].expand(own) if values.ndim == 1 and len(values) != self._here else values[:own]
+        if len(self.rows) == 1:
+            return mine
+        sent = mine.new_zeros(max(self.rows), *mine.shape[1:])
+        sent[:own] = mine
+        found = [torch.empty_like(sent) for _ in self.rows]
+        dist.all_gather(found, sent)
+        return torch.cat([one[:rows] for one, rows in zip(found, self.rows, strict=True)])

@@ -1,0 +1,225 @@
+"""The utterances that are to be written in another form: of any data, read as training reads them.
+
+Raw lists and Kaldi's tables need no torch, and are read twice: a first time to see in which shard each utterance goes.
+All else is read in its order by its own pipeline.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from uio_pipes.base.errors import DataError, LeftOut, ListError
+from uio_pipes.base.urls import is_named
+from uio_pipes.formats.lists.json_lines import parse
+from uio_pipes.formats.lists.lines import ARCHIVES
+from uio_pipes.formats.lists.manifest import read_manifest
+from uio_pipes.formats.lists.table import ItemTable
+from uio_pipes.io.access import PLAIN
+from uio_pipes.io.command import Piped
+from uio_pipes.io.local import Ref
+from uio_pipes.sources.kaldi.tables import is_folder
+from uio_pipes.sources.seen import GivenNames, Seen, exists
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One utterance: all of ``wav``, or its seconds from ``start`` to ``end``. ``txt``: None if nobody knows it.
+
+    ``wav``: a path, URL or reference to audio. ``recording``: Kaldi's name of a segment's recording; "" for the key.
+    ``fields``: all that its source gives. ``place``: where it is listed, for messages.
+    """
+
+    key: str
+    wav: Any
+    txt: str | None
+    start: float | None = None
+    end: float | None = None
+    recording: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    place: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], place: str, key: str = "") -> Utterance:
+        """Return the utterance of a source's fields."""
+        wav, txt, start, end = (fields.get(name) for name in ("wav", "txt", "start", "end"))
+        return cls(key or fields["key"], wav, txt, start, end, fields=fields, place=place)
+
+    @property
+    def seconds(self) -> float | None:
+        """The length of the segment; None for a whole file, and if only the file shows its end."""
+        return None if self.start is None or self.end is None else self.end - self.start
+
+    @property
+    def source(self) -> Hashable:
+        """What is the same of utterances of one recording."""
+        if isinstance(self.wav, Piped):
+            return self.wav.command
+        if type(self.wav) is Ref:
+            return self.wav.file.path, self.wav.offset
+        return self.wav if isinstance(self.wav, str) else id(self.wav)
+
+    @property
+    def file(self) -> str:
+        """The path or URL of the audio, or of what holds it."""
+        if isinstance(self.wav, Piped):
+            return self.wav.command
+        found = self.wav.file.path if isinstance(self.wav, Ref) else self.wav
+        return found if isinstance(found, str) and found else self.place
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """An utterance that cannot be read: its key, or else its place; the ``reason`` under which it is counted."""
+
+    key: str
+    reason: str
+    detail: str
+
+    @classmethod
+    def of(cls, error: DataError) -> Bad:
+        return cls(error.key or error.member or error.url, error.reason, str(error))
+
+
+class TableUtterances:
+    """The utterances of a table, the same in each pass. ``digest``: a hash of what lists them. ``total``: how many
+    there are, if that is known. ``left_out``: after a pass, sound ones that the source does not want."""
+
+    def __init__(self, table: Any) -> None:
+        self.table, self.digest = table, table.digest
+        self.total: int | None = len(table)
+        self.left_out = Counter[str]()
+
+    def __iter__(self) -> Iterator[Utterance | Bad]:
+        self.left_out.clear()
+        for number in range(len(self.table)):
+            try:
+                yield Utterance.of(self.table.fields(number), self.table.place(number))
+            except LeftOut as error:
+                self.left_out[error.reason] += 1
+            except DataError as error:
+                yield Bad.of(error)
+
+
+class RawTable:
+    """The lines of WeNet's raw list. ``names``: our names of fields, with those in the lines."""
+
+    def __init__(self, url: str, names: GivenNames = None, needs_text: bool = True) -> None:
+        self.lines, self.names, self.needs_text = ItemTable((url,), PLAIN), names, needs_text
+        self.digest = self.lines.digest
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def line(self, number: int) -> tuple[str, str]:
+        """Return a line, and its place."""
+        return self.lines[number], self.lines.place(number)
+
+    def place(self, number: int) -> str:
+        return self.line(number)[1]
+
+    def fields(self, number: int) -> dict[str, Any]:
+        """Return the fields of a line. Raises: DataError."""
+        text, place = self.line(number)
+        try:
+            return parse(text, place, self.names, self.needs_text)
+        except ListError as error:
+            raise DataError("bad_line", str(error), url=place) from error
+
+
+class PipelineUtterances:
+    """The utterances of a pipeline, in its order; otherwise as :class:`TableUtterances`."""
+
+    def __init__(self, known: Any, needs_text: bool) -> None:
+        self.pipeline, self._needs_text = known.pipeline, needs_text
+        self.digest = json.dumps(self.pipeline._list_fingerprint())  # reads the source: it is there
+        self.total: int | None = next(iter(self.pipeline._count(1) or ()), None)
+        if known.kind == "shard list" and (entries := read_manifest(known.path)) is not None:
+            self.total = sum(entry.utterances for entry in entries.values())
+        self.left_out = Counter[str]()
+
+    def __iter__(self) -> Iterator[Utterance | Bad]:
+        from uio_pipes.core.lane import Lane
+        from uio_pipes.run.lane_runner import items_of
+        from uio_pipes.sources.table.streamed import rows_without_audio
+        from uio_pipes.tools.data.common import Noting
+
+        ledger = Noting()
+        for sample in items_of(self.pipeline.build(Lane(ledger, needs_text=self._needs_text))):
+            yield from map(Bad.of, ledger.take())
+            yield Utterance.of(sample.fields, sample.url, sample.key)
+        for error in rows_without_audio(self.pipeline, ledger.tallies):
+            ledger.fail(error, "read")
+        yield from map(Bad.of, ledger.take())
+        self.left_out.clear()
+        self.left_out.update(ledger.skipped)
+
+
+UtteranceList = TableUtterances | PipelineUtterances
+
+
+def open_utterances(
+    sources: Sequence[str],
+    *,
+    texts: Sequence[str] | None = (),
+    segments: str | None = None,
+    allow_pipes: bool = False,
+    fields: GivenNames = None,
+) -> UtteranceList:
+    """Open data of any kind: several only of Kaldi's tables. ``texts``: tables of transcripts for those; None:
+    utterances need none. Raises: ListError."""
+    sources = [source.rstrip("/") or "/" for source in sources]
+    tables = [not fields and not Seen(source).is_named and _names_tables(source) for source in sources]
+    if all(tables):
+        from uio_pipes.tools.data.reading.kaldi import kaldi_table
+
+        return TableUtterances(kaldi_table(sources, texts, segments, allow_pipes))
+    if len(sources) > 1:
+        raise ListError(
+            f"{sources[tables.index(False)]} is not Kaldi's, as several sources must be: one list is packed at a time "
+            "(join raw lists with cat)"
+        )
+    if texts:
+        raise ListError("transcripts of their own (--text) belong to feats.scp and wav.scp: other data have them")
+    if segments is not None:
+        raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {sources[0]} is none")
+    if not fields and _is_raw(sources[0]):
+        return TableUtterances(RawTable(sources[0], needs_text=texts is not None))
+    return open_pipeline(sources[0], fields, allow_pipes, texts is not None)
+
+
+def open_pipeline(
+    source: str, fields: GivenNames = None, allow_pipes: bool = False, needs_text: bool = True
+) -> PipelineUtterances:
+    """Open data of any kind that has audio or features, by its pipeline. Raises: ListError."""
+    from uio_pipes.tools.data.recognize import recognize  # it needs torch
+
+    known = recognize(source, allow_pipes, fields)
+    if known.lacks:
+        raise ListError(f"{source} has {known.lacks}: it is {known.kind}")
+    return PipelineUtterances(known, needs_text)
+
+
+def _is_raw(source: str) -> bool:
+    """Return whether this is one of WeNet's raw lists, also with a damaged first line. Raises: ListError if it is
+    empty."""
+    if is_named(source, ARCHIVES):
+        return False
+    try:
+        seen = Seen(source)
+        empty = not seen.lines
+    except ListError:
+        return False  # it is no file, or cannot be read, which is said later
+    if empty:
+        raise ListError(f"the list {source} is empty: it holds only blank lines and comments (#)")
+    return not seen.columns.isdisjoint(("wav", "feat"))
+
+
+def _names_tables(source: str) -> bool:
+    """Return whether this is one of Kaldi's scps, or a folder with one."""
+    if not is_folder(source):
+        return is_named(source, ".scp")
+    return exists(f"{source}/wav.scp") or exists(f"{source}/feats.scp")
