@@ -1,0 +1,92 @@
+"""What happens when in a recording: words, turns of speakers and their channels, on the clock of its audio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+Spans = tuple[tuple[float, float], ...]
+
+
+class Event(NamedTuple):
+    """Something between two times.
+
+    Attributes:
+        start: seconds from the beginning of the utterance; below 0 if it began before.
+        end: seconds from the beginning of the utterance; it may be beyond its end.
+        text: what is said; "" where that is not known.
+        speaker: who says it; "" where that is not known.
+        channel: number of the channel, counted from 0; None where that is not known.
+        ids: token ids, where the text is tokenized already.
+    """
+
+    start: float
+    end: float
+    text: str = ""
+    speaker: str = ""
+    channel: int | None = None
+    ids: tuple[int, ...] = ()
+
+    def moved(self, by: float, speed: float = 1.0) -> Event:
+        """Return the event ``by`` seconds earlier, and then ``speed`` times as fast."""
+        return self._replace(start=(self.start - by) / speed, end=(self.end - by) / speed)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The events of an utterance in the order of their starts, in seconds of its own audio.
+
+    Whatever cuts or changes the audio moves its timeline along. Events that reach over an edge stay whole, with
+    times below 0 or beyond the end; what lies outside is left out.
+
+    Args:
+        events: the events, sorted by start.
+        known: the spans (start, end) that are annotated, as UEM files say them; outside of them nothing is known.
+            None: all of it is annotated.
+        offset: seconds of the recording at which the utterance begins.
+    """
+
+    events: tuple[Event, ...]
+    known: Spans | None = None
+    offset: float = 0.0
+
+    @classmethod
+    def of(cls, events: Iterable[Event], known: Sequence[tuple[float, float]] | None = None) -> Timeline:
+        """Return the timeline of events in any order, on the clock of the recording."""
+        ordered = tuple(sorted(events, key=lambda event: (event.start, event.end)))
+        return cls(ordered, None if known is None else tuple(sorted(known)))
+
+    def between(self, start: float, end: float) -> Timeline:
+        """Return the part from ``start`` to ``end``, in seconds of the recording."""
+        return self.cut(start - self.offset, end - self.offset)
+
+    def cut(self, start: float, end: float) -> Timeline:
+        """Return the part from ``start`` to ``end``, in seconds of the utterance."""
+        events = tuple(event.moved(start) for event in self.events if event.start < end and event.end > start)
+        known = self.known and tuple(
+            (max(0.0, begin - start), min(end, until) - start)
+            for begin, until in self.known
+            if begin < end and until > start
+        )
+        return Timeline(events, known, self.offset + start)
+
+    def faster(self, speed: float) -> Timeline:
+        """Return the timeline of audio that is played ``speed`` times as fast. It can no longer be cut by the clock of
+        the recording."""
+        known = self.known and tuple((start / speed, end / speed) for start, end in self.known)
+        return replace(self, events=tuple(event.moved(0.0, speed) for event in self.events), known=known)
+
+    def followed_by(self, other: Timeline, seconds: float) -> Timeline:
+        """Return this timeline, of audio of ``seconds``, with another one after it."""
+        later = tuple(event.moved(-seconds) for event in other.events)
+        known = None
+        if self.known is not None or other.known is not None:
+            mine = ((0.0, seconds),) if self.known is None else self.known
+            known = (*mine, *((start + seconds, end + seconds) for start, end in other.known or ((0.0, float("inf")),)))
+        return replace(self, events=(*self.events, *later), known=known)
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """The speakers in the order of their first starts."""
+        return tuple(dict.fromkeys(event.speaker for event in self.events))
