@@ -154,7 +154,7 @@ ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"ranks": 2}, "ranks must be uio.Ranks.*, not 2"),
     (
         {"rank": 0, "world_size": 1, "ranks": uio.Ranks(mesh=_ANY)},
-        "mean the same as ranks=uio\.Ranks\(…\): remove ranks",
+        r"mean the same as ranks=uio\.Ranks\(…\): remove ranks",
     ),
     ({"rank": 0}, "rank and world_size"),
     ({"world_size": 2}, "rank and world_size"),
