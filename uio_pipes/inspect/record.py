@@ -44,7 +44,7 @@ LARGE = 20_000  # rows of a file after which another one begins
 RECENT = 1_024  # batches whose origin is kept until they are logged
 NO_PYARROW = 'a record is written and read by pyarrow: pip install "uio_pipes[parquet]"'
 PLACE = {"step": "int64", "epoch": "int32", "rank": "int32", "lane": "int32", "pass": "int64", "k": "int64"}
-ROW = {"row": "int32"}  # of the batch
+ROW = {"row": "int32", "ranks": "int32", "batch": "int64"}  # of the batch; how many; its number, as the loader counts
 ORIGIN = {
     **{"key": "string", "source": "string", "shard": "string", "item": "int64", "offset": "int64", "part": "string"},
     **{"frames": "int32", "tokens": "int32", "sample_rate": "int32", "speaker": "string"},
@@ -62,6 +62,7 @@ class Delivered(NamedTuple):
     lane: int
     pass_: int
     k: int
+    ranks: int
     origins: Sequence[RowOrigin]
 
 
@@ -95,7 +96,7 @@ class _Deliveries:
         place = (progress.step - 1, progress.epoch, options.rank, message.lane, message.pass_, message.k)
         try:
             keys = tuple(keys_in(message.batch))
-            self.of[keys] = Delivered(*place, message.origins)
+            self.of[keys] = Delivered(*place, options.world_size, message.origins)
             self.of.move_to_end(keys)  # it may have come before
         except (TypeError, LookupError):  # a collate function made something else of the batch
             return
@@ -289,7 +290,7 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
     """Return the rows of batches as a table of pyarrow."""
     import pyarrow as pa
 
-    places: dict[str, list[Any]] = {name: [] for name in PLACE}
+    places: dict[str, list[Any]] = {name: [] for name in (*PLACE, "ranks", "batch")}
     rows: list[int] = []
     origins: list[RowOrigin] = []
     numbers: dict[str, list[Any]] = {}
@@ -298,11 +299,11 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
             ready.synchronize()
         count, done = len(keys), len(origins)
         known: dict[str, list[RowOrigin]] = {}  # of a key from several sources there are several
-        place: tuple[int | None, ...] = (step, None, rank, None, None, None)
+        place: tuple[int | None, ...] = (step, None, rank, *(None,) * 5)
         if made is not None:
             for one in made.origins:
                 known.setdefault(one.key, []).append(one)
-            place = (made.step if step is None else step, *made[1:-1])
+            place = (made.step if step is None else step, *made[1:-1], made.step)
         origins += [known[key].pop(0) if known.get(key) else RowOrigin(key) for key in keys]
         for column, value in zip(places.values(), place, strict=True):
             column += [value] * count
@@ -318,6 +319,11 @@ def table_of(logged: Iterable[Logged], rank: int) -> Any:
     for name, values in numbers.items():
         made_of[name] = pa.array(values + [None] * (len(origins) - len(values)), pa.float32())
     return pa.table(made_of)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a record by the time when each writer began, and its numbers."""
+    return sorted(folder.glob("rank-*.parquet"), key=lambda path: path.name.split("-")[2:])
 
 
 def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Any:
@@ -339,9 +345,7 @@ def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = 
         import pyarrow.parquet as pq
     except ImportError as error:
         raise PipelineError(NO_PYARROW) from error
-    # By the time when each writer began, and its numbers.
-    files = sorted(Path(folder).glob("rank-*.parquet"), key=lambda path: path.name.split("-")[2:])
-    if not files:
+    if not (files := files_of(Path(folder))):
         raise ListError(f"{os.fspath(folder)} has no record (rank-00000-….parquet): uio.Recorder writes it")
     try:
         tables = [pq.read_table(path) for path in files]
