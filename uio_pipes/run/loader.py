@@ -20,7 +20,7 @@ from uio_pipes.core.ledger import Failures
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import EpochLength, choose_uneven
-from uio_pipes.run.epoch_run import AGAIN, Batches, EpochRun, batch_at
+from uio_pipes.run.epoch_run import AGAIN, MAY_SHARE, Batches, EpochRun, batch_at
 from uio_pipes.run.options import RunOptions, fingerprints_of, fitted, open_quarantine
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Ranks, place_of_rank
@@ -192,7 +192,10 @@ class Loader(Steered):
                 loaded: load an earlier one.
         """
         require_whole("batch_at: step", step, 0)
-        return batch_at(self._options, self._progress, self._items, step)
+        batch = batch_at(self._options, self._progress, self._items, step)
+        if self._options.shares and step >= self._progress.step:
+            logger.warning(MAY_SHARE, step, self.epoch)
+        return batch
 
     def __len__(self) -> int:
         """Batches of this rank in the whole epoch if no utterance fails; ``steps_per_epoch`` where that is set.
