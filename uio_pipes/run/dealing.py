@@ -140,10 +140,10 @@ def deal_anew(rests: Collection[RankRest], before: Deal | None, ranks: int, step
     return Deal(tuple(sorted(left)), ranks, short, news | lost, tuple(sorted({*steps, step})))
 
 
-def left_of(lane: int, rests: Collection[RankRest]) -> LaneState:
-    """Return where a lane stands, with what all ranks have counted in it."""
-    first, *others = (read_lane({lane_name(lane): one.lanes[lane]}, lane) for one in rests if lane in one.lanes)
-    return replace(first, counts=reduce(added, (one.counts for one in others), first.counts))
+def left_of(lane: int, rests: Collection[RankRest], counted: bool) -> LaneState:
+    """Return where a lane stands; ``counted``: with what all ranks have counted in it."""
+    states = [read_lane({lane_name(lane): one.lanes[lane]}, lane) for one in rests if lane in one.lanes]
+    return replace(states[0], counts=reduce(added, (one.counts for one in states)) if counted else {})
 
 
 def added(counts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -386,9 +386,7 @@ def batch_at(options: RunOptions, progress: EpochProgress, items: int, step: int
             raise end.error from None
         there = f"it has {plural(start.step, 'batch')}, which count from 0 at its beginning"
         if ranks.world_size > 1 and not options.in_steps:
-            there += (
-                ', and what ranks share at its end (uneven="share") is made again from a state that was saved there'
-            )
+            there += ', and what ranks share at its end ("share") is made again from a state that was saved there'
         raise PipelineError(f"{problem}: {there}") from None
     finally:
         run.close()

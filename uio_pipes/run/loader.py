@@ -181,7 +181,8 @@ class Loader(Steered):
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
 
         What lies between the loader's position and the batch is passed over by plan; for an earlier one, all from where
-        the loader's state was saved, or from the beginning of the epoch. So load a state from shortly before.
+        the loader's state was saved, or from the beginning of the epoch. So load a state from shortly before. What
+        ranks share at the end of an epoch is made again from a state that was saved there since they last shared.
 
         Args:
             step: its number in the epoch, as the trainer counts: from 0 on, and after a resume on where the state was

@@ -165,9 +165,7 @@ class EpochProgress:
 
     def go_by(self, deal: Deal, rests: Collection[RankRest], rank: int) -> None:
         """Go on with the lanes that are dealt to a rank, of those that are left."""
-        mine = {lane: left_of(lane, rests) for lane in deal.of(rank)}
-        if not deal.counts(rank):
-            mine = {lane: replace(state, counts={}) for lane, state in mine.items()}
+        mine = {lane: left_of(lane, rests, deal.counts(rank)) for lane in deal.of(rank)}
         ended = {lane: one for lane, one in self.positions.items() if one.state.done}
         self.positions.clear()
         self.positions.update(ended | {lane: Position(state) for lane, state in mine.items()})

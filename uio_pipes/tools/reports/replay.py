@@ -67,10 +67,8 @@ class Replay:
                 raise StateError(f"a mix, or what is left out, changed {when}: name a state that was saved after it")
         _check_not_shared(given, last, wanted, step, world_size)
         steps = None if last.stream is None else LONG
-        place: dict[str, Any] = {"rank": rank, "world_size": world_size, "uneven": "join"}
-        self.loader = loader = Loader(
-            graph, seed=last.seed, lanes=max(last.lanes, world_size), steps_per_epoch=steps, **place
-        )
+        place: dict[str, Any] = {"rank": rank, "world_size": world_size, "lanes": max(last.lanes, world_size)}
+        self.loader = loader = Loader(graph, seed=last.seed, uneven="join", steps_per_epoch=steps, **place)
         if last.lanes < world_size or any(meta.deal for meta, _ in given):
             loader._options = replace(loader._options, uneven="share", lanes=last.lanes)
         loader.load_state_dict(state)
@@ -125,11 +123,11 @@ def _check_not_shared(given: Sequence[Given], last: Meta, epoch: int, step: int,
     begin = last.step if last.place <= [epoch, step] and last.epoch == epoch else 0
     shared = {at for meta in here for at in (meta.deal or {}).get("steps", ()) if begin <= at <= step}
     if shared:
-        after = f"name a state that was saved from step {max(shared) + 1} on, and not after step {step}"
-        raise StateError(
-            f'at step {max(shared)} of epoch {epoch} the ranks shared what was left (uneven="share"), which no rank '
-            f"knows alone: {after if max(shared) < step else 'this step cannot be made again, only those around it'}"
-        )
+        at, which = max(shared), "this step cannot be made again, only those around it"
+        if at < step:
+            which = f"name a state that was saved from step {at + 1} on, and not after step {step}"
+        when = f"at step {at} of epoch {epoch}"
+        raise StateError(f'{when} the ranks shared what was left (uneven="share"), which no rank knows alone: {which}')
     if ranks > 1 and last.stream is None and all(meta.step <= step for meta in here):
         logger.warning(MAY_SHARE, step, epoch)
 
