@@ -1,6 +1,7 @@
 """Workers on a Ray cluster of several nodes: batches and states are those of local ones, whatever dies meanwhile."""
 
 import gc
+import json
 import logging
 import os
 import random
@@ -16,6 +17,8 @@ import corpus
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from command import ranks
 from contract import carried, digest, timeless
 from journeys import training
 from processes import environment
@@ -348,3 +351,40 @@ def test_a_trainer_whose_own_agent_was_killed_ends_with_an_error() -> None:
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=90)
     assert "killed\n" in done.stdout, done.stderr  # Ray prints there, too
     assert "RuntimeError: Ray's agent (raylet) on the trainer's machine has ended" in done.stderr
+
+
+def shared(path: str, folder: str) -> None:
+    """On each of two ranks: whether batches and states of workers on Ray are those of local ones while ranks share."""
+    dist.init_process_group("gloo")
+    flag, found = Path(folder, f"kill{dist.get_rank()}"), []
+    graph = killed_when(flag, Path(path))
+    for lanes, tail in ((1, "drop"), (3, "repeat")):
+        options: dict[str, Any] = {"seed": 5, "lanes": lanes, "tail": tail}
+        here, states = uio.Loader(graph, **options), list[State]()
+        expected = run(here, each=lambda step, here=here, states=states: states.append(here.state_dict()))
+        half = len(expected) // 2
+        loader = uio.Loader(graph, num_workers=uio.RayWorkers(1), **options)
+        ran = run(loader, each=lambda step, half=half: flag.touch() if step == half else None)
+        found += [ran == expected, not flag.exists(), sum(node.restarts for node in loader.stats().nodes.values())]
+        del loader  # its actors make room for others
+        again = uio.Loader(graph, num_workers=uio.RayWorkers(1), **options)
+        again.load_state_dict(states[half])
+        found.append(run(again) == expected[half + 1 :])
+    Path(folder, f"found{dist.get_rank()}").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def test_ranks_share_with_workers_on_ray_whose_actors_are_killed_meanwhile(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.grow(2)
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    unequal = corpus.shards(tmp_path, [14, 2, 5], seconds=(0.1, 0.3))
+    done = ranks(2, __file__, unequal.list, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in range(2):
+        assert json.loads((tmp_path / f"found{rank}").read_text()) == [True, True, 1, True] * 2
+
+
+if __name__ == "__main__":
+    shared(*sys.argv[1:])

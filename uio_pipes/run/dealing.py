@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -47,13 +48,15 @@ class Turns:
 class Deal:
     """What was dealt: ``lanes`` that had not ended to ``ranks``.
 
-    ``short``: lanes with fewer batches than they had ranks, and how many; ``lost``: batches of which nothing is left.
+    ``short``: lanes with fewer batches than they had ranks, and how many; ``lost``: batches of which nothing is left;
+    ``steps``: those of this epoch at which the ranks have shared.
     """
 
     lanes: tuple[int, ...]
     ranks: int
     short: Mapping[int, int] = field(default_factory=dict)
     lost: frozenset[LaneBatch] = frozenset()
+    steps: tuple[int, ...] = ()
 
     @property
     def in_turns(self) -> bool:
@@ -96,7 +99,8 @@ class Deal:
     def saved(self, rank: int) -> dict[str, Any]:
         """Return what the state of a rank keeps."""
         short, lost = sorted(map(list, self.short.items())), sorted(map(list, self.lost))
-        return {"lanes": list(self.lanes), "ranks": self.ranks, "short": short, "lost": lost, "rank": rank}
+        places = {"lanes": list(self.lanes), "ranks": self.ranks, "short": short, "lost": lost}
+        return places | {"steps": list(self.steps), "rank": rank}
 
     @classmethod
     def read(cls, saved: Mapping[str, Any] | None) -> Deal | None:
@@ -104,7 +108,7 @@ class Deal:
         if saved is None:
             return None
         lost = frozenset((lane, k) for lane, k in saved["lost"])
-        return cls(tuple(saved["lanes"]), saved["ranks"], dict(saved["short"]), lost)
+        return cls(tuple(saved["lanes"]), saved["ranks"], dict(saved["short"]), lost, tuple(saved["steps"]))
 
 
 class RankRest(NamedTuple):
@@ -124,18 +128,22 @@ def gathered(mine: RankRest, members: Collection[int], group: Any) -> list[RankR
     return rests
 
 
-def deal_anew(rests: Collection[RankRest], before: Deal | None, ranks: int) -> tuple[Deal, dict[int, LaneState]]:
-    """Return how ``ranks`` share what is left, and where the lanes of it stand."""
-    left: dict[int, LaneState] = {}
-    for lane, text in (pair for one in rests for pair in one.lanes.items()):
-        state = read_lane({lane_name(lane): text}, lane)
-        left[lane] = replace(state, counts=added(left[lane].counts, state.counts)) if lane in left else state
+def deal_anew(rests: Collection[RankRest], before: Deal | None, ranks: int, step: int) -> Deal:
+    """Return how ``ranks`` share what is left, from ``step`` on."""
+    left = {lane for one in rests for lane in one.lanes}
     news = frozenset(one.lost for one in rests if one.lost is not None)
     short = dict(before.short) if before is not None and before.in_turns else {}
     short |= {one.short[0]: one.short[1] for one in rests if one.short is not None}
-    for lane in short.keys() - (left.keys() - {lane for lane, _ in news}):
+    for lane in short.keys() - (left - {lane for lane, _ in news}):
         del short[lane]
-    return Deal(tuple(sorted(left)), ranks, short, news | (before.lost if before is not None else frozenset())), left
+    lost, steps = (before.lost, before.steps) if before is not None else (frozenset(), ())
+    return Deal(tuple(sorted(left)), ranks, short, news | lost, tuple(sorted({*steps, step})))
+
+
+def left_of(lane: int, rests: Collection[RankRest], counted: bool) -> LaneState:
+    """Return where a lane stands; ``counted``: with what all ranks have counted in it."""
+    states = [read_lane({lane_name(lane): one.lanes[lane]}, lane) for one in rests if lane in one.lanes]
+    return replace(states[0], counts=reduce(added, (one.counts for one in states)) if counted else {})
 
 
 def added(counts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,10 @@ from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import Runner
 
 logger = logging.getLogger("uio_pipes")
+MAY_SHARE = (
+    "step %d of epoch %d is made as if no rank had run out of batches before; otherwise the ranks have shared what was "
+    'left (uneven="share"), and it was another batch: a state that was saved after the step tells'
+)
 NOTHING_LEFT = "epoch %d is complete in the state that was loaded: continuing with epoch %d"
 
 
@@ -189,12 +193,12 @@ class EpochRun(Iterator[Any]):
         lanes = {i: position.saved() for i, position in progress.positions.items() if options.ranks.reads}
         mine = RankRest({lane: state.text(lane) for lane, state in lanes.items() if not state.done}, merge.gone, cut)
         rests = gathered(mine, horizon.members, horizon.group)
-        deal, left = deal_anew(rests, progress.deal, options.world_size)
-        if not left or (deal.last and options.tail == "drop"):
+        deal = deal_anew(rests, progress.deal, options.world_size, progress.step)
+        if not deal.lanes or (deal.last and options.tail == "drop"):
             if not progress.step:
                 raise horizon.for_all(bool(merge.undelivered), False, 'tail="repeat"')
             return False
-        progress.go_by(deal, left, options.rank)
+        progress.go_by(deal, rests, options.rank)
         self._begin()
         return True
 
@@ -368,6 +372,9 @@ def batch_at(options: RunOptions, progress: EpochProgress, items: int, step: int
     ranks = options.ranks._replace(members=None, peers=(), mesh=())
     own = replace(options, ranks=ranks, num_workers=0, fleet=None, mover=None, pin_memory=False)
     own = replace(own, snapshot_every=sys.maxsize, utterances=utterances)  # no state is wanted
+    problem = f"batch_at: epoch {progress.epoch} has no batch {step} on rank {ranks.rank}"
+    if progress.ended and step >= progress.step and options.uneven != "join" and not options.in_steps:
+        raise PipelineError(f"{problem}: it had {plural(progress.step, 'batch')}, with which all ranks ended")
     start = progress.before(step, options.in_steps)
     start.check_ranks(own)
     received = start.received + start.skip + 1
@@ -377,10 +384,9 @@ def batch_at(options: RunOptions, progress: EpochProgress, items: int, step: int
     except StopIteration:
         if (end := run.take_end()) is not None and end.error is not None:
             raise end.error from None
-        problem = f"batch_at: epoch {start.epoch} has no batch {step} on rank {ranks.rank}"
         there = f"it has {plural(start.step, 'batch')}, which count from 0 at its beginning"
-        if options.shares:
-            there += ", and what ranks share at its end is made again from a state that was saved there"
+        if ranks.world_size > 1 and not options.in_steps:
+            there += ', and what ranks share at its end ("share") is made again from a state that was saved there'
         raise PipelineError(f"{problem}: {there}") from None
     finally:
         run.close()

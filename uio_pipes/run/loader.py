@@ -20,7 +20,7 @@ from uio_pipes.core.ledger import Failures
 from uio_pipes.core.statistics import Stats
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import EpochLength, choose_uneven
-from uio_pipes.run.epoch_run import AGAIN, Batches, EpochRun, batch_at
+from uio_pipes.run.epoch_run import AGAIN, MAY_SHARE, Batches, EpochRun, batch_at
 from uio_pipes.run.options import RunOptions, fingerprints_of, fitted, open_quarantine
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Ranks, place_of_rank
@@ -181,7 +181,8 @@ class Loader(Steered):
         """Return a batch of this rank in the current epoch as it was or will be, bit by bit. The loader does not move.
 
         What lies between the loader's position and the batch is passed over by plan; for an earlier one, all from where
-        the loader's state was saved, or from the beginning of the epoch. So load a state from shortly before.
+        the loader's state was saved, or from the beginning of the epoch. So load a state from shortly before. What
+        ranks share at the end of an epoch is made again from a state that was saved there since they last shared.
 
         Args:
             step: its number in the epoch, as the trainer counts: from 0 on, and after a resume on where the state was
@@ -192,7 +193,10 @@ class Loader(Steered):
                 loaded: load an earlier one.
         """
         require_whole("batch_at: step", step, 0)
-        return batch_at(self._options, self._progress, self._items, step)
+        batch = batch_at(self._options, self._progress, self._items, step)
+        if self._options.shares and step >= self._progress.step:
+            logger.warning(MAY_SHARE, step, self.epoch)
+        return batch
 
     def __len__(self) -> int:
         """Batches of this rank in the whole epoch if no utterance fails; ``steps_per_epoch`` where that is set.

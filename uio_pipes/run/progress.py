@@ -17,7 +17,7 @@ from uio_pipes.base.urls import plural
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.core.statistics import Stats
-from uio_pipes.run.dealing import Deal, Turns
+from uio_pipes.run.dealing import Deal, RankRest, Turns, left_of
 from uio_pipes.run.lane_runner import Position
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.state import LaneState, Meta, lane_name, lanes_in, read_lane, read_meta
@@ -163,9 +163,9 @@ class EpochProgress:
         stop = steps.stop if options.steps_per_epoch is None else min(steps.stop, options.steps_per_epoch)
         self.over.append(range(steps.start, stop, steps.step))
 
-    def go_by(self, deal: Deal, left: Mapping[int, LaneState], rank: int) -> None:
-        """Go on with the lanes that are dealt to a rank, of those that are ``left``."""
-        mine = {lane: left[lane] if deal.counts(rank) else replace(left[lane], counts={}) for lane in deal.of(rank)}
+    def go_by(self, deal: Deal, rests: Collection[RankRest], rank: int) -> None:
+        """Go on with the lanes that are dealt to a rank, of those that are left."""
+        mine = {lane: left_of(lane, rests, deal.counts(rank)) for lane in deal.of(rank)}
         ended = {lane: one for lane, one in self.positions.items() if one.state.done}
         self.positions.clear()
         self.positions.update(ended | {lane: Position(state) for lane, state in mine.items()})

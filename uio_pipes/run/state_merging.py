@@ -54,6 +54,7 @@ def merge_states(states: Iterable[Mapping[str, str]]) -> dict[str, str]:
     carried = [_saved(s.meta.ahead, own=False) for s in saved if s.meta.ahead is not None]
     newest = _apart_since(max([*saved, *carried], key=lambda s: s.age), saved)
     _check_changes([one.meta for one in saved], newest.meta)
+    _check_turns(saved, newest.meta)
     for one in [*saved, *carried]:
         _check_same(one, newest, ("seed", "graph", "list"))
         if one.epoch == newest.epoch or newest.meta.stream is not None:
@@ -108,6 +109,21 @@ def _check_changes(metas: list[Meta], newest: Meta) -> None:
                     f"mixes: one rank has changed the weights to {ours[-1]}, another to {theirs[-1]}: call "
                     "reweight with the same weights on all ranks"
                 )
+
+
+def _check_turns(saved: list[_Saved], newest: Meta) -> None:
+    """Raises: StateError if ranks that take turns in a lane stand at different steps: which of its batches have come
+    is known only of the rank that saved it."""
+    behind = [one.meta for one in saved if not one.meta.ended and one.meta.place < newest.place]
+    deals = [meta.deal for meta in (newest, *behind) if meta.deal is not None]
+    all_came = sum(one.meta.place == newest.place for one in saved) >= newest.world_size
+    if behind and not all_came and any(len(deal["lanes"]) < deal["ranks"] for deal in deals):
+        (epoch, step), last = min(meta.place for meta in behind), newest.place
+        raise StateError(
+            f"step: one state is of step {step} of epoch {epoch}, another of step {last[1]} of epoch {last[0]}, while "
+            'ranks ran the same lanes in turns (uneven="share"), so each must have saved at the same step: pass the '
+            "last states that all of them have of one step"
+        )
 
 
 def _newest(saved: Iterable[_Saved]) -> dict[int, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -13,10 +15,11 @@ from uio_pipes.base.urls import plural
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
 from uio_pipes.inspect.record import keys_in
-from uio_pipes.run.epoch_run import batch_at
+from uio_pipes.run.epoch_run import MAY_SHARE, batch_at
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.state import Meta, lanes_in, read_meta
 
+logger = logging.getLogger("uio_pipes")
 LONG = 2**31  # steps of an epoch, which none has
 
 
@@ -62,9 +65,12 @@ class Replay:
             if later or (there <= [wanted, step] and change not in last.changes):
                 when = f"at step {change['step']} of epoch {change['epoch']}"
                 raise StateError(f"a mix, or what is left out, changed {when}: name a state that was saved after it")
+        _check_not_shared(given, last, wanted, step, world_size)
         steps = None if last.stream is None else LONG
-        place: dict[str, Any] = {"rank": rank, "world_size": world_size, "uneven": "join"}
-        self.loader = loader = Loader(graph, seed=last.seed, lanes=last.lanes, steps_per_epoch=steps, **place)
+        place: dict[str, Any] = {"rank": rank, "world_size": world_size, "lanes": max(last.lanes, world_size)}
+        self.loader = loader = Loader(graph, seed=last.seed, uneven="join", steps_per_epoch=steps, **place)
+        if last.lanes < world_size or any(meta.deal for meta, _ in given):
+            loader._options = replace(loader._options, uneven="share", lanes=last.lanes)
         loader.load_state_dict(state)
         if wanted < last.epoch and loader._progress.since > [wanted, 0]:
             since = "step {1} of epoch {0}".format(*loader._progress.since)
@@ -109,6 +115,21 @@ def _first(states: Sequence[Given]) -> Given:
 
 def _last(states: Sequence[Given]) -> Given:
     return max(states, key=lambda one: (one[0].place, len(one[0].changes)))
+
+
+def _check_not_shared(given: Sequence[Given], last: Meta, epoch: int, step: int, ranks: int) -> None:
+    """Raises: StateError if ranks shared what was left between a state and a step, as none of them knows it alone."""
+    here = [meta for meta, _ in given if meta.epoch == epoch]
+    begin = last.step if last.place <= [epoch, step] and last.epoch == epoch else 0
+    shared = {at for meta in here for at in (meta.deal or {}).get("steps", ()) if begin <= at <= step}
+    if shared:
+        at, which = max(shared), "this step cannot be made again, only those around it"
+        if at < step:
+            which = f"name a state that was saved from step {at + 1} on, and not after step {step}"
+        when = f"at step {at} of epoch {epoch}"
+        raise StateError(f'{when} the ranks shared what was left (uneven="share"), which no rank knows alone: {which}')
+    if ranks > 1 and last.stream is None and all(meta.step <= step for meta in here):
+        logger.warning(MAY_SHARE, step, epoch)
 
 
 def _ranks(before: Sequence[Given], after: Sequence[Given], epoch: int, step: int) -> int:
