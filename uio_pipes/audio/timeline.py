@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from math import inf
+from typing import Any, NamedTuple
+
+from uio_pipes.base.errors import DataError
 
 Spans = tuple[tuple[float, float], ...]
 
@@ -45,11 +48,15 @@ class Timeline:
         known: the spans (start, end) that are annotated, as UEM files say them; outside of them nothing is known.
             None: all of it is annotated.
         offset: seconds of the recording at which the utterance begins.
+        conditions: what the annotation says of the whole recording (``text_conditions``); None if it says nothing.
+        frame: seconds from one frame of the utterance's features to the next; None where there are none yet.
     """
 
     events: tuple[Event, ...]
     known: Spans | None = None
     offset: float = 0.0
+    frame: float | None = None
+    conditions: Any = None
 
     @classmethod
     def of(cls, events: Iterable[Event], known: Sequence[tuple[float, float]] | None = None) -> Timeline:
@@ -69,7 +76,7 @@ class Timeline:
             for begin, until in self.known
             if begin < end and until > start
         )
-        return Timeline(events, known, self.offset + start)
+        return replace(self, events=events, known=known, offset=self.offset + start)
 
     def faster(self, speed: float) -> Timeline:
         """Return the timeline of audio that is played ``speed`` times as fast. It can no longer be cut by the clock of
@@ -77,14 +84,24 @@ class Timeline:
         known = self.known and tuple((start / speed, end / speed) for start, end in self.known)
         return replace(self, events=tuple(event.moved(0.0, speed) for event in self.events), known=known)
 
+    def seconds(self, frames: int) -> float:
+        """Return how long so many frames of the utterance's features are. Raises: DataError ``no_frame_shift``."""
+        if self.frame is None:
+            message = "the timeline does not know how long a frame of these features is: compute them from the audio"
+            raise DataError("no_frame_shift", message)
+        return frames * self.frame
+
     def followed_by(self, other: Timeline, seconds: float) -> Timeline:
-        """Return this timeline, of audio of ``seconds``, with another one after it."""
-        later = tuple(event.moved(-seconds) for event in other.events)
+        """Return this timeline, of audio of ``seconds``, with another one after it. Events that reach over the edge
+        between the two end there: the audio on its other side is not theirs."""
+        mine = [event._replace(end=min(event.end, seconds)) for event in self.events if event.start < seconds]
+        later = [event._replace(start=max(0.0, event.start)).moved(-seconds) for event in other.events]
         known = None
         if self.known is not None or other.known is not None:
-            mine = ((0.0, seconds),) if self.known is None else self.known
-            known = (*mine, *((start + seconds, end + seconds) for start, end in other.known or ((0.0, float("inf")),)))
-        return replace(self, events=(*self.events, *later), known=known)
+            before, after = (((0.0, inf),) if one.known is None else one.known for one in (self, other))
+            ended = ((start, min(end, seconds)) for start, end in before if start < seconds)
+            known = (*ended, *((start + seconds, end + seconds) for start, end in after))
+        return replace(self, events=(*mine, *later), known=known)
 
     @property
     def speakers(self) -> tuple[str, ...]:
