@@ -51,6 +51,7 @@ from uio_pipes.stages.utterances.filter import Exclude, Filter, Keep
 from uio_pipes.stages.utterances.flat_map import FlatMap
 from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
+from uio_pipes.stages.utterances.mixture import Mixture
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
 
@@ -151,6 +152,7 @@ class Pipeline(Graph):
     pitch_shift = functional(PitchShift)
     random_crop = functional(RandomCrop)
     concat = functional(Concat)
+    mixture = functional(Mixture)
     choose_text = functional(ChooseText)
     normalize_text = functional(NormalizeText)
     tokenize = functional(Tokenize)
