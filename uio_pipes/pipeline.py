@@ -34,6 +34,7 @@ from uio_pipes.stages.batches.bucket_batch import bucket_batch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
+from uio_pipes.stages.features.activity import Activity
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
@@ -170,6 +171,7 @@ class Pipeline(Graph):
     spec_sub = functional(SpecSub)
     spec_trim = functional(SpecTrim)
     stack = functional(Stack)
+    activity = functional(Activity)
     map = functional(Map)
     flat_map = functional(FlatMap)
     through = functional(Through)
