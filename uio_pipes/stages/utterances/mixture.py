@@ -178,8 +178,9 @@ class _Mixing(Joining):
             end = at + wav.shape[-1]
             heard.append((at, turn, wav))
             said.append(Event(at / rate, end / rate, text if isinstance(text, str) else "", turn.speaker))
-            own = fields["timeline"].events if "timeline" in fields else (said[-1].moved(at / rate),)
-            events += [one.moved(-at / rate)._replace(speaker=one.speaker or turn.speaker) for one in own]
+            own = fields["timeline"].events if "timeline" in fields else None
+            moved = said[-1:] if own is None else [one.moved(-at / rate) for one in own]
+            events += [one._replace(speaker=one.speaker or turn.speaker) for one in moved]
         total = max(at + wav.shape[-1] for at, _, wav in heard)
         mixed = torch.zeros((*first["wav"].shape[:-1], total))
         for at, turn, wav in heard:
