@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from uio_pipes.audio.length import ROUNDING, TICKS, Plan, check_no_features
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Trait, least, must_be
-from uio_pipes.dsp.fbank import Fbank, noise, num_frames, window_and_shift
+from uio_pipes.dsp.fbank import Fbank, noise, num_frames
 from uio_pipes.dsp.spectra import SAMPLE_RATE, LogMel, Mfcc
 
 
 @dataclass(frozen=True)
-class FbankFeatures(HasGrid, OfStream):
+class FbankFeatures(OfStream):
     """Compute Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
 
     Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` without dither, to 1e-3 on speech.
@@ -41,6 +41,7 @@ class FbankFeatures(HasGrid, OfStream):
     reads = ("wav", "sample_rate")
     writes = ("feat",)
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
+    moves = ()
 
     num_mel_bins: int = 23
     frame_length: float = 25.0
@@ -56,10 +57,6 @@ class FbankFeatures(HasGrid, OfStream):
     def kernel(self) -> Fbank:
         return Fbank(self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type)
 
-    def grid(self, before: Grid | None, sample_rate: int) -> Grid:
-        window, shift = window_and_shift(sample_rate, self.frame_length, self.frame_shift)
-        return Grid(shift / sample_rate, window / 2 / sample_rate)
-
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
             return None
@@ -68,6 +65,9 @@ class FbankFeatures(HasGrid, OfStream):
             window, shift = self.frame_length * 1000 - ROUNDING, self.frame_shift * 1000 - ROUNDING
             return plan.with_frames(1 + max(0, int((plan.samples - window) // shift)))
         return plan.with_frames(num_frames(plan.samples, plan.sample_rate, self.frame_length, self.frame_shift))
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        return replace(timeline, frame=self.frame_shift / 1000, centre=self.frame_length / 2000)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
@@ -117,7 +117,7 @@ class MfccFeatures(FbankFeatures):
 
 
 @dataclass(frozen=True)
-class LogMelSpectrogram(HasGrid, OfStream):
+class LogMelSpectrogram(OfStream):
     """Compute Whisper's log mel spectrogram of ``wav`` at 16 kHz: ``feat`` (T, num_mel_bins) float32.
 
     T is samples // hop_length. Radford et al. 2022; equal to their code to 1e-4. Failures: ``wrong_rate`` if the
@@ -138,6 +138,7 @@ class LogMelSpectrogram(HasGrid, OfStream):
     name: ClassVar[str] = "log_mel_spectrogram"
     reads = ("wav", "sample_rate")
     writes = ("feat",)
+    moves = ()
 
     n_fft: int = must_be(400, "an even number of samples, 2 or more", lambda n: n >= 2 and n % 2 == 0, "try 400")
     hop_length: int = least(1, 160, "Whisper's is 160")
@@ -157,9 +158,6 @@ class LogMelSpectrogram(HasGrid, OfStream):
     def kernel(self) -> LogMel:
         return LogMel(self.n_fft, self.hop_length, self.num_mel_bins, self.padding, self.pad_or_trim, self.max_duration)
 
-    def grid(self, before: Grid | None, sample_rate: int) -> Grid:
-        return Grid(self.hop_length / SAMPLE_RATE, 0.0)  # windows are centred
-
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
             return None
@@ -168,6 +166,9 @@ class LogMelSpectrogram(HasGrid, OfStream):
             return plan.with_frames(self.kernel.frames(plan.samples * SAMPLE_RATE // TICKS + 1))
         _check_rate(plan.sample_rate)
         return plan.with_frames(self.kernel.frames(plan.samples))
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        return replace(timeline, frame=self.hop_length / SAMPLE_RATE, centre=0.0)  # windows are centred
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import torch
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
@@ -116,7 +116,7 @@ class Deltas(OfFeatures):
 
 
 @dataclass(frozen=True)
-class Stack(HasGrid, OfFeatures):
+class Stack(OfFeatures):
     """Join neighbouring frames of ``feat`` into one wider frame, at a lower frame rate.
 
     (T, F) becomes (⌈T / stride⌉, frames × F). Frame i has those around frame i × stride: (frames - 1) // 2 before it,
@@ -130,12 +130,10 @@ class Stack(HasGrid, OfFeatures):
     """
 
     name: ClassVar[str] = "stack"
+    moves = ()
 
     frames: int = least(1, 7, "Paraformer has frames=7, stride=6")
     stride: int = least(1, 6, "Paraformer has frames=7, stride=6")
-
-    def grid(self, before: Grid | None, sample_rate: int) -> Grid | None:
-        return before and before.joined(self.frames, self.stride, (self.frames - 1) // 2)
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
@@ -143,6 +141,12 @@ class Stack(HasGrid, OfFeatures):
         if plan.frames is None:
             raise PipelineError("stack works on features: put .fbank(…) before it")
         return plan.with_frames(-(-plan.frames // self.stride))
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        if timeline.frame is None:
+            return timeline
+        off = (self.frames - 1) / 2 - (self.frames - 1) // 2  # frames from that around which the others are
+        return replace(timeline, frame=timeline.frame * self.stride, centre=timeline.centre + timeline.frame * off)
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         if feat.ndim == 1:  # codes of one codebook
@@ -224,6 +228,7 @@ class SpecTrim(OfFeatures):
     """
 
     name: ClassVar[str] = "spec_trim"
+    moves = ("feat",)
 
     max_t: int = least(1, 20, "WeNet's is 20")
 
@@ -235,6 +240,10 @@ class SpecTrim(OfFeatures):
             return plan
         # Fewer frames than planned may arrive, and 2 × cut of them would stay whole.
         return plan.with_frames(max(plan.frames - cut, 2 * cut))
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        frames, cut = len(sample.fields["feat"]), self._draw(draws)
+        return timeline.cut(0.0, timeline.seconds(frames - cut)) if frames > 2 * cut else timeline
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         cut = self._draw(draws)
