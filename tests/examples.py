@@ -17,6 +17,7 @@ from tones import Tones
 from video_files import video
 
 import uio_pipes as uio
+from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 from uio_pipes.sources.conversations import ListConversations
@@ -31,7 +32,6 @@ from uio_pipes.sources.table.streamed import JoinRows
 from uio_pipes.sources.tar_index import ListTarIndex
 from uio_pipes.sources.text import ListJsonl, ListText
 from uio_pipes.sources.touchdataset.source import ListIndexed
-from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.stages.audio.decode import DecodeAudio, DecodeVideo, Mono
 from uio_pipes.stages.audio.effects import (
     Clip,
@@ -67,10 +67,11 @@ from uio_pipes.stages.utterances.encoded import Encoded
 from uio_pipes.stages.utterances.filter import Exclude, Filter, Keep
 from uio_pipes.stages.utterances.flat_map import FlatMap
 from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
-from uio_pipes.stages.utterances.mixture import Mixture
 from uio_pipes.stages.utterances.map import Map, Through
+from uio_pipes.stages.utterances.mixture import Mixture
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
+from uio_pipes.stages.utterances.timeline import ReadTimeline
 
 PLAIN = {"user": "<u>{}\n", "assistant": "<a>{}</a>\n"}
 TURNS = [("user", "{wav}What was said?"), ("assistant", "{txt}")]
@@ -120,6 +121,12 @@ def _timed(sample: Sample) -> Sample:
 
 def _with_streams(sample: Sample) -> Sample:
     sample["prompt"] = sample["answer"] = sample["wav"]
+    return sample
+
+
+def _with_events(sample: Sample) -> Sample:
+    length = 1 + len(sample["txt"]) % 3
+    sample["events"] = [{"start": i / 10, "end": (i + length) / 10, "text": f"w{i}"} for i in range(12)]
     return sample
 
 
@@ -209,7 +216,9 @@ def audio_chain(corpus: uio.Pipeline) -> uio.Pipeline:
 
 def features_chain(corpus: uio.Pipeline) -> uio.Pipeline:
     """Everything that makes features, of three streams, or works on them."""
-    mfcc = corpus.map(_with_streams).map(_timed).decode_audio(of="prompt").mfcc(16, num_ceps=13, dither=0.1, of="prompt")
+    mfcc = (
+        corpus.map(_with_streams).map(_timed).decode_audio(of="prompt").mfcc(16, num_ceps=13, dither=0.1, of="prompt")
+    )
     mels = mfcc.decode_audio(of="answer").resample(16_000, of="answer").log_mel_spectrogram(16, of="answer")
     masked = global_cmvn(mels).spec_aug(max_t=20, max_f=4).spec_sub(max_t=20).spec_trim()
     return masked.deltas().stack(frames=4, stride=3).activity(3, extra="drop")
@@ -302,6 +311,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Mono: lambda corpus: corpus.decode_audio(channel=None).mono(),
     NormalizeText: lambda corpus: corpus.decode_audio().normalize_text(str.upper).batch(4),
     Overlay: lambda corpus: corpus.overlay(os.devnull),
+    ReadTimeline: lambda corpus: (
+        corpus.map(_with_events).timeline(field="events").decode_audio().speed_perturb().random_crop(max_seconds=0.4)
+    ),
     Tag: lambda corpus: corpus.tag({"lang": "zh"}),
     Pack: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).pack(90, window=4, length=_quarter),
     Pad: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).batch(4).pad(),

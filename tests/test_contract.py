@@ -237,7 +237,7 @@ def recording(name: str, options: dict[str, Any], pipelines: list[uio.Pipeline])
 
 
 EXAMPLES_OF_OTHERS = {"ListFiles", "LoadFromParquet", "LoadFromShar", "LoadRecords", "ShardingFilter"}
-OWN_NODES = {"Activity", "AddNoise", "Chat", "CtcFilter", "Reverberate"}  # Ops that are more than a link of a chain
+OWN_NODES = {"AddNoise", "Chat", "CtcFilter", "Reverberate"}  # Ops that are more than a link of a chain
 ALONE = [stage.__name__ for stage in STAGES if not issubclass(stage, Op) or stage.__name__ in OWN_NODES]
 STOPPED = [*CHAINS, *(name for name in ALONE if name not in EXAMPLES_OF_OTHERS), *USERS]
 RECORDS: dict[tuple[str, str], Record] = {}
