@@ -15,7 +15,7 @@ import torch
 
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import check_names, is_whole, refuse, require
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.capabilities import ChecksNext
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
@@ -24,7 +24,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, least, must_be, one_of
 from uio_pipes.core.stage_link import StageLink
 
-Floats = npt.NDArray[np.float64]
+Moments = npt.NDArray[np.float64]
 CENTRE, SHARE = "centre", "share"
 FAIL, DROP = "fail", "drop"
 _DIGITS = 9  # of seconds: sums of floats have errors, which must not move a frame
@@ -118,24 +118,25 @@ class Activity(ChecksNext, Op):
 
         Raises: PipelineError if it is not known where they are, or told twice, DataError ``wrong_rate``.
         """
-        timeline, shift, window = fields["timeline"], self.shift, self.window
-        known, rate = timeline.frame is not None, fields.get("sample_rate", 1)
-        refuse(shift and known, self.name, "the stage that makes features says where frames are", "leave out shift")
+        timeline, window, of = fields["timeline"], self.window, self.subsampling
+        shift, rate = timeline.frame, fields.get("sample_rate", 0)
         refuse(
-            not (shift or known), self.name, "no stage says how far frames are apart", "give shift, as in shift=0.01"
+            shift and self.shift, self.name, "the stage that makes features says where frames are", "leave out shift"
         )
-        if shift is None:
-            count, shift, centre = len(fields["feat"]), timeline.frame, timeline.centre
-            if rate > 1 and not (shift * rate + 1e-6) % 1 < 2e-6:
-                rule = f"at {rate} Hz, frames are not {1000 * shift:g} ms apart, but a whole number of samples"
-                raise DataError("wrong_rate", f"{rule}: put .resample(16_000) before the features")
-        elif "feat" in fields:
-            count, centre = len(fields["feat"]), (window or shift) / 2
+        if self.shift is not None:
+            shift, centre = self.shift, (window or self.shift) / 2
+        elif shift is None:
+            raise PipelineError("activity: no stage says how far frames are apart; give shift, as in shift=0.01")
+        elif not (shift * rate + 1e-6) % 1 < 2e-6:
+            rule = f"at {rate} Hz, frames are not {1000 * shift:g} ms apart, but a whole number of samples"
+            raise DataError("wrong_rate", f"{rule}: put .resample(16_000) before the features")
         else:
-            seconds, centre = fields["wav"].shape[-1] / rate, (window or shift) / 2
-            whole = round((seconds - (window or 0.0)) / shift, _DIGITS)
-            count = max(0, int(whole // 1) + 1) if window else ceil(whole)
-        of = self.subsampling
+            centre = timeline.centre
+        if "feat" in fields:
+            count = len(fields["feat"])
+        else:
+            room = round((fields["wav"].shape[-1] / rate - (window or 0.0)) / shift, _DIGITS)
+            count = max(0, int(room // 1) + 1) if window else ceil(room)
         return -(-count // of), shift * of, centre + shift * (of - 1) / 2
 
 
@@ -174,7 +175,7 @@ class _ActivityLink(StageLink):
             fields["powerset"] = torch.from_numpy((speak @ stage.classes.T).argmax(1))
 
 
-def spans_of(timeline: Timeline, edges: Floats) -> dict[str, Floats]:
+def spans_of(timeline: Timeline, edges: Moments) -> dict[str, Moments]:
     """Return the times (N, 2) of what each speaker says between the edges, by speaker in the order of first starts.
 
     Raises: DataError ``bad_timeline``.
@@ -190,7 +191,7 @@ def spans_of(timeline: Timeline, edges: Floats) -> dict[str, Floats]:
     return {name: times[numbers] for name, numbers in spoken.items()}
 
 
-def at_centres(spans: Floats, edges: Floats) -> npt.NDArray[np.bool_]:
+def at_centres(spans: Moments, edges: Moments) -> npt.NDArray[np.bool_]:
     """Return whether a span covers the centre of each frame: of the spans (N, 2), sorted by start, some begin by then
     that do not end by then. ``edges``: the edges of frames with their centres in between."""
     starts, ends = (np.searchsorted(times, edges[1::2], "right") for times in (spans[:, 0], np.sort(spans[:, 1])))
@@ -198,12 +199,12 @@ def at_centres(spans: Floats, edges: Floats) -> npt.NDArray[np.bool_]:
     return covered
 
 
-def shares(spans: Floats, edges: Floats) -> Floats:
+def shares(spans: Moments, edges: Moments) -> Moments:
     """Return the share of each frame that is covered by spans (N, 2), sorted by start; see :func:`at_centres`."""
     ends = np.maximum.accumulate(spans[:, 1])
     apart = np.flatnonzero(spans[1:, 0] > ends[:-1])  # spans after which nobody speaks
     runs = np.stack([spans[np.r_[0, apart + 1], 0], ends[np.r_[apart, -1]]], 1)
     spoken = np.r_[0, np.cumsum(runs[:, 1] - runs[:, 0])]
     until = np.interp(edges[::2], runs.reshape(-1), np.repeat(spoken, 2)[1:-1])  # what has been said at each edge
-    covered: Floats = np.diff(until) / np.diff(edges[::2])
+    covered: Moments = np.diff(until) / np.diff(edges[::2])
     return covered
