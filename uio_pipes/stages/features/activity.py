@@ -99,10 +99,10 @@ class Activity(ChecksNext, Op):
         return frozenset(["activity", "known", *(["powerset"] if self.powerset else [])])
 
     def check_next(self, stage: Stage) -> None:
-        moved = isinstance(stage, Op) and not stage.of and stage.changes_length
-        late = moved and not {"wav", "feat"}.isdisjoint({*stage.reads} & {*stage.writes})
-        sentence = f"{stage.name} changes the length, which frames of activity would not follow"
-        refuse(late, self.name, sentence, f"put {stage.name} before activity")
+        if isinstance(stage, Op) and not stage.of and stage.changes_length:
+            sentence = f"{stage.name} changes the length, which frames of activity would not follow"
+            late = {"wav", "feat"} & {*stage.reads} & {*stage.writes}
+            refuse(late, self.name, sentence, f"put {stage.name} before activity")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, _ActivityLink(self, site, lane.ledger))
