@@ -139,7 +139,7 @@ class _Mixing(Joining):
         first: dict[str, Any] = {}
         turns = iter(sample.turns)
 
-        def get(part: Sample) -> tuple[Event, int, torch.Tensor, Timeline | None]:
+        def get(part: Sample) -> tuple[Event, int, float, torch.Tensor, Timeline | None]:
             speaker, gain, start = next(turns)
             compute(part)
             if not hasattr(part.fields.get("wav"), "shape"):
@@ -151,17 +151,18 @@ class _Mixing(Joining):
             at = start * rate // sample.length.sample_rate
             end = (at + wav.shape[-1]) / rate
             said = Event(at / rate, end, text if isinstance(text, str) else "", speaker)
-            return said, at, wav * gain, part.fields.get(TIMELINE)
+            return said, at, gain, wav, part.fields.get(TIMELINE)
 
         parts, events = sample.gather(get, self), list[Event]()
-        total = max(at + wav.shape[-1] for _, at, wav, _ in parts)
+        total = max(at + wav.shape[-1] for _, at, _, wav, _ in parts)
         mixed = torch.zeros((*first["wav"].shape[:-1], total))
         names = Timeline.of(said for said, *_ in parts).speakers
         sources = torch.zeros((total, self.most)) if self.sources else None
-        for said, at, wav, own in parts:
-            mixed[..., at : at + wav.shape[-1]] += wav
+        for said, at, gain, wav, own in parts:
+            mixed[..., at : at + wav.shape[-1]].add_(wav, alpha=gain)
             if sources is not None:
-                sources[at : at + wav.shape[-1], names.index(said.speaker)] += mono(self.name, sample.key, wav)
+                column = sources[at : at + wav.shape[-1], names.index(said.speaker)]
+                column.add_(mono(self.name, sample.key, wav), alpha=gain)
             moved = [said] if own is None else [one.moved(-said.start) for one in own.events]
             events += [one._replace(speaker=one.speaker or said.speaker) for one in moved]
         sample.fields |= {"wav": mixed, "sample_rate": first["sample_rate"], TIMELINE: Timeline.of(events)}
