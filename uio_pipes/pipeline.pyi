@@ -632,6 +632,50 @@ class Pipeline(Graph):
         """
         ...
 
+    def mixture(
+        self,
+        speakers: Sequence[int] = (1, 4),
+        pause: float | None = None,
+        overlap: Sequence[float] | None = None,
+        utterances: Sequence[int] = (1, 1),
+        gain_db: Sequence[float] = (0.0, 0.0),
+        sources: bool = False,
+        window: int = 200,
+    ) -> Pipeline:
+        """Mix single utterances to overlapped speech, for diarisation, separation and recognition of several speakers.
+
+        A mixture begins with the utterance that has waited longest, and takes those of its speaker and of other speakers
+        that have waited longest. ``wav`` is the sum; ``timeline`` has an event for each part with its text and ``speaker``,
+        or the events of its own timeline; keys are joined by "+", and other fields are gone. Put ``shuffle`` before it, and
+        ``reverberate`` for rooms; put noise and features after it.
+
+        With ``pause``, each speaker speaks without regard to the others, as in the recipe of EEND (Fujita et al. 2019,
+        algorithm 1). With ``overlap``, speakers take turns, each of which begins before the last one ends, as in LibriMix
+        (Cosentino et al. 2020) with (1, 1), and SparseLibriMix with (0, 1). Give exactly one of the two.
+
+        Nothing is decoded before the batch is made. A part that fails then is counted and left out; so is one whose sample
+        rate or channels differ from those of the first (``mixed_sample_rates``, ``mixed_channels``). An utterance without
+        ``speaker`` is the failure ``missing_speaker``. Where too few speakers wait, as at the end, one is left out
+        (``too_few_speakers``).
+
+        Args:
+            speakers: (fewest, most) speakers of a mixture; each number in between has equal chances. Default: (1, 4).
+            pause: mean seconds of the pauses before the utterances of a speaker, drawn from an exponential distribution.
+                The shorter, the more overlap; EEND's is 2 to 9. Default: None.
+            overlap: (lowest, highest) share of the shorter of two turns in which both speak, from 0 to 1; it is drawn
+                evenly for each turn. Nobody overlaps with themselves. Default: None.
+            utterances: (fewest, most) utterances of each speaker, fewer where fewer wait. Default: (1, 1).
+            gain_db: (lowest, highest) gain in dB, drawn for each speaker. For levels that do not depend on the recordings
+                put ``loudness`` before it. Default: (0.0, 0.0).
+            sources: whether to have ``sources``, too: (S, speakers[1]) float32, what each speaker says in the order of
+                their first starts, and 0 for those who are not there. Default: False.
+            window: utterances that wait, among which partners are looked for. Default: 200.
+
+        Raises:
+            PipelineError: an argument breaks a rule, or there are features already.
+        """
+        ...
+
     def choose_text(self, names: Sequence[str], weights: Sequence[float] | None = None) -> Pipeline:
         """Choose ``txt`` among several transcripts of the utterance: the first that exists, or one drawn by weights.
 
@@ -997,6 +1041,45 @@ class Pipeline(Graph):
             frames: how many frames to put together, 1 or more. Default: 7.
             stride: how many frames to go on for the next one, 1 or more. Default: 6.
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+        """
+        ...
+
+    def activity(
+        self,
+        speakers: int | Sequence[str] = 4,
+        by: str = "centre",
+        powerset: int | None = None,
+        extra: str = "fail",
+        subsampling: int = 1,
+        shift: float | None = None,
+        window: float | None = None,
+    ) -> Pipeline:
+        """Make the targets of diarisation of the ``timeline``: who speaks in which frame.
+
+        ``activity`` (T, S) float32 has a column for each speaker. T is the number of frames of ``feat``, whose grid is that
+        of the stages before: of windows, and of ``stack``. Without features, give ``shift``. ``known`` (T,) float32 is 1
+        where a frame's centre is annotated (a UEM file says so), elsewhere 0; without such a file it is 1. Put it after all
+        that changes the number of frames, and into the batch by ``pad(keep=["activity", "known"])``.
+
+        Segments begin with their first moment and end before their last one. An empty timeline is silence. One whose times
+        are no numbers is the failure ``bad_timeline``.
+
+        Args:
+            speakers: how many columns there are, for speakers in the order of their first starts; or the names of the
+                speakers, one for each column. Default: 4.
+            by: "centre", 1 if a speaker's segments cover the frame's centre, or "share", which share of the time from
+                frame to frame they cover. Default: "centre".
+            powerset: how many may speak at once, for ``powerset`` (T,) int64: the class of the set of those who speak, as
+                in pyannote 3 (Plaquet and Bredin 2023): nobody, each alone, then each pair, and so on. Of more at once, the
+                class is that of the first in order; of shares, those from 0.5 on speak. Default: None, no such field.
+            extra: what to do with an utterance that has more speakers than columns, or one without a column: "fail"
+                (``too_many_speakers``), or "drop" their segments (noted as ``dropped_speakers``). Default: "fail".
+            subsampling: frames that the model makes one of, as by strided convolutions: T becomes ⌈T / subsampling⌉.
+                Default: 1.
+            shift: seconds from frame to frame, for utterances without features or with precomputed ones. Default: None,
+                that of the features.
+            window: seconds of a frame of which none reaches beyond the end of the audio, with ``shift``. Default: None,
+                frames of ``shift`` side by side, which cover all of the audio.
         """
         ...
 

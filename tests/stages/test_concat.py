@@ -215,6 +215,13 @@ def test_only_the_bad_part_is_left_out(tmp_path: Path, at: int, tokens: str) -> 
         run(graph, failures="raise")
 
 
+def test_features_behind_it_are_made_of_what_is_left(tmp_path: Path) -> None:
+    (batch,), loader = run(damaged(tmp_path, UNDECODABLE).concat(max_seconds=5).fbank(8).tokenize(code_points))
+    assert (batch["key"], batch["wav"].shape[1], batch["txt"]) == ("K0+K2+K3", 3 * 1600, "0 2 3")
+    assert len(batch["feat"]) == 58
+    assert sum(loader.stats().skipped.values()) == 1
+
+
 def test_all_parts_bad_is_as_many_failures_and_nothing_comes(tmp_path: Path) -> None:
     parts = [(f"K{i}.{s}", d) for i in range(3) for s, d in (("txt", b"t"), ("wav", UNDECODABLE))]
     graph = uio.from_shard_list(shard(tmp_path / "x.tar", parts)).decode_audio().concat(max_seconds=5)

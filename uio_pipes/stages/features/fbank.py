@@ -67,7 +67,7 @@ class FbankFeatures(OfStream):
         return plan.with_frames(num_frames(plan.samples, plan.sample_rate, self.frame_length, self.frame_shift))
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=self.frame_shift / 1000)
+        return replace(timeline, frame=self.frame_shift / 1000, centre=self.frame_length / 2000)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
@@ -168,7 +168,7 @@ class LogMelSpectrogram(OfStream):
         return plan.with_frames(self.kernel.frames(plan.samples))
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=self.hop_length / SAMPLE_RATE)
+        return replace(timeline, frame=self.hop_length / SAMPLE_RATE, centre=0.0)  # windows are centred
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields

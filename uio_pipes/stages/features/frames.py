@@ -143,7 +143,10 @@ class Stack(OfFeatures):
         return plan.with_frames(-(-plan.frames // self.stride))
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=timeline.frame and timeline.frame * self.stride)
+        if timeline.frame is None:
+            return timeline
+        off = (self.frames - 1) / 2 - (self.frames - 1) // 2  # frames from that around which the others are
+        return replace(timeline, frame=timeline.frame * self.stride, centre=timeline.centre + timeline.frame * off)
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         if feat.ndim == 1:  # codes of one codebook
