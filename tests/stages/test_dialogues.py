@@ -128,7 +128,7 @@ def test_one_channel_and_two_cannot_share_a_batch(dialogues: Path) -> None:
     audio = uio.from_raw_list(dialogues / "data.list", text=None).decode_audio(channel=None)
     with pytest.raises(uio.PipelineError, match=r"pad: D4 has a wav of 1 channels, D3 one of 2; they"):
         run(audio.skip(3).batch(2).pad(order="kept"))
-    with pytest.raises(uio.PipelineError, match=r"pack: D0 has 2 channels; put \.mono\(\) before"):
+    with pytest.raises(uio.PipelineError, match=r"pack: D0 has 2 channels; .* put \.mono\(\) before"):
         run(audio.pack(max_frames=9_000))
 
 

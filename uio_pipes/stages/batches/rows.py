@@ -286,7 +286,7 @@ def mono(stage: str, key: str, audio: Any, of: str = "") -> Any:
     """Return decoded audio of one channel as (S,), 16-bit samples as they are. Raises: PipelineError."""
     wav = waveform(stage, key, audio, of)
     if wav.ndim == 2:
-        raise PipelineError(f"{stage}: {key} has {wav.shape[1]} channels; put .mono() or .decode_audio(channel=…) before")
+        raise PipelineError(f"{stage}: {key} has {wav.shape[1]} channels; choose one, or put .mono() before")
     return wav
 
 
