@@ -200,8 +200,8 @@ class Pipeline(Graph):
 
         It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
         compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
-        replaced, the ``start``, ``end``, ``duration`` and ``timeline`` of the old one are removed. An entry that cannot be read is
-        counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
+        replaced, the ``start``, ``end``, ``duration`` and ``timeline`` of the old one are removed. An entry that cannot be
+        read is counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
         utterances; stages of streams whose fields it leaves alone may come first. A state remembers what the file held.
 
         Args:
@@ -240,12 +240,13 @@ class Pipeline(Graph):
 
         - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM, or a :class:`uio.Table`. A row
           belongs to the recording that it names, or whose name its file has. An utterance finds its rows by the field
-          ``recording``, its key, or the name of its audio file. One without rows has no events, which is ``not_annotated``
-          in the counts: by NIST's rules, nobody speaks there.
-        - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields, as in
-          :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is the failure ``missing_timeline``.
-        - ``timeline(field="supervisions")``: what the utterance has already: a list of segments or words, a JSON object that
-          has such a list, the path of a file, or its content.
+          ``recording``, its key, or the name of its audio file. One without rows has no events, since by NIST's rules
+          nobody speaks there; if no ``uem`` has it either, it is noted as ``not_annotated``.
+        - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields,
+          as in :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is
+          the failure ``missing_timeline``.
+        - ``timeline(field="supervisions")``: what the utterance has already: a list of segments or words, a JSON object
+          that has such a list, the path of a file, or its content.
 
         Forms are known by the suffix: rttm, ctm, stm, TextGrid, srt, vtt, and JSON of moshi-finetune, Whisper, WhisperX,
         stable-ts and Lhotse. A file that cannot be read makes its utterances the failure ``bad_timeline``. An event that
@@ -598,9 +599,9 @@ class Pipeline(Graph):
     def random_crop(self, max_seconds: float | None = None, max_frames: int | None = None, of: str = "") -> Pipeline:
         """Keep a random piece of each utterance that is longer than a bound; shorter ones stay as they are.
 
-        Every position is equally likely. A timeline is cut along: a crop at sample n is n / rate seconds later, one at frame
-        n of features is n times their shift later. ``txt`` and labels stay as they are and no longer match the audio, so this is
-        for speaker, codec and self-supervised training. Give exactly one of the two bounds.
+        Every position is equally likely. A timeline is cut along: by n / rate seconds at sample n, or n times the shift of
+        the features at frame n. ``txt`` and labels stay as they are and no longer match the audio, so this is for speaker,
+        codec and self-supervised training. Give exactly one of the two bounds.
 
         Args:
             max_seconds: seconds of ``wav`` to keep; use it before features are computed. Default: None.
@@ -614,10 +615,10 @@ class Pipeline(Graph):
         """Join consecutive utterances, as long as the result does not exceed a bound.
 
         The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
-        joined by "+", timelines follow each other, transcripts are joined by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
-        and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Put ``shuffle`` before it, or the
-        same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between words are tokens. An
-        utterance that exceeds the bound by itself passes unchanged. Give exactly one of the two bounds.
+        joined by "+", transcripts by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
+        and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Timelines follow one another. Put
+        ``shuffle`` before it, or the same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between
+        words are tokens. An utterance that exceeds the bound by itself passes unchanged. Give exactly one of the bounds.
 
         Lengths are planned ones, and the parts are decoded when the batch is made. A part that fails then is counted
         and left out of the joined utterance; so is one whose sample rate, channels or feature bins differ from those of
