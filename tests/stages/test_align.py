@@ -46,6 +46,8 @@ def test_a_word_in_the_first_frame_has_no_mark() -> None:
 def test_frames_in_which_a_word_goes_on_may_have_a_padding_of_their_own() -> None:
     words = said(("a", 0.1, 0.4), ("b", 0.6, 0.7))
     assert stream(words, 9, in_word_padding=IN_WORD) == [EPAD, 10, IN_WORD, IN_WORD, IN_WORD, EPAD, 11, IN_WORD, PAD]
+    close = said(("a", 0.1, 0.4), ("b", 0.3, 0.4))
+    assert stream(close, 5, in_word_padding=IN_WORD) == [EPAD, 10, EPAD, 11, IN_WORD], "the mark is there, too"
     assert stream(words[:1], 3, in_word_padding=IN_WORD) == [EPAD, 10, IN_WORD], "the utterance ends within the word"
 
 
@@ -81,6 +83,7 @@ def test_text_comes_before_or_after_the_audio() -> None:
     words = said(("a", 0.0, 0.1), ("b", 0.15, 0.4), ("c", 0.5, 0.6))
     assert stream(words, 6, audio_delay=0.2) == [11, PAD, EPAD, 12, PAD, PAD]  # a has ended before
     assert stream(words, 8, audio_delay=-0.2) == [ZERO, ZERO, 10, 11, PAD, PAD, EPAD, 12]
+    assert stream(said(("a", 0.0, 0.2)), 2, audio_delay=0.2) == [PAD, PAD], "it ends as the utterance begins"
     assert stream(words, 2, audio_delay=-9.0) == [ZERO, ZERO], "no longer than the utterance"
 
 
@@ -101,6 +104,8 @@ def test_nothing_is_said_of_what_nobody_annotated() -> None:
     assert Align(letters, 10.0).stream(timeline, 9) == [EPAD, ZERO, ZERO, ZERO, EPAD, 11, PAD, ZERO, ZERO]
     late = Align(letters, 10.0, audio_delay=-0.1).stream(timeline, 9)
     assert late == [ZERO, EPAD, ZERO, ZERO, ZERO, EPAD, 11, PAD, ZERO]
+    within = Timeline.of([], known=[(0.0, 0.5), (0.1, 0.2)])
+    assert Align(letters, 10.0).stream(within, 6) == [*[PAD] * 5, ZERO]
     assert Align(letters, 10.0).stream(None, 3) == [ZERO, ZERO, ZERO]
     assert Align(letters, 10.0).stream(Timeline(()), 3) == [PAD, PAD, PAD]
     assert Align(letters, 10.0).stream(Timeline((), ()), 3) == [ZERO, ZERO, ZERO]
