@@ -249,6 +249,7 @@ def graphs(draw: Callable[..., Any]) -> Graph:
     steps += ALIGNED if coded else draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
     if draw(st.booleans()) or of_features:
         classes = isinstance(source, Source) and source.corpus.endswith("spoken") and not source.steps
+        classes = classes and source.dealt != "resampled"
         classes = classes and {"shuffle", "sort", "concat"}.isdisjoint(name for name, *_ in steps)
         steps.append(draw(st.one_of(BATCHES, OF_CLASSES) if classes else BATCHES))
         steps += [("pad", (), {})] if steps[-1][0] != "pack" and draw(st.booleans()) else []
