@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, assume, given, note, reject, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.base.errors import ListError, NothingRead, TooManyFailures
 
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
@@ -115,6 +116,13 @@ def product(one: int, other: int) -> int:
     return one * other
 
 
+def timed(sample: uio.Sample) -> uio.Sample:
+    sample["timeline"] = Timeline.of(
+        [Event(0.2 * n, 0.2 * n + 0.15, word, "A") for n, word in enumerate(sample["txt"])]
+    )
+    return sample
+
+
 def quarter(lengths: uio.Lengths) -> int:
     return lengths.frames // 4 + 1
 
@@ -191,6 +199,7 @@ OF_FEATURES = st.one_of(
     OF_LENGTHS,
     OF_SAMPLES,
 )
+ALIGNED = (("map", (timed,), {}), ("align", (code_points, 50.0), {"main": "A"}), ("delay", ([2],), {}))
 FBANK = ("fbank", (), {"num_mel_bins": 6, "dither": 0.1})
 ENDS = {"drop_last": st.booleans(), "min_batch_size": st.integers(1, 4)}
 KNOWN_BUCKETS = st.fixed_dictionaries(
@@ -251,9 +260,11 @@ def graphs(draw: Callable[..., Any]) -> Graph:
         steps += [FBANK] if with_features else []
     else:
         with_features = True
-    steps += draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
+    coded = not with_features and draw(st.booleans())
+    steps += ALIGNED if coded else draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
     if draw(st.booleans()) or of_features:
         classes = isinstance(source, Source) and source.corpus.endswith("spoken") and not source.steps
+        classes = classes and source.dealt != "resampled"
         classes = classes and {"shuffle", "sort", "concat", "mixture"}.isdisjoint(name for name, *_ in steps)
         steps.append(draw(st.one_of(BATCHES, OF_CLASSES) if classes else BATCHES))
         steps += [("pad", (), {})] if steps[-1][0] != "pack" and draw(st.booleans()) else []

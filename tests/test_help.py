@@ -31,7 +31,7 @@ NOT_MADE_BY_USERS = {
 }  # nor its constructor documented
 SECTION = re.compile(r"^(?:Args|Attributes):\n((?:    .*\n)*)", re.MULTILINE)  # attributes: of what is not called
 ENTRY = re.compile(r"^    ([\w*][\w*, ]*): (.*(?:\n     .*)*)", re.MULTILINE)
-DEFAULT = re.compile(r'\bDefault: (\([^()]*\)|"[^"]*"|-?\d[\d.,]*\d|\d|True|False|None)')
+DEFAULT = re.compile(r'\bDefault: (\([^()]*\)|"[^"]*"|-?\d[\d.,]*\d|-?\d|True|False|None)')
 
 
 def entries(documentation: str) -> dict[str, str]:

@@ -283,7 +283,7 @@ class Pipeline(Graph):
         merge_seconds: float | None = None,
         random_first: bool = False,
         separator: str | None = None,
-        cut_seconds: tuple[float, float] | None = None,
+        cut_seconds: tuple[float, float] | float | None = None,
         texts: Sequence[str] | None = ("txt",),
     ) -> Pipeline:
         """Cut utterances out of long recordings, at the times of their segments or at random.
@@ -314,7 +314,8 @@ class Pipeline(Graph):
                 pieces of random lengths between the two, or with ``pick="random"`` gives one such piece from anywhere
                 in it. What is shorter than the minimum is left out and counted as ``too_short``. A piece that is not
                 the whole has the transcript "", because it is not known what is said in it (``tokenize`` and ``filter``
-                would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
+                would leave it out as ``too_few_tokens``). One number instead: pieces of that many seconds, one after the
+                other, of which the last is what is left, however short. Default: None, nothing is cut further.
             texts: names of the segment's transcripts, such as ("txt", "whisper"), of which it must have at least one;
                 each that all joined segments have is joined by itself. ``choose_text`` chooses one of them afterwards.
                 None if segments need none, as for pre-training: ``txt`` is then there where a segment has it. Default:
@@ -322,7 +323,9 @@ class Pipeline(Graph):
         """
         ...
 
-    def decode_audio(self, channel: int | str | None = 0, longest: float | None = 3600.0, of: str = "") -> Pipeline:
+    def decode_audio(
+        self, channel: int | str | Sequence[int] | None = 0, longest: float | None = 3600.0, of: str = ""
+    ) -> Pipeline:
         """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
         Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
@@ -335,9 +338,9 @@ class Pipeline(Graph):
         ``missing_codec``, ``too_long_to_decode``.
 
         Args:
-            channel: number of the channel to keep, counted from 0; or the name of the field that has this number, or a
-                list of them, of each utterance; None keeps all channels, (C, S). Tables have chosen the ``channel`` of a
-                row already. Default: 0.
+            channel: number of the channel to keep, counted from 0, or a list of them in rising order, as ``[0, 1]`` for
+                stereo, (C, S); or the name of the field that has this number or list of each utterance; None keeps all
+                channels, however many there are. Tables have chosen the ``channel`` of a row already. Default: 0.
             longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
                 failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default:
                 3600.0.
@@ -726,6 +729,52 @@ class Pipeline(Graph):
         """
         ...
 
+    def align(
+        self,
+        tokenizer: Tokenizer | Callable[[str], Any],
+        rate: float = 12.5,
+        main: str | int = "SPEAKER_MAIN",
+        keep_main_only: bool = True,
+        bos_eos: tuple[int, int] | None = None,
+        keep_and_shift: bool = False,
+        audio_delay: float = 0.0,
+        text_padding: int = 3,
+        end_of_text_padding: int = 0,
+        in_word_padding: int | None = None,
+        zero_padding: int = -1,
+    ) -> Pipeline:
+        """Put the words of ``timeline`` on the frames of the codec, as a first column of ``feat``: Moshi's text stream.
+
+        ``feat`` (T, N), the codes of an audio codec, becomes (T, 1 + N) int64. An utterance with decoded audio and no codes
+        gets (T, 1), with T = ⌈seconds × ``rate``⌉. The planned length is counted in these frames.
+
+        Each word is tokenized by itself. Its tokens come one a frame, from the one on in which it begins, in place of those
+        of the word before that are still waiting. The frame before them has ``end_of_text_padding`` if there was none;
+        frames after them ``in_word_padding`` as long as the word lasts, and all others ``text_padding``. Words that begin
+        before the utterance, and those that do not end after they begin, are left out. The stream equals that of
+        moshi-finetune's ``Interleaver``; the defaults are what it uses for Moshi.
+
+        Where nothing is known of the text there is ``zero_padding``: outside the annotated spans of the timeline, and all
+        along if it is None. An utterance without the field is the failure ``missing_timeline``.
+
+        Args:
+            tokenizer: as for ``tokenize``. Events that have token ids are not tokenized.
+            rate: frames of the codec in a second. Default: 12.5.
+            main: the main speaker, by its name or by the number of its channel, from 0. Default: "SPEAKER_MAIN".
+            keep_main_only: whether to leave out what others say. Default: True.
+            bos_eos: the tokens before the first word of the main speaker after another one's, and before the first word of
+                another one after the main speaker's. Needs ``keep_main_only=False``. Default: None, there are none.
+            keep_and_shift: whether tokens that still wait when the next word begins come before its own, instead of being
+                dropped. Default: False.
+            audio_delay: seconds by which the text comes before the audio; words that end before are left out. Below 0 it
+                comes later, after ``zero_padding``. Default: 0.0.
+            text_padding: the token of frames without text. Default: 3.
+            end_of_text_padding: the token of the frame before a word. Default: 0.
+            in_word_padding: the token of frames in which a word goes on. Default: None, which means ``text_padding``.
+            zero_padding: what stands for an unknown token, for which the model has no embedding. Default: -1.
+        """
+        ...
+
     def chat(
         self,
         tokenizer: Any,
@@ -968,6 +1017,31 @@ class Pipeline(Graph):
             order: 1 appends Δ, 2 appends Δ and ΔΔ, and so on. Default: 2.
             win_length: frames of the regression, an odd number. Default: 5.
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+        """
+        ...
+
+    def delay(
+        self,
+        delays: Sequence[int],
+        zero: int = -1,
+        weights: Sequence[float] | None = None,
+        text_padding: Sequence[int] = (3, 0),
+        text_padding_weight: float = 1.0,
+    ) -> Pipeline:
+        """Move each column of codes to later frames, and say with ``loss`` which codes a model is to learn.
+
+        ``feat`` (T, N), whole numbers such as a text stream and the codebooks beside it, becomes int64: column n comes
+        ``delays[n]`` frames later, with ``zero`` before it, and as much of its end is gone. ``loss`` (T, N) float32 is the
+        weight of each code in the loss, 0 where it is ``zero``: what is filled in or not known. ``pad(keep=["loss"])`` puts
+        it into the batch, with 0 as padding. The length stays.
+
+        Args:
+            delays: frames for each column. Moshi's are ``[0] + 2 * [0, 1, 1, 1, 1, 1, 1, 1]``.
+            zero: what stands for no code. Default: -1.
+            weights: weight of each column, 0 for one that is only heard. Default: None, all have 1.
+            text_padding: codes of the first column that say that no word is there. Default: (3, 0), Moshi's.
+            text_padding_weight: what the weight of ``text_padding`` is multiplied by; moshi-finetune's example has 0.5.
+                Default: 1.0.
         """
         ...
 
@@ -1416,12 +1490,13 @@ class Pipeline(Graph):
         names: Mapping[str, str | None] | None = None,
         order: str = "longest",
         lengths: Literal["int32", "int64"] = "int32",
-        transpose: bool = False,
+        transpose: bool | Sequence[str] = False,
     ) -> Pipeline:
         """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
-        A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
-        there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
+        A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, or if they are whole numbers, such as
+        codes, int64, padded by -1, and ``feats_lengths`` (B,) int32; if there are no features, ``pcm`` (B, S) float32, or
+        (B, C, S) of audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels,
         ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
         ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32
         or a list of names, and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
@@ -1450,8 +1525,8 @@ class Pipeline(Graph):
                 ``{"feats": "input_features", "target": "labels", "keys": None}``. Default: None, all as above.
             order: "longest" utterance first, or "kept", as they came. Default: "longest".
             lengths: type of all lengths, "int32" or "int64". Default: "int32".
-            transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them.
-                Default: False.
+            transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them; or the
+                outputs that are to be so, as ["feats", "loss"]. Default: False.
         """
         ...
 

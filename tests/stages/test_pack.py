@@ -234,7 +234,7 @@ def test_audio_of_another_rate_and_features_of_another_width() -> None:
     with pytest.raises(uio.PipelineError, match="features of 4 and 5 bins cannot share a batch"):
         list(uio.Loader(uio.from_iterable(widths).pack(9)))
     stereo = {"key": "a", "wav": np.zeros((2, 800), np.float32), "sample_rate": 8000, "label": [1]}
-    with pytest.raises(uio.PipelineError, match=r"a has 2 channels; put \.mono\(\) before, or choose one"):
+    with pytest.raises(uio.PipelineError, match=r"a has 2 channels; choose one, or put \.mono\(\) before"):
         list(uio.Loader(uio.from_iterable([stereo]).pack(9)))
     with pytest.raises(uio.PipelineError, match="a has audio without features, but others in its batch have features"):
         list(uio.Loader(uio.from_iterable([stereo, widths[0]]).pack(9)))

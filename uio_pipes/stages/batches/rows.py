@@ -284,14 +284,19 @@ def _recordings(fields: dict[str, Any], of: str) -> list[tuple[Any, Any]]:
 
 def mono(stage: str, key: str, audio: Any, of: str = "") -> Any:
     """Return decoded audio of one channel as (S,), 16-bit samples as they are. Raises: PipelineError."""
+    wav = waveform(stage, key, audio, of)
+    if wav.ndim == 2:
+        raise PipelineError(f"{stage}: {key} has {wav.shape[1]} channels; choose one, or put .mono() before")
+    return wav
+
+
+def waveform(stage: str, key: str, audio: Any, of: str = "") -> Any:
+    """Return decoded audio as (S,), or as (S, C) if it has several channels. Raises: PipelineError."""
     if not isinstance(audio, (torch.Tensor, np.ndarray)):
         decoding = f".decode_audio({f'of={of!r}' if of else ''})"
         raise PipelineError(f"{stage}: the audio of {key} is not decoded; put {decoding} before batching")
     wav = audio if isinstance(audio, Pcm16) else torch.as_tensor(audio)
-    if wav.ndim == 2 and wav.shape[0] != 1:
-        remedy = "put .mono() before, or choose one with .decode_audio(channel=…)"
-        raise PipelineError(f"{stage}: {key} has {wav.shape[0]} channels; {remedy}")
-    return wav.reshape(-1)
+    return wav.T if wav.ndim == 2 and wav.shape[0] != 1 else wav.reshape(-1)
 
 
 FEATS = "feats"
@@ -335,7 +340,7 @@ class Outputs:
     mask: bool = False
     names: Mapping[str, str | None] | None = None
     lengths: str = "int32"
-    transpose: bool = False
+    transpose: bool | Sequence[str] = False
 
     def padding(self, name: str, usual: float) -> float:
         """Return the padding of the output ``name``; ``usual`` is its default."""
@@ -345,6 +350,8 @@ class Outputs:
 
     def paddings(self, name: str, whole: float) -> tuple[float, float]:
         """Return what an output is padded with if it has floats, and if it has whole numbers; ``whole``: usually."""
+        if _are_features(name) and not isinstance(self.value, Mapping):
+            return self.value, self.value or whole
         return self.padding(name, 0.0), self.padding(name, whole)
 
     def of(self, batch: dict[str, Any], lengths_of: Mapping[str, str]) -> dict[str, Any]:
@@ -359,7 +366,10 @@ class Outputs:
             if self.mask:
                 places = torch.arange(batch[name].shape[1])
                 batch[f"{name}_mask"] = places < batch[lengths][:, None]
-            if self.transpose and _are_features(name):
+            turned = (
+                name in self.transpose if isinstance(self.transpose, tuple) else self.transpose and _are_features(name)
+            )
+            if turned or (name.endswith("pcm") and getattr(batch[name], "ndim", 0) == 3 and not batch[name].is_nested):
                 batch[name] = batch[name].transpose(1, 2).contiguous()
         return batch if self.names is None else self._named(batch, self.names)
 
