@@ -33,7 +33,8 @@ class Event(NamedTuple):
 
     def moved(self, by: float, speed: float = 1.0) -> Event:
         """Return the event ``by`` seconds earlier, and then ``speed`` times as fast."""
-        return self._replace(start=(self.start - by) / speed, end=(self.end - by) / speed)
+        start, end, *others = self
+        return Event((start - by) / speed, (end - by) / speed, *others)  # three times as fast as ``_replace``
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,10 @@ RowResult = Event | Unusable | Conditions
 
 def recording_of(row: Row) -> str | None:
     """Return the name of the recording that a row is about; None if it names none."""
-    return next((str(row[name]) for name in _RECORDINGS if row.get(name) not in (None, "")), None)
+    for name in _RECORDINGS:
+        if row.get(name) not in (None, ""):
+            return str(row[name])
+    return None
 
 
 def event_of(row: Row | DataError) -> RowResult | None:
@@ -73,10 +76,9 @@ def event_of(row: Row | DataError) -> RowResult | None:
         end = round(start + duration, _DIGITS)
     if start is None or end is None:
         return Unusable("untimed_event", start or 0.0, f"{dict(row)!r:.80} has no start and end in seconds")
-    shown = f"{start:g} to {end:g} s"
     if end < start:
-        return Unusable("reversed_event", start, f"{shown}: the end is before the start")
-    ids = row.get("ids") or ()
+        return Unusable("reversed_event", start, f"{start:g} to {end:g} s: the end is before the start")
+    ids: Any = row.get("ids")
     ids = tuple(ids) if isinstance(ids, (list, tuple)) and all(type(one) is int for one in ids) else ()
     speaker = row.get("speaker")
     return Event(start, end, _text(row), "" if speaker is None else str(speaker), _channel(row), ids)
@@ -86,6 +88,8 @@ def _time(row: Row, names: Mapping[str, float]) -> float | None:
     """Return the seconds of the first of these fields that there is; None if it is no time."""
     for name, unit in names.items():
         if (value := row.get(name)) is not None:
+            if type(value) is float and unit == 1.0 and abs(value) < LATEST:  # which NaN is not
+                return value
             value = as_seconds(value)
             ok = is_number(value) and abs(value) < LATEST
             return float(value) if ok and unit == 1.0 else round(value * unit, _DIGITS) if ok else None
@@ -93,9 +97,11 @@ def _time(row: Row, names: Mapping[str, float]) -> float | None:
 
 
 def _text(row: Row) -> str:
-    said = next((value for name in _TEXTS if (value := row.get(name))), "")
-    said = said.get("txt") if isinstance(said, Mapping) else said
-    return said.strip() if isinstance(said, str) else ""
+    for name in _TEXTS:
+        if said := row.get(name):
+            said = said if isinstance(said, str) else said.get("txt") if isinstance(said, Mapping) else ""
+            return said.strip() if isinstance(said, str) else ""
+    return ""
 
 
 def _channel(row: Row) -> int | None:

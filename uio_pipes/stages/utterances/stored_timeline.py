@@ -115,12 +115,19 @@ class TimelineLink:
         start, end = float(stored.audio.get("start") or 0.0), stored.audio.get("end")
         seconds, last = (_seconds(stored.audio, info) - base, inf) if end is None else (inf, end)
         overhang = self.stage.field == "supervisions"  # which may reach over the edges of their cut
+        if end is not None:  # the events of other parts need no check here
+            found = [
+                one
+                for one in found
+                if not isinstance(one, Event) or (one.start + base < last and max(0.0, one.end) + base >= start)
+            ]
         checked = [_checked(one, seconds, inf if info is None else info.channels, overhang) for one in found]
         lost = [one for one in checked if isinstance(one, Unusable) and start <= max(0.0, one.start) + base < last]
         for reason, count, shown in summary(lost):
             self._note(reason, f"{count} of {len(found)} events are left out: {shown}: correct them", sample)
             self.ledger.count(reason, count - 1)
-        timeline = Timeline.of((one.moved(-base) for one in checked if isinstance(one, Event)), known)
+        events = (one.moved(-base) if base else one for one in checked if isinstance(one, Event))
+        timeline = Timeline.of(events, known)
         timeline = replace(timeline, conditions=next((o.value for o in checked if isinstance(o, Conditions)), None))
         if info is not None:  # the audio is cut so, too
             start = round(start * info.sample_rate) / info.sample_rate
