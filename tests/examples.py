@@ -44,6 +44,7 @@ from uio_pipes.stages.audio.effects import (
 )
 from uio_pipes.stages.audio.noise import AddNoise, Reverberate
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
+from uio_pipes.stages.batches.chunks import Chunks
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
@@ -259,6 +260,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Cache: cached,
     Chat: lambda corpus: (
         corpus.decode_audio().fbank(num_mel_bins=8).chat(_code_points, PLAIN, TURNS, _quarter).pack(200, window=4)
+    ),
+    Chunks: lambda corpus: (
+        corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).chunks(0.25, left=0.05, right=0.02, rows=3).pad()
     ),
     ChooseText: lambda corpus: corpus.decode_audio().choose_text(["key", "txt"], weights=[1, 2]),
     Concat: lambda corpus: corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8),

@@ -31,6 +31,7 @@ from uio_pipes.stages.audio.effects import (
 )
 from uio_pipes.stages.audio.noise import AddNoise, Reverberate
 from uio_pipes.stages.batches.bucket_batch import bucket_batch
+from uio_pipes.stages.batches.chunks import Chunks
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
@@ -181,6 +182,7 @@ class Pipeline(Graph):
     bucket_batch = functional(bucket_batch)
     balanced_batch = functional(BalancedBatch)
     pack = functional(Pack)
+    chunks = functional(Chunks)
     pad = functional(Pad)
 
     def as_dataset(self, **options: Any) -> PipelineDataset:
