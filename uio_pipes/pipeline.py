@@ -37,6 +37,7 @@ from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
+from uio_pipes.stages.features.turn_end import TurnEnd
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
 from uio_pipes.stages.order.shuffle import Shuffle, Sort
@@ -169,6 +170,7 @@ class Pipeline(Graph):
     spec_sub = functional(SpecSub)
     spec_trim = functional(SpecTrim)
     stack = functional(Stack)
+    turn_end = functional(TurnEnd)
     map = functional(Map)
     flat_map = functional(FlatMap)
     through = functional(Through)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uio_pipes.stages.batches.chunks import Chunks
 
 OF_CHUNK = ("chunk_lengths", "reset", "position")  # fields that a chunk has beside those of its recording
-LANE = "lane"  # in a batch, the number of the lane that it belongs to
+LANE = "lane"  # the same for the number of the lane, which all rows have in common
 _USUAL = {name: name for name in ("wav", "feat", "sample_rate")}
 
 
@@ -36,11 +36,11 @@ class Track(NamedTuple):
     def piece(self, array: Any, first: int, count: int) -> torch.Tensor:
         """Return a copy of ``count`` entries from ``first`` on, and their context: zeros before the beginning, nothing
         behind the end."""
-        low, end = max(0, first - self.before), first + count + self.after
+        low, end = (max(0, first - self.before), first + count + self.after) if count else (first, first)
         cut = array[..., low:end] if self.axis else array[low:end]
         tensor = torch.from_numpy(cut / np.float32(32768)) if isinstance(cut, Pcm16) else torch.as_tensor(cut)
         shape = [*tensor.shape]
-        shape[self.axis] = self.before - (first - low)
+        shape[self.axis] = self.before - (first - low) if count else 0
         return torch.cat([tensor.new_zeros(shape), tensor], self.axis)
 
 
@@ -50,8 +50,8 @@ class OpenRecording:
     Raises: DataError ``length_mismatch`` if a field does not lie along its features.
     """
 
-    def __init__(self, sample: Sample, stage: Chunks) -> None:
-        fields, self.seconds, self.sample = sample.fields, stage.seconds, sample
+    def __init__(self, sample: Sample, stage: Chunks, lane: int) -> None:
+        fields, self.seconds, self.sample, self.lane = sample.fields, stage.seconds, sample, lane
         self.tracks = dict[str, Track]()
         for of in ("", *sample.chain.streams):
             names = audio_names(of) if of else _USUAL
@@ -69,46 +69,35 @@ class OpenRecording:
                 raise DataError("missing_field", f"it has no {name!r}, which chunks is to cut along")
             if rate is None and len(fields[name]) != self.length:
                 lengths = f"{len(fields[name])} entries, and there are {self.length} frames"
-                raise DataError("length_mismatch", f"{name} has {lengths}: give its rate, as in along={{{name!r}: 12.5}}")
+                raise DataError(
+                    "length_mismatch", f"{name} has {lengths}: give its rate, as in along={{{name!r}: 12.5}}"
+                )
             self.tracks[name] = Track(track.rate if rate is None else rate)
         gone = {*self.tracks, *MEASURED, "label", "labels"}
         self.others = {name: value for name, value in fields.items() if name not in gone or name == "sample_rate"}
 
-    def chunk(self, number: int) -> Sample | None:
-        """Return chunk ``number``, counted from 0; None behind the end."""
-        at, until, track = number * self.seconds, (number + 1) * self.seconds, self.tracks[self.main]
-        first = round(at * track.rate)
-        count = min(round(until * track.rate), self.length) - first
-        if count <= 0:
+    def chunk(self, number: int | None) -> Sample | None:
+        """Return chunk ``number``, counted from 0; None behind the end. ``number`` None: return a masked one, which has
+        no frames and no key, to stand in a row without a chunk."""
+        at, until = (0.0, 0.0) if number is None else (number * self.seconds, (number + 1) * self.seconds)
+        rate = self.tracks[self.main].rate
+        first, end = round(at * rate), min(round(until * rate), self.length)
+        if end <= first and number is not None:
             return None
-        fields = dict(self.others)
+        fields = {name: value if number is not None else _nothing(value) for name, value in self.others.items()}
         for name, track in self.tracks.items():
             start = round(at * track.rate)
             fields[name] = track.piece(self.sample.fields[name], start, round(until * track.rate) - start)
-        fields |= {n: value.cut(at, until) for n, value in fields.items() if isinstance(value, Timeline)}
-        return self._part(number, fields | dict(zip(OF_CHUNK, (count, number == 0, first), strict=True)))
-
-    def masked(self) -> Sample:
-        """Return what stands in a row without a chunk, beside chunks of this recording: no frames, and no key."""
-        fields = {name: _nothing(value) for name, value in self.others.items()}
-        for name, track in self.tracks.items():
-            fields[name] = track._replace(before=0, after=0).piece(self.sample.fields[name], 0, 0)
-        return self._part(0, fields | dict(zip(OF_CHUNK, (0, False, 0), strict=True)))
+        fields |= {n: value.cut(at, until) for n, value in self.others.items() if isinstance(value, Timeline)}
+        part = self.sample.child(number or 0)
+        part.fields = fields | dict(zip(OF_CHUNK, (end - first, number == 0, first), strict=True)) | {LANE: self.lane}
+        part.done = (1 << len(part.chain.links)) - 1
+        return part
 
     @property
     def widths(self) -> dict[str, int]:
         """Entries of whole rows, by field."""
-        return {n: ceil(self.seconds * t.rate - 1e-6) + t.before + t.after for n, t in self.tracks.items()}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return sum(self.sample.fields[name].nbytes for name in self.tracks)
-
-    def _part(self, number: int, fields: dict[str, Any]) -> Sample:
-        part = self.sample.child(number)
-        part.fields, part.done = fields, (1 << len(part.chain.links)) - 1
-        return part
+        return {n: ceil(round(self.seconds * t.rate, 6)) + t.before + t.after for n, t in self.tracks.items()}
 
 
 def _nothing(value: Any) -> Any:
@@ -121,10 +110,13 @@ def _nothing(value: Any) -> Any:
 class ChunkRows(list[Sample]):
     """A batch of chunks, one in each row; a row without one has a masked one.
 
-    ``kept``: fields that the batch has without being asked; ``widths``: entries of whole rows, by field; ``frames``: of
-    each chunk that is there.
+    ``kept``: fields that the batch has without being asked; ``widths``: entries of whole rows, by field.
     """
 
-    kept: tuple[str, ...] = OF_CHUNK
+    kept: tuple[str, ...] = ()
     widths: Mapping[str, int] = {}
-    frames: tuple[int, ...] = ()
+
+    @property
+    def frames(self) -> list[int]:
+        """The frames of each chunk that is there."""
+        return [count for chunk in self if (count := chunk.fields["chunk_lengths"])]

@@ -22,7 +22,6 @@ from uio_pipes.stages.batches.rows import mixed_rates
 from uio_pipes.stages.features.grid import USUAL, grid_of
 
 _CONTEXT = "0 seconds or more"
-EPSILON = 1e-6  # of a chunk: sums of seconds have errors
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,8 @@ class Chunks(MakesBatches, ChecksNext, Flow):
         for name, rate in self.rates.items():
             ok = rate is None or (is_number(rate) and rate > 0)
             require(ok, self.name, f"along must give entries a second of {name!r}, above 0", rate, "as in 12.5")
-        object.__setattr__(self, "along", self.along if isinstance(self.along, Mapping) else tuple(self.along))
+        if not isinstance(self.along, Mapping):
+            object.__setattr__(self, "along", tuple(self.along))
 
     @property
     def rates(self) -> Mapping[str, float | None]:
@@ -92,8 +92,8 @@ class Chunks(MakesBatches, ChecksNext, Flow):
 
 class _ChunksNode(Buffer):
     """Holds the recordings in its rows. State, beside a buffer's: of each row, the number of the next chunk (-1: there
-    is none) and whether its recording has been opened, so that it failed no later than then; and the sample rate of the
-    first recording, if known."""
+    is none), and whether its recording has been opened, so that a failure of it has been counted; and the sample rate
+    of the first one."""
 
     state_fields = ("upcoming", "opened", "rate")
 
@@ -105,14 +105,14 @@ class _ChunksNode(Buffer):
         self.upcoming = [-1] * self.stage.rows
         self.opened = [0] * self.stage.rows
         self.rate = 0
-        self.open: dict[int, OpenRecording | None] = {}  # by their numbers; None: it failed
+        self.open: dict[int, OpenRecording | None] = {}  # by arrival number; None: it failed
 
     def order(self) -> list[int]:
         return [number for number in self.numbers if number >= 0]
 
     def rebuild(self, order: list[int]) -> None:
         held = iter(order)
-        self.numbers = [-1 if upcoming < 0 else next(held) for upcoming in self.upcoming]  # of recordings, as they came
+        self.numbers = [-1 if upcoming < 0 else next(held) for upcoming in self.upcoming]  # of arrival, by row
 
     def next(self) -> ChunkRows:
         for row in range(self.stage.rows):
@@ -121,9 +121,15 @@ class _ChunksNode(Buffer):
         rows = [row for row, number in enumerate(self.numbers) if number >= 0]
         if not rows:
             raise StopIteration
-        batch = self._planned(rows) if self.lane.mode.skimming else self._made(rows)
+        batch = ChunkRows(map(self._planned, rows)) if self.lane.mode.skimming else self._made(rows)
         for row in rows:
-            self._advance(row)
+            number = self.numbers[row]
+            length, size = self._lengths(self.held[number])
+            self.upcoming[row] += 1
+            if round(self.upcoming[row] * size) >= length:
+                self.open.pop(number, None)
+                self.release(number)
+                self.numbers[row] = self.upcoming[row] = -1
         return batch
 
     def _begin(self, row: int) -> None:
@@ -133,79 +139,47 @@ class _ChunksNode(Buffer):
                 number, item = self.pull()
             except StopIteration:
                 return
-            if self.length(item) is not None and wanted([item], self.lane) and self._fits(item):
+            if self.length(item) is not None and wanted([item], self.lane):
                 self.hold(number, item)
                 self.numbers[row], self.upcoming[row], self.opened[row] = number, 0, 0
                 return
 
-    def _fits(self, item: Sample) -> bool:
-        """Fail a recording of another sample rate than the first one, if that can be planned."""
-        plan = item.plan
-        rate = plan.sample_rate if plan.samples and plan.sample_rate != TICKS else 0
-        try:
-            self._check_rate(rate)
-        except DataError as error:
-            self.lane.ledger.handle(item.failure(error, self.name), self.name)
-            return False
-        return True
-
-    def _check_rate(self, rate: int) -> None:
-        """Raises: DataError ``mixed_rates``."""
-        self.rate = self.rate or rate
-        if rate not in (0, self.rate):
-            raise mixed_rates(rate, self.rate, next((item.key for item in self.held.values()), "the first"))
-
-    def _advance(self, row: int) -> None:
-        number = self.numbers[row]
-        self.upcoming[row] += 1
-        length, size = self._lengths(self.held[number])
-        if self.upcoming[row] >= length / size - EPSILON:  # as many chunks as were planned
-            self.open.pop(number, None)
-            self.release(number)
-            self.numbers[row] = self.upcoming[row] = -1
-
     def _lengths(self, item: Sample) -> tuple[int, float]:
-        """Return the planned frames of a recording, or samples without features, and those of a chunk."""
+        """Return the planned frames of a recording, or samples without features, and how many a chunk has."""
         plan = item.plan
         if plan.frames is None:
             return plan.samples, self.stage.seconds * plan.sample_rate
         rate = plan.sample_rate if plan.samples and plan.sample_rate != TICKS else USUAL
         return plan.frames, self.stage.seconds / grid_of(self.name, item.chain, self.stage.shift, rate).shift
 
-    def _planned(self, rows: list[int]) -> ChunkRows:
-        """Return the chunks of these rows with nothing but their planned lengths."""
-        batch = ChunkRows()
-        for row in rows:
-            item, number = self.held[self.numbers[row]], self.upcoming[row]
-            length, size = self._lengths(item)
-            count = min(length, round((number + 1) * size)) - round(number * size)
-            plan, part = item.plan, item.child(number)
-            part.done = (1 << len(part.chain.links)) - 1
-            part.settle(plan._replace(samples=count) if plan.frames is None else plan.with_frames(count))
-            batch.append(part)
-            if self.lane.ledger.quiet:  # it is restored, and what failed has been counted
-                self.opened[row] = 1
-        return batch
+    def _planned(self, row: int) -> Sample:
+        """Return the next chunk of a row with nothing but its planned length."""
+        if self.lane.ledger.quiet:  # it is being restored, and what failed has been counted
+            self.opened[row] = 1
+        item, number = self.held[self.numbers[row]], self.upcoming[row]
+        length, size = self._lengths(item)
+        count = min(length, round((number + 1) * size)) - round(number * size)
+        plan, part = item.plan, item.child(number)
+        part.done = (1 << len(part.chain.links)) - 1
+        part.settle(plan._replace(samples=count) if plan.frames is None else plan.with_frames(count))
+        return part
 
     def _made(self, rows: list[int]) -> ChunkRows:
-        recordings = {row: self._open(row) for row in rows}
-        made = ((row, one, one.chunk(self.upcoming[row])) for row, one in recordings.items() if one is not None)
-        chunks = {row: (one, chunk) for row, one, chunk in made if chunk is not None}
+        opened = {row: one for row in rows if (one := self._opened(row)) is not None}
+        chunks = {row: chunk for row, one in opened.items() if (chunk := one.chunk(self.upcoming[row])) is not None}
         batch = ChunkRows()
-        if not chunks:
-            return batch
-        like, _ = next(iter(chunks.values()))
-        batch.extend(chunks[row][1] if row in chunks else like.masked() for row in range(self.stage.rows))
-        batch.kept = (*OF_CHUNK, *(name for name in self.stage.rates if name != "label"))  # which is target
-        batch.widths = like.widths
-        batch.frames = tuple(chunk.fields["chunk_lengths"] for _, chunk in chunks.values())
-        if self.lane.origins is not None:
-            self.lane.origins += [origin_of(chunk, n) for (_, chunk), n in zip(chunks.values(), batch.frames, strict=True)]
+        if chunks:
+            like = opened[next(iter(chunks))]
+            batch.extend(chunks[row] if row in chunks else like.chunk(None) for row in range(self.stage.rows))
+            batch.kept = (*OF_CHUNK, *(name for name in self.stage.rates if name != "label"))  # which is target
+            batch.widths = like.widths
+        for chunk in chunks.values() if self.lane.origins is not None else ():
+            self.lane.origins.append(origin_of(chunk, chunk.fields["chunk_lengths"]))
         return batch
 
-    def _open(self, row: int) -> OpenRecording | None:
-        """Return the recording in a row, of which everything is computed once; None if it fails, which is counted when
-        it is opened for the first time."""
+    def _opened(self, row: int) -> OpenRecording | None:
+        """Return the recording in a row, of which everything is computed now, once; None if that fails, which is
+        counted at the first time."""
         number = self.numbers[row]
         if number not in self.open:
             sample = self.held[number].copy()
@@ -214,12 +188,12 @@ class _ChunksNode(Buffer):
             lane = replace(self.lane, ledger=ledger, key_filters=(), excluded=None, origins=None)
             self.opened[row], self.open[number] = 1, None
             for made, _ in realize([sample], lane, read=[*self.stage.rates]):
+                rate, first = made.fields.get("sample_rate", 0), self.held[self.order()[0]].key
+                self.rate = self.rate or rate
                 try:
-                    self._check_rate(made.fields.get("sample_rate", 0))
-                    self.open[number] = OpenRecording(made, self.stage)
+                    if rate not in (0, self.rate):
+                        raise mixed_rates(rate, self.rate, first)
+                    self.open[number], self.held[number] = OpenRecording(made, self.stage, self.lane.index), made
                 except DataError as error:
                     ledger.handle(made.failure(error, self.name), self.name)
         return self.open[number]
-
-    def memory(self) -> int:
-        return super().memory() + sum(one.nbytes for one in self.open.values() if one is not None)

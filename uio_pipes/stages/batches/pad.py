@@ -170,13 +170,13 @@ class _PadNode(Node):
 
     def _of_chunks(self, rows: ChunkRows) -> dict[str, Any]:
         """Return the batch of chunks, which are finished and stay in their rows."""
-        self.lane.ledger.delivered([*rows.frames], padded=len(rows) * max(rows.frames, default=0))
+        self.lane.ledger.delivered(rows.frames, padded=len(rows) * max(rows.frames, default=0))
         if self.stage.collate is not None or not rows:
             return _collated(self.stage.collate or dict, [*rows])
         batch = _Batch(replace(self.stage, keep=tuple(dict.fromkeys((*self.stage.keep, *rows.kept)))), rows)
         for chunk in rows:
             batch.add(chunk.fields)
-        return batch.made([*range(len(rows))]) | {LANE: self.lane.index}
+        return batch.made([*range(len(rows))]) | {LANE: rows[0].fields[LANE]}
 
 
 def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class _Column:
         self.of, self.field, self.rows = of, of if of and field == "wav" else prefix + field, rows
         self.name = prefix + name
         self.lengths = f"{self.name}_length{'' if name == 'pcm' else 's'}"
-        rows.padding = outputs.padding(self.name, rows.padding)
+        rows.padding, rows.width = outputs.padding(self.name, rows.padding), outputs.widths.get(self.field, 0)
 
 
 def _columns(most: int, of: str, outputs: Outputs) -> tuple[_Column, _Column, _Column]:
@@ -239,15 +239,11 @@ class _Batch:
     """A batch to which utterances are added one by one, the longest first if plans are right."""
 
     def __init__(self, stage: Pad, samples: Sequence[Sample]) -> None:
-        self.stage, self.outputs = stage, stage.outputs
-        self.widths = samples.widths if isinstance(samples, ChunkRows) else {}
+        self.stage, self.outputs = stage, replace(stage.outputs, widths=getattr(samples, "widths", {}))
         self.fields: list[dict[str, Any]] = []  # without audio, features and labels
-        chains = {id(sample.chain): sample.chain for sample in samples}.values()  # of the sources of a mix
-        streams = dict.fromkeys(of for chain in chains for of in chain.named)
+        streams = dict.fromkeys(of for sample in samples for of in sample.chain.named)
         self.streams = [_columns(len(samples), of, self.outputs) for of in ("", *streams)]
         self.several: dict[str, list[list[torch.Tensor]]] = {}  # by stream: of each utterance, all recordings
-        for column in (column for columns in self.streams for column in columns):
-            column.rows.width = self.widths.get(column.field, 0)
         taken = {column.field for columns in self.streams for column in columns}
         self._check_keep(taken - {*streams})
         self.taken = taken - {*stage.keep}
@@ -325,7 +321,7 @@ class _Batch:
                 batch[name] = [f[of] for f in fields]
         for name in (one for one in self.stage.keep if one != "speaker" or one not in batch):
             padding = self.outputs.paddings(name, NO_LOSS if name == "labels" else IGNORE)
-            values, width = [f.get(name) for f in fields], self.widths.get(name, 0)
+            values, width = [f.get(name) for f in fields], self.outputs.widths.get(name, 0)
             kept = together(name, values, self.stage.layout, padding, width)
             check_kept(self.stage.name, name, batch, kept)
             padded = f"{name}_lengths" in kept and isinstance(kept[name], torch.Tensor)

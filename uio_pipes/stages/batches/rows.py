@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -124,9 +124,7 @@ class PaddedRows:
         return out, torch.tensor(lengths, dtype=torch.int32)
 
 
-def together(
-    name: str, values: list[Any], layout: str, padding: tuple[float, float], width: int = 0
-) -> dict[str, Any]:
+def together(name: str, values: list[Any], layout: str, padding: tuple[float, float], width: int = 0) -> dict[str, Any]:
     """Return a batch's fields for these values: numbers as a tensor, arrays as rows with lengths, others as a list.
 
     ``padding``: of floats, and of whole numbers; ``width``: of rows, at least.
@@ -332,13 +330,15 @@ def check_outputs(stage: str, value: Any, names: Any, lengths: Any, keep: Sequen
 
 @dataclass(frozen=True)
 class Outputs:
-    """What ``pad`` does to the outputs of a batch once they are made; arguments as those of ``Pad``."""
+    """What ``pad`` does to the outputs of a batch once they are made; arguments as those of ``Pad``. ``widths``: of
+    whole rows, by the fields of utterances, if they are to have the same width in all batches."""
 
     value: float | Mapping[str, float] = 0.0
     mask: bool = False
     names: Mapping[str, str | None] | None = None
     lengths: str = "int32"
     transpose: bool = False
+    widths: Mapping[str, int] = field(default_factory=dict)
 
     def padding(self, name: str, usual: float) -> float:
         """Return the padding of the output ``name``; ``usual`` is its default."""
