@@ -17,6 +17,7 @@ from tones import Tones
 from video_files import video
 
 import uio_pipes as uio
+from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 from uio_pipes.sources.conversations import ListConversations
@@ -51,6 +52,7 @@ from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.batches.window import WindowBatch
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
+from uio_pipes.stages.features.turn_end import TurnEnd
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.mix import Interleave, Mix
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
@@ -118,6 +120,12 @@ def _with_streams(sample: Sample) -> Sample:
 def _with_events(sample: Sample) -> Sample:
     length = 1 + len(sample["txt"]) % 3
     sample["events"] = [{"start": i / 10, "end": (i + length) / 10, "text": f"w{i}"} for i in range(12)]
+    return sample
+
+
+def _with_turns(sample: Sample) -> Sample:
+    times = [n / 20 for n in range(len(sample.key) + int(sample.key[-1]))]
+    sample["timeline"] = Timeline.of(Event(at, at + 0.03, "w", f"S{round(at * 7) % 2}") for at in times)
     return sample
 
 
@@ -217,7 +225,7 @@ def labels_chain(corpus: uio.Pipeline) -> uio.Pipeline:
     """Everything that works on texts and labels, and video."""
     chosen = corpus.map(_named).choose_text(["key", "txt"], weights=[1, 2]).normalize_text(str.upper)
     labelled = chosen.tokenize(_code_points).language().speaker({"0": 1, "1": 2}).tag({"lang": "zh"})
-    return labelled.map(_with_video).decode_video(fps=10)
+    return labelled.map(_with_video).decode_video(fps=10).map(_with_turns).turn_end(shift=0.02)
 
 
 def interleaved(corpus: uio.Pipeline, count: int) -> uio.Pipeline:
@@ -323,6 +331,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     SpeedPerturb: lambda corpus: corpus.decode_audio().speed_perturb([0.9, 1.0, 1.1]),
     Take: lambda corpus: corpus.decode_audio().shuffle(9).take(5),
     Through: lambda corpus: corpus.decode_audio().through(_EverySecond, 1),
+    TurnEnd: lambda corpus: (
+        corpus.map(_with_events).timeline(field="events").decode_audio().fbank(num_mel_bins=8).turn_end(silence=0.1)
+    ),
     Tokenize: lambda corpus: corpus.decode_audio().tokenize(_code_points),
     VolumePerturb: lambda corpus: corpus.decode_audio().volume_perturb(),
     WindowBatch: lambda corpus: corpus.decode_audio().bucket_batch(max_frames=500, window=7, drop_last=True).pad(),

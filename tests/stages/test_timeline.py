@@ -164,7 +164,11 @@ def test_forms(name: str, tmp_path: Path) -> None:
     """A file beside the recording, and a table of several; the order of the events is that of their starts."""
     text, events = FORMS[name]
     (tmp_path / name).write_text(text)
-    timeline, skipped = only(listed(tmp_path).timeline(name.replace(name.partition(".")[0], "{'" + name[:-len(name.partition(".")[2]) - 1] + "'}")))
+    timeline, skipped = only(
+        listed(tmp_path).timeline(
+            name.replace(name.partition(".")[0], "{'" + name[: -len(name.partition(".")[2]) - 1] + "'}")
+        )
+    )
     assert (list(timeline.events), skipped) == (events, {})
     assert timeline.conditions == (MOSHI["text_conditions"] if name == "moshi.json" else None)
     if name.startswith("a."):

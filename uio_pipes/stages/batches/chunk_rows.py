@@ -64,26 +64,30 @@ class OpenRecording:
             self.tracks[names["feat" if framed else "wav"]] = Track(rate, 0 if framed else -1, *context)
         (self.main, track), *_ = self.tracks.items()
         self.length = fields[self.main].shape[track.axis]
-        for name, rate in stage.rates.items():
+        for name, own in stage.rates.items():
             if name not in fields:
                 raise DataError("missing_field", f"it has no {name!r}, which chunks is to cut along")
-            if rate is None and len(fields[name]) != self.length:
+            if own is None and len(fields[name]) != self.length:
                 lengths = f"{len(fields[name])} entries, and there are {self.length} frames"
                 raise DataError(
                     "length_mismatch", f"{name} has {lengths}: give its rate, as in along={{{name!r}: 12.5}}"
                 )
-            self.tracks[name] = Track(track.rate if rate is None else rate)
+            self.tracks[name] = Track(own or track.rate)
         gone = {*self.tracks, *MEASURED, "label", "labels"}
         self.others = {name: value for name, value in fields.items() if name not in gone or name == "sample_rate"}
 
-    def chunk(self, number: int | None) -> Sample | None:
-        """Return chunk ``number``, counted from 0; None behind the end. ``number`` None: return a masked one, which has
-        no frames and no key, to stand in a row without a chunk."""
-        at, until = (0.0, 0.0) if number is None else (number * self.seconds, (number + 1) * self.seconds)
+    def chunk(self, number: int) -> Sample | None:
+        """Return chunk ``number``, counted from 0; None behind the end."""
+        at, until = number * self.seconds, (number + 1) * self.seconds
+        return self._part(number, at, until) if round(at * self.tracks[self.main].rate) < self.length else None
+
+    def masked(self) -> Sample:
+        """Return what stands in a row without a chunk: it has no frames and no key."""
+        return self._part(None, 0.0, 0.0)
+
+    def _part(self, number: int | None, at: float, until: float) -> Sample:
         rate = self.tracks[self.main].rate
         first, end = round(at * rate), min(round(until * rate), self.length)
-        if end <= first and number is not None:
-            return None
         fields = {name: value if number is not None else _nothing(value) for name, value in self.others.items()}
         for name, track in self.tracks.items():
             start = round(at * track.rate)

@@ -159,7 +159,8 @@ class _ChunksNode(Buffer):
         item, number = self.held[self.numbers[row]], self.upcoming[row]
         length, size = self._lengths(item)
         count = min(length, round((number + 1) * size)) - round(number * size)
-        plan, part = item.plan, item.child(number)
+        plan = item.plan
+        part: Sample = item.child(number)
         part.done = (1 << len(part.chain.links)) - 1
         part.settle(plan._replace(samples=count) if plan.frames is None else plan.with_frames(count))
         return part
@@ -170,11 +171,11 @@ class _ChunksNode(Buffer):
         batch = ChunkRows()
         if chunks:
             like = opened[next(iter(chunks))]
-            batch.extend(chunks[row] if row in chunks else like.chunk(None) for row in range(self.stage.rows))
+            batch.extend(chunks[row] if row in chunks else like.masked() for row in range(self.stage.rows))
             batch.kept = (*OF_CHUNK, *(name for name in self.stage.rates if name != "label"))  # which is target
             batch.widths = like.widths
-        for chunk in chunks.values() if self.lane.origins is not None else ():
-            self.lane.origins.append(origin_of(chunk, chunk.fields["chunk_lengths"]))
+        if self.lane.origins is not None:
+            self.lane.origins.extend(origin_of(chunk, chunk.fields["chunk_lengths"]) for chunk in chunks.values())
         return batch
 
     def _opened(self, row: int) -> OpenRecording | None:

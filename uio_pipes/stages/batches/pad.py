@@ -171,16 +171,16 @@ class _PadNode(Node):
     def _of_chunks(self, rows: ChunkRows) -> dict[str, Any]:
         """Return the batch of chunks, which are finished and stay in their rows."""
         self.lane.ledger.delivered(rows.frames, padded=len(rows) * max(rows.frames, default=0))
-        if self.stage.collate is not None or not rows:
-            return _collated(self.stage.collate or dict, [*rows])
+        if not rows or self.stage.collate is not None:
+            return _collated(self.stage.collate, [*rows])
         batch = _Batch(replace(self.stage, keep=tuple(dict.fromkeys((*self.stage.keep, *rows.kept)))), rows)
         for chunk in rows:
             batch.add(chunk.fields)
         return batch.made([*range(len(rows))]) | {LANE: rows[0].fields[LANE]}
 
 
-def _collated(collate: Collate, samples: list[Sample]) -> dict[str, Any]:
-    found = collate(samples) if samples else {}
+def _collated(collate: Collate | None, samples: list[Sample]) -> dict[str, Any]:
+    found = collate(samples) if collate and samples else {}
     if not isinstance(found, dict):
         raise PipelineError(f"pad: the function given as collate must return a dict, not {type(found).__name__}")
     return found

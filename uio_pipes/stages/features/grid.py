@@ -35,4 +35,5 @@ def _stages_of(chain: Chain, of: str) -> Iterator[Any]:
         if inner is not None:
             yield from _stages_of(inner, of)
         elif link.of == of:
-            yield getattr(getattr(link, "link", link), "stage", None)
+            stage = getattr(getattr(link, "link", link), "stage", None)
+            yield getattr(stage, "inner", stage)  # of one that is only planned

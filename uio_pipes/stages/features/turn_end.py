@@ -73,10 +73,10 @@ class TurnEnd(ChecksNext, Op):
         return ("sample_rate", *(["wav", "feat"] if self.shift else []))
 
     def check_next(self, stage: Stage) -> None:
-        moves = isinstance(stage, Op) and not stage.of and stage.changes_length
-        late = moves and not {"wav", "feat"}.isdisjoint({*stage.reads} & {*stage.writes})
-        sentence = f"{stage.name} changes the length, which the frames of turn_end would not follow"
-        refuse(late, self.name, sentence, f"put {stage.name} before turn_end")
+        if isinstance(stage, Op) and not stage.of and stage.changes_length:
+            sentence = f"{stage.name} changes the length, which the frames of turn_end would not follow"
+            late = not {"wav", "feat"}.isdisjoint({*stage.reads} & {*stage.writes})
+            refuse(late, self.name, sentence, f"put {stage.name} before turn_end")
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields, timeline = sample.fields, sample.fields["timeline"]
@@ -107,9 +107,11 @@ class TurnEnd(ChecksNext, Op):
         silent = np.flatnonzero(again > until)
         last, until, again = latest[silent], until[silent], again[silent]
         who = np.array([*(event.speaker or event.channel for event in events), None], object)
-        goes_on = (who[last] == who[silent + 1]) & (again - until < self.silence)
+        goes_on = (who[last] == who[silent + 1]) & (np.round(again - until, _DIGITS) < self.silence)
         mine = [self.speakers is None or not {*events[i][3:5]}.isdisjoint(self.speakers) for i in last]
-        return np.stack([until, np.minimum(again, until + self.most)], 1)[~goes_on & np.array(mine, bool)]
+        silences = np.stack([until, np.minimum(again, until + self.most)], 1)
+        marked: Floats = silences[~goes_on & np.array(mine, bool)]
+        return marked
 
 
 def covered(spans: Floats, times: Floats) -> npt.NDArray[np.bool_]:
