@@ -215,17 +215,22 @@ def audio_chain(corpus: uio.Pipeline) -> uio.Pipeline:
 
 def features_chain(corpus: uio.Pipeline) -> uio.Pipeline:
     """Everything that makes features, of three streams, or works on them."""
-    mfcc = corpus.map(_with_streams).decode_audio(of="prompt").mfcc(16, num_ceps=13, dither=0.1, of="prompt")
+    mfcc = (
+        corpus.map(_with_streams)
+        .map(_with_turns)
+        .decode_audio(of="prompt")
+        .mfcc(16, num_ceps=13, dither=0.1, of="prompt")
+    )
     mels = mfcc.decode_audio(of="answer").resample(16_000, of="answer").log_mel_spectrogram(16, of="answer")
     masked = global_cmvn(mels).spec_aug(max_t=20, max_f=4).spec_sub(max_t=20).spec_trim()
-    return masked.deltas().stack(frames=4, stride=3)
+    return masked.deltas().stack(frames=4, stride=3).turn_end(silence=0.01)
 
 
 def labels_chain(corpus: uio.Pipeline) -> uio.Pipeline:
     """Everything that works on texts and labels, and video."""
     chosen = corpus.map(_named).choose_text(["key", "txt"], weights=[1, 2]).normalize_text(str.upper)
     labelled = chosen.tokenize(_code_points).language().speaker({"0": 1, "1": 2}).tag({"lang": "zh"})
-    return labelled.map(_with_video).decode_video(fps=10).map(_with_turns).turn_end(shift=0.02)
+    return labelled.map(_with_video).decode_video(fps=10)
 
 
 def interleaved(corpus: uio.Pipeline, count: int) -> uio.Pipeline:
@@ -331,9 +336,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     SpeedPerturb: lambda corpus: corpus.decode_audio().speed_perturb([0.9, 1.0, 1.1]),
     Take: lambda corpus: corpus.decode_audio().shuffle(9).take(5),
     Through: lambda corpus: corpus.decode_audio().through(_EverySecond, 1),
-    TurnEnd: lambda corpus: (
-        corpus.map(_with_events).timeline(field="events").decode_audio().fbank(num_mel_bins=8).turn_end(silence=0.1)
-    ),
+    TurnEnd: lambda corpus: corpus.map(_with_turns).decode_audio().turn_end(silence=0.01, shift=0.02),
     Tokenize: lambda corpus: corpus.decode_audio().tokenize(_code_points),
     VolumePerturb: lambda corpus: corpus.decode_audio().volume_perturb(),
     WindowBatch: lambda corpus: corpus.decode_audio().bucket_batch(max_frames=500, window=7, drop_last=True).pad(),
