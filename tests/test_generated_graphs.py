@@ -204,7 +204,7 @@ PACKED_AUDIO = st.fixed_dictionaries(
     optional={"multiple_of": st.sampled_from([4, 8]), "fixed": st.booleans(), "overflow": st.just("drop")},
 )
 CHUNKS = st.fixed_dictionaries(
-    {"seconds": st.sampled_from([0.1, 0.25]), "rows": st.integers(1, 4)},
+    {"seconds": st.sampled_from([0.4, 1.5]), "rows": st.integers(2, 4)},
     optional={"left": st.just(0.05), "right": st.just(0.03)},
 )
 BATCHES = st.one_of(

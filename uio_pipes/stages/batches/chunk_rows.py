@@ -56,6 +56,8 @@ class OpenRecording:
         for of in ("", *sample.chain.streams):
             names = audio_names(of) if of else _USUAL
             framed = fields.get(names["feat"]) is not None
+            if of and not framed and names["sample_rate"] not in fields:  # no audio, but codes, which along may name
+                continue
             rate = float(fields.get(names["sample_rate"], USUAL))
             if framed:
                 fields.pop(names["wav"], None)  # it takes more memory than all else

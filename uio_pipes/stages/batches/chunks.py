@@ -13,7 +13,7 @@ from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import ChecksNext, MakesBatches
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.realize import origin_of, realize, wanted
-from uio_pipes.core.roles import Flow
+from uio_pipes.core.roles import Flow, check_there
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, least, must_be
 from uio_pipes.stages.batches.chunk_rows import OF_CHUNK, ChunkRows, OpenRecording
@@ -81,6 +81,9 @@ class Chunks(MakesBatches, ChecksNext, Flow):
 
     def padded(self, lengths: Sequence[int], batch: Any) -> int:
         return self.rows * max(lengths, default=0)
+
+    def check(self, before: Sequence[Stage]) -> None:
+        check_there(self.name, {*self.rates}, before)
 
     def check_next(self, stage: Stage) -> None:
         sentence = "chunks has waveforms only where there are no features"

@@ -21,7 +21,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, must_be
 from uio_pipes.stages.features.grid import USUAL, grid_of
 
-Floats = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.float64]
 UNKNOWN = -1  # of frames that nobody has annotated; also what ``pad`` pads whole numbers with
 _DIGITS = 9  # of seconds: sums of floats have errors, which must not move a frame
 
@@ -90,7 +90,7 @@ class TurnEnd(ChecksNext, Op):
             labels[~covered(np.array(timeline.known).reshape(-1, 2), centres)] = UNKNOWN
         fields["turn_end"] = torch.from_numpy(labels)
 
-    def ends(self, timeline: Timeline) -> Floats:
+    def ends(self, timeline: Timeline) -> _Floats:
         """Return the silences (N, 2) in which a turn has ended, in seconds. Raises: DataError ``bad_timeline``."""
         times = np.array([event[:2] for event in timeline.events], np.float64).reshape(-1, 2)
         if not np.isfinite(times).all():
@@ -110,11 +110,11 @@ class TurnEnd(ChecksNext, Op):
         goes_on = (who[last] == who[silent + 1]) & (np.round(again - until, _DIGITS) < self.silence)
         mine = [self.speakers is None or not {*events[i][3:5]}.isdisjoint(self.speakers) for i in last]
         silences = np.stack([until, np.minimum(again, until + self.most)], 1)
-        marked: Floats = silences[~goes_on & np.array(mine, bool)]
+        marked: _Floats = silences[~goes_on & np.array(mine, bool)]
         return marked
 
 
-def covered(spans: Floats, times: Floats) -> npt.NDArray[np.bool_]:
+def covered(spans: _Floats, times: _Floats) -> npt.NDArray[np.bool_]:
     """Return which of the sorted ``times`` lie in one of the spans (N, 2), which begin with their first moment."""
     starts, ends = (np.searchsorted(np.sort(spans[:, side]), times, "right") for side in (0, 1))
     within: npt.NDArray[np.bool_] = starts > ends
