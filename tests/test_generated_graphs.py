@@ -97,6 +97,11 @@ def halved(sample: uio.Sample) -> uio.Sample:
     return sample
 
 
+def eventful(sample: uio.Sample) -> uio.Sample:
+    sample["events"] = [{"start": n / 9, "end": n / 9 + 0.2, "text": sample["txt"]} for n in range(9)]
+    return sample
+
+
 def some(sample: uio.Sample, rng: Any) -> list[uio.Sample]:
     return [sample] * int(rng.integers(3))
 
@@ -133,7 +138,9 @@ DEALT = st.sampled_from(["", "shuffle", "resampled"])
 BALANCE = st.tuples(st.just("balance"), st.just(("speaker",)), st.fixed_dictionaries({"power": st.floats(0, 1)}))
 SPOKEN = st.sampled_from(["spoken", "bad_spoken"])
 BALANCED = st.builds(Source, SPOKEN, st.sampled_from(["", "shuffle"]), st.tuples(BALANCE))
+TIMED = ("map", (eventful,), {}), ("timeline", (), {"field": "events"})
 PLAIN = st.one_of(
+    st.builds(Source, st.sampled_from(["plain", "bad", "raw"]), DEALT, st.just(TIMED)),
     st.builds(Source, st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw", "unequal"]), DEALT),
     st.builds(Source, SPOKEN, DEALT),
     BALANCED,
@@ -158,6 +165,7 @@ OF_AUDIO = st.one_of(
     st.just(("resample", (6000,), {})),
     st.just(("speed_perturb", ([0.9, 1.0, 1.1],), {})),
     st.just(("tokenize", (code_points,), {})),
+    st.just(("random_crop", (), {"max_seconds": 0.6})),
     JOINED,
     OF_LENGTHS,
     OF_SAMPLES,
