@@ -45,6 +45,7 @@ from uio_pipes.stages.audio.effects import (
 )
 from uio_pipes.stages.audio.noise import AddNoise, Reverberate
 from uio_pipes.stages.batches.bucket_batch import BucketBatch
+from uio_pipes.stages.batches.chunks import Chunks
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
@@ -52,6 +53,7 @@ from uio_pipes.stages.batches.window import WindowBatch
 from uio_pipes.stages.features.activity import Activity
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Delay, Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
+from uio_pipes.stages.features.turn_end import TurnEnd
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.mix import Interleave, Mix
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
@@ -128,6 +130,12 @@ def _with_streams(sample: Sample) -> Sample:
 def _with_events(sample: Sample) -> Sample:
     length = 1 + len(sample["txt"]) % 3
     sample["events"] = [{"start": i / 10, "end": (i + length) / 10, "text": f"w{i}"} for i in range(12)]
+    return sample
+
+
+def _with_turns(sample: Sample) -> Sample:
+    times = [n / 20 for n in range(len(sample.key) + int(sample.key[-1]))]
+    sample["timeline"] = Timeline.of(Event(at, at + 0.03, "w", f"S{round(at * 7) % 2}") for at in times)
     return sample
 
 
@@ -242,7 +250,7 @@ def features_chain(corpus: uio.Pipeline) -> uio.Pipeline:
     )
     mels = mfcc.decode_audio(of="answer").resample(16_000, of="answer").log_mel_spectrogram(16, of="answer")
     masked = global_cmvn(mels).spec_aug(max_t=20, max_f=4).spec_sub(max_t=20).spec_trim()
-    return masked.deltas().stack(frames=4, stride=3).activity(3, extra="drop")
+    return masked.deltas().stack(frames=4, stride=3).activity(3, extra="drop").turn_end(silence=0.01)
 
 
 def labels_chain(corpus: uio.Pipeline) -> uio.Pipeline:
@@ -304,6 +312,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Chat: lambda corpus: (
         corpus.decode_audio().fbank(num_mel_bins=8).chat(_code_points, PLAIN, TURNS, _quarter).pack(200, window=4)
     ),
+    Chunks: lambda corpus: (
+        corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).chunks(0.25, left=0.05, right=0.02, rows=3).pad()
+    ),
     ChooseText: lambda corpus: corpus.decode_audio().choose_text(["key", "txt"], weights=[1, 2]),
     Concat: lambda corpus: corpus.decode_audio().shuffle(5).concat(max_seconds=2.5).fbank(num_mel_bins=8),
     CtcFilter: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).tokenize(_code_points).ctc_filter(6),
@@ -360,6 +371,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     SpeedPerturb: lambda corpus: corpus.decode_audio().speed_perturb([0.9, 1.0, 1.1]),
     Take: lambda corpus: corpus.decode_audio().shuffle(9).take(5),
     Through: lambda corpus: corpus.decode_audio().through(_EverySecond, 1),
+    TurnEnd: lambda corpus: corpus.map(_with_turns).decode_audio().turn_end(silence=0.01, shift=0.02),
     Tokenize: lambda corpus: corpus.decode_audio().tokenize(_code_points),
     VolumePerturb: lambda corpus: corpus.decode_audio().volume_perturb(),
     WindowBatch: lambda corpus: corpus.decode_audio().bucket_batch(max_frames=500, window=7, drop_last=True).pad(),

@@ -203,7 +203,14 @@ def packed_audio(corpus: uio.Pipeline) -> uio.Pipeline:
     return heard.pack(max_frames=160, window=4, multiple_of=8, overflow="drop", keep=["txt"])
 
 
+def in_rows(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Chunks of waveforms, whose rows take recordings that are shuffled and some of which are left out."""
+    heard = corpus.decode_audio().speed_perturb([0.9, 1.1]).tokenize(_code_points).shuffle(5).filter(min_frames=40)
+    return heard.chunks(0.3, right=0.05, rows=2).pad(keep=["txt"])
+
+
 USERS = {
+    "in_rows": in_rows,
     "packed_audio": packed_audio,
     "following_steps": following_steps,
     "in_pairs": in_pairs,

@@ -233,7 +233,12 @@ PACKED_AUDIO = st.fixed_dictionaries(
     {"max_frames": st.sampled_from([80, 160, 240]), "window": st.integers(1, 9)},
     optional={"multiple_of": st.sampled_from([4, 8]), "fixed": st.booleans(), "overflow": st.just("drop")},
 )
+CHUNKS = st.fixed_dictionaries(
+    {"seconds": st.sampled_from([0.4, 1.5]), "rows": st.integers(2, 4)},
+    optional={"left": st.just(0.05), "right": st.just(0.03)},
+)
 BATCHES = st.one_of(
+    st.tuples(st.just("chunks"), st.just(()), CHUNKS),
     st.tuples(st.just("pack"), st.just(()), PACKED_AUDIO),
     st.tuples(st.just("pack"), st.tuples(st.integers(40, 200)), PACKED),
     st.tuples(st.just("batch"), st.tuples(st.integers(1, 6)), st.just({})),
@@ -267,6 +272,8 @@ def graphs(draw: Callable[..., Any]) -> Graph:
         classes = classes and source.dealt != "resampled"
         classes = classes and {"shuffle", "sort", "concat", "mixture"}.isdisjoint(name for name, *_ in steps)
         steps.append(draw(st.one_of(BATCHES, OF_CLASSES) if classes else BATCHES))
+        if of_features and steps[-1][0] == "chunks":
+            steps[-1][2]["shift"] = 0.01
         steps += [("pad", (), {})] if steps[-1][0] != "pack" and draw(st.booleans()) else []
     options = draw(st.fixed_dictionaries({"lanes": st.integers(1, 4), "snapshot_every": st.integers(1, 4)}))
     return Graph(source, tuple(steps), tuple(options.items()))

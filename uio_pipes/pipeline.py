@@ -31,12 +31,14 @@ from uio_pipes.stages.audio.effects import (
 )
 from uio_pipes.stages.audio.noise import AddNoise, Reverberate
 from uio_pipes.stages.batches.bucket_batch import bucket_batch
+from uio_pipes.stages.batches.chunks import Chunks
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.features.activity import Activity
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Delay, Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
+from uio_pipes.stages.features.turn_end import TurnEnd
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
 from uio_pipes.stages.order.shuffle import Shuffle, Sort
@@ -177,6 +179,7 @@ class Pipeline(Graph):
     spec_trim = functional(SpecTrim)
     stack = functional(Stack)
     activity = functional(Activity)
+    turn_end = functional(TurnEnd)
     map = functional(Map)
     flat_map = functional(FlatMap)
     through = functional(Through)
@@ -190,6 +193,7 @@ class Pipeline(Graph):
     bucket_batch = functional(bucket_batch)
     balanced_batch = functional(BalancedBatch)
     pack = functional(Pack)
+    chunks = functional(Chunks)
     pad = functional(Pad)
 
     def as_dataset(self, **options: Any) -> PipelineDataset:

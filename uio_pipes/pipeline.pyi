@@ -1157,6 +1157,34 @@ class Pipeline(Graph):
         """
         ...
 
+    def turn_end(
+        self,
+        silence: float = 0.5,
+        most: float = 2.0,
+        speakers: Sequence[str | int] | None = None,
+        shift: float | None = None,
+    ) -> Pipeline:
+        """Mark the frames in which a turn has ended, by the ``timeline``: what a model that endpoints learns to tell.
+
+        ``turn_end`` (T,) int64 is 1 in frames whose centre lies in the silence behind the last word of a turn, until
+        anybody speaks again, and 0 elsewhere; -1 where the timeline is not annotated. A silence is the end of a turn if
+        another speaker is the next one, or if it lasts for ``silence`` seconds or more; otherwise it is a pause within the
+        turn. So it is the silence of a "shift" between speakers and not that of a "hold" (Ekstedt and Skantze 2022), and
+        the "final", not the "intermediate" silence of Shannon et al. (2017). After the last word of all, a turn has ended.
+
+        T is the number of frames of ``feat``; without features, give ``shift``. Put it after all that changes the number of
+        frames, and into the batch by ``pad(keep=["turn_end"])``, or ``chunks(…, along=["turn_end"])``. A timeline with
+        times that are no numbers is the failure ``bad_timeline``.
+
+        Args:
+            silence: seconds of silence from which on a turn has ended, even if the same speaker goes on. Default: 0.5.
+            most: seconds of a silence to mark at most. Default: 2.0.
+            speakers: whose turns to mark: names, or numbers of channels, counted from 0. Default: None, of all.
+            shift: seconds from frame to frame, for utterances without features, or with precomputed ones. Default: None,
+                that of the features.
+        """
+        ...
+
     def map(self, function: Callable[..., Any], length: MappedLength | None = None) -> Pipeline:
         """Apply your function to each utterance (or, after ``pad``, to each batch).
 
@@ -1476,6 +1504,42 @@ class Pipeline(Graph):
                 one; zeros are in between, and belong to the segment before them. Default: None, there is nothing between.
             fixed: with ``max_frames``: whether every batch has exactly so many frames. The zeros at its end are further
                 segments, none longer than the longest utterance. Default: False.
+        """
+        ...
+
+    def chunks(
+        self,
+        seconds: float,
+        left: float = 0.0,
+        right: float = 0.0,
+        rows: int = 8,
+        along: Sequence[str] | Mapping[str, float] = (),
+        shift: float | None = None,
+    ) -> Pipeline:
+        """Make batches for streaming models: each row carries one recording after another, chunk after chunk.
+
+        A model keeps the state of a row from batch to batch, and begins anew where ``reset`` is true. When a recording
+        ends, the next one that comes takes its row. ``pad`` makes the tensors, as of any other batch, and adds
+        ``chunk_lengths`` (B,), the frames of each chunk, 0 in a row that has none; ``reset`` (B,) bool; ``position`` (B,),
+        the number of the chunk's first frame in its recording; and ``lane``, a number: states of the model belong to it, as
+        each lane has rows of its own. Without features, all this is in samples of audio. A row of ``feats`` is always as
+        long as the chunk with its context.
+
+        A recording is decoded once, as a whole, and what is made of it is held while it is in a row: 115 MB an hour for 80
+        bins, or for 16-bit audio of 16 kHz. One that fails is counted once; its row is masked for as long as it was
+        planned to be. A resumed run decodes the recordings in its rows again.
+
+        Args:
+            seconds: seconds of a chunk, above 0.
+            left: seconds of context before each chunk in ``feats`` or ``pcm``; zeros before the beginning. Default: 0.0.
+            right: seconds of context behind it, as far as the recording goes. Default: 0.0.
+            rows: recordings side by side, at least 1. Default: 8.
+            along: names of other fields that have an entry for each frame, such as ``["activity"]``, and are cut alike,
+                without context; or a mapping to their entries a second, ``{"codes": 12.5}``. The batch has them without
+                being told. ``timeline`` is always cut; ``label`` is in a chunk only if it is among these. Default: (),
+                none.
+            shift: seconds from frame to frame, for features that no stage of the pipeline makes. Default: None, that of
+                the stages.
         """
         ...
 

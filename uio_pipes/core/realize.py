@@ -266,7 +266,7 @@ def realize(
             count_trimmed(sample, lane.ledger)
             lane.ledger.came_from(sample.origin.source)
             if lane.origins is not None:
-                lane.origins.append(_origin_of(sample, length))
+                lane.origins.append(origin_of(sample, length))
             yield sample, length
 
 
@@ -277,7 +277,8 @@ def count_trimmed(sample: Sample, ledger: Ledger) -> None:
         ledger.count(TRIMMED)
 
 
-def _origin_of(sample: Sample, length: int) -> RowOrigin:
+def origin_of(sample: Sample, length: int) -> RowOrigin:
+    """Return the note of an utterance of a batch, with its length as the batch has it."""
     of, fields = sample.origin, sample.fields
     rate, speaker = fields.get("sample_rate"), fields.get("speaker")
     place = (sample.key, of.source, sample.url, of.item, of.offset, of.sub)

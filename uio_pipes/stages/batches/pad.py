@@ -19,6 +19,7 @@ from uio_pipes.core.realize import dtype_of, realize
 from uio_pipes.core.roles import Flow, check_there
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, one_of
+from uio_pipes.stages.batches.chunk_rows import LANE, ChunkRows
 from uio_pipes.stages.batches.rows import (
     LAYOUTS,
     PADDED,
@@ -143,9 +144,9 @@ class _PadNode(Node):
         samples: list[Sample] = self.source.next()
         if self.lane.mode.skimming:
             return samples
-        collate = self.stage.collate
-        chains = {id(sample.chain): sample.chain for sample in samples}.values()  # of the sources of a mix
-        batch = _Batch(len(samples), self.stage, list(dict.fromkeys(of for chain in chains for of in chain.named)))
+        if isinstance(samples, ChunkRows):
+            return self._of_chunks(samples)
+        collate, batch = self.stage.collate, _Batch(self.stage, samples)
         # Copies, because a node of the user's may give the same samples again.
         copies = [sample.copy() for sample in samples]
         for sample in copies:
@@ -170,10 +171,24 @@ class _PadNode(Node):
             kept.sort(key=lambda i: places[id(made[i][0])])
         if collate is None:
             return batch.made(kept if places else batch.longest_first(odd))
-        found = collate([made[i][0] for i in kept]) if kept else {}
-        if not isinstance(found, dict):
-            raise PipelineError(f"pad: the function given as collate must return a dict, not {type(found).__name__}")
-        return found
+        return _collated(collate, [made[i][0] for i in kept])
+
+    def _of_chunks(self, rows: ChunkRows) -> dict[str, Any]:
+        """Return the batch of chunks, which are finished and stay in their rows."""
+        self.lane.ledger.delivered(rows.frames, padded=len(rows) * max(rows.frames, default=0))
+        if not rows or self.stage.collate is not None:
+            return _collated(self.stage.collate, [*rows])
+        batch = _Batch(replace(self.stage, keep=tuple(dict.fromkeys((*self.stage.keep, *rows.kept)))), rows)
+        for chunk in rows:
+            batch.add(chunk.fields)
+        return batch.made([*range(len(rows))]) | {LANE: rows[0].fields[LANE]}
+
+
+def _collated(collate: Collate | None, samples: list[Sample]) -> dict[str, Any]:
+    found = collate(samples) if collate and samples else {}
+    if not isinstance(found, dict):
+        raise PipelineError(f"pad: the function given as collate must return a dict, not {type(found).__name__}")
+    return found
 
 
 def keeping(graph: Graph, name: str, who: str) -> Graph:
@@ -214,7 +229,7 @@ class _Column:
         self.of, self.field, self.rows = of, of if of and field == "wav" else prefix + field, rows
         self.name = prefix + name
         self.lengths = f"{self.name}_length{'' if name == 'pcm' else 's'}"
-        rows.padding = outputs.padding(self.name, rows.padding)
+        rows.padding, rows.width = outputs.padding(self.name, rows.padding), outputs.widths.get(self.field, 0)
 
 
 def _columns(most: int, of: str, outputs: Outputs) -> tuple[_Column, _Column, _Column]:
@@ -228,10 +243,11 @@ def _columns(most: int, of: str, outputs: Outputs) -> tuple[_Column, _Column, _C
 class _Batch:
     """A batch to which utterances are added one by one, the longest first if plans are right."""
 
-    def __init__(self, most: int, stage: Pad, streams: Sequence[str] = ()) -> None:
-        self.stage, self.outputs = stage, stage.outputs
+    def __init__(self, stage: Pad, samples: Sequence[Sample]) -> None:
+        self.stage, self.outputs = stage, replace(stage.outputs, widths=getattr(samples, "widths", {}))
         self.fields: list[dict[str, Any]] = []  # without audio, features and labels
-        self.streams = [_columns(most, of, self.outputs) for of in ("", *streams)]
+        streams = dict.fromkeys(of for sample in samples for of in sample.chain.named)
+        self.streams = [_columns(len(samples), of, self.outputs) for of in ("", *streams)]
         self.several: dict[str, list[list[torch.Tensor]]] = {}  # by stream: of each utterance, all recordings
         taken = {column.field for columns in self.streams for column in columns}
         self._check_keep(taken - {*streams})
@@ -311,7 +327,8 @@ class _Batch:
                 batch[name] = [f[of] for f in fields]
         for name in (one for one in self.stage.keep if one != "speaker" or one not in batch):
             padding = self.outputs.paddings(name, NO_LOSS if name == "labels" else IGNORE)
-            kept = together(name, [f.get(name) for f in fields], self.stage.layout, padding)
+            values, width = [f.get(name) for f in fields], self.outputs.widths.get(name, 0)
+            kept = together(name, values, self.stage.layout, padding, width)
             check_kept(self.stage.name, name, batch, kept)
             padded = f"{name}_lengths" in kept and isinstance(kept[name], torch.Tensor)
             _check_whole(name, padding[1], padded and not kept[name].is_floating_point())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -86,10 +86,11 @@ def put_row(row: AudioRow, place: npt.NDArray[Any], padding: float) -> None:
 
 
 class PaddedRows:
-    """Rows in the memory of the batch. They have ``ndim`` or more dimensions, of which the first may differ."""
+    """Rows in the memory of the batch. They have ``ndim`` or more dimensions, of which the first may differ; it is
+    padded to ``width`` at least."""
 
-    def __init__(self, most: int, ndim: int, padding: float, dtype: torch.dtype) -> None:
-        self.most, self.ndim, self.padding, self.dtype = most, ndim, padding, dtype
+    def __init__(self, most: int, ndim: int, padding: float, dtype: torch.dtype, width: int = 0) -> None:
+        self.most, self.ndim, self.padding, self.dtype, self.width = most, ndim, padding, dtype, width
         self.lengths: list[int] = []
         self.tail: tuple[int, ...] = ()  # the dimensions of a row except for the first
         self.out = torch.empty(0, 0)
@@ -99,7 +100,7 @@ class PaddedRows:
         at, length = len(self.lengths), row.shape[0]
         if not at or length > self.out.shape[1]:
             narrow, shape = self.out, tuple(row.shape[1:])
-            self.out = batch_memory.empty((self.most, length, *shape), self.dtype)
+            self.out = batch_memory.empty((self.most, max(length, self.width), *shape), self.dtype)
             if at:
                 self.out[:at, : narrow.shape[1]] = narrow[:at]
                 self.out[:at, narrow.shape[1] :] = self.padding
@@ -123,16 +124,16 @@ class PaddedRows:
         return out, torch.tensor(lengths, dtype=torch.int32)
 
 
-def together(name: str, values: list[Any], layout: str, padding: tuple[float, float]) -> dict[str, Any]:
+def together(name: str, values: list[Any], layout: str, padding: tuple[float, float], width: int = 0) -> dict[str, Any]:
     """Return a batch's fields for these values: numbers as a tensor, arrays as rows with lengths, others as a list.
 
-    ``padding``: of floats, and of whole numbers.
+    ``padding``: of floats, and of whole numbers; ``width``: of rows, at least.
     """
     rows = _arrays(values)
     if rows is None:
         return {name: _plain(values)}
     floats = rows[0].is_floating_point()
-    made = PaddedRows(len(rows), 1, padding[not floats], torch.float32 if floats else torch.int64)
+    made = PaddedRows(len(rows), 1, padding[not floats], torch.float32 if floats else torch.int64, width)
     for row in rows:
         made.add(row)
     out, lengths = made.made(range(len(rows)), layout)
@@ -334,13 +335,15 @@ def check_outputs(stage: str, value: Any, names: Any, lengths: Any, keep: Sequen
 
 @dataclass(frozen=True)
 class Outputs:
-    """What ``pad`` does to the outputs of a batch once they are made; arguments as those of ``Pad``."""
+    """What ``pad`` does to the outputs of a batch once they are made; arguments as those of ``Pad``. ``widths``: of
+    whole rows, by the fields of utterances, if they are to have the same width in all batches."""
 
     value: float | Mapping[str, float] = 0.0
     mask: bool = False
     names: Mapping[str, str | None] | None = None
     lengths: str = "int32"
     transpose: bool | Sequence[str] = False
+    widths: Mapping[str, int] = field(default_factory=dict)
 
     def padding(self, name: str, usual: float) -> float:
         """Return the padding of the output ``name``; ``usual`` is its default."""

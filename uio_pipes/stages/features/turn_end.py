@@ -1,0 +1,121 @@
+"""``turn_end``: the frames of the silence in which a turn has ended, the targets of endpointing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.audio.timeline import Timeline
+from uio_pipes.base.checks import is_whole, refuse, require
+from uio_pipes.base.errors import DataError
+from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import ChecksNext
+from uio_pipes.core.roles import Op
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Stage, must_be
+from uio_pipes.stages.features.grid import USUAL, grid_of
+
+_Floats = npt.NDArray[np.float64]
+UNKNOWN = -1  # of frames that nobody has annotated; also what ``pad`` pads whole numbers with
+_DIGITS = 9  # of seconds: sums of floats have errors, which must not move a frame
+
+
+@dataclass(frozen=True)
+class TurnEnd(ChecksNext, Op):
+    """Mark the frames in which a turn has ended, by the ``timeline``: what a model that endpoints learns to tell.
+
+    ``turn_end`` (T,) int64 is 1 in frames whose centre lies in the silence behind the last word of a turn, until
+    anybody speaks again, and 0 elsewhere; -1 where the timeline is not annotated. A silence is the end of a turn if
+    another speaker is the next one, or if it lasts for ``silence`` seconds or more; otherwise it is a pause within the
+    turn. So it is the silence of a "shift" between speakers and not that of a "hold" (Ekstedt and Skantze 2022), and
+    the "final", not the "intermediate" silence of Shannon et al. (2017). After the last word of all, a turn has ended.
+
+    T is the number of frames of ``feat``; without features, give ``shift``. Put it after all that changes the number of
+    frames, and into the batch by ``pad(keep=["turn_end"])``, or ``chunks(…, along=["turn_end"])``. A timeline with
+    times that are no numbers is the failure ``bad_timeline``.
+
+    Args:
+        silence: seconds of silence from which on a turn has ended, even if the same speaker goes on. Default: 0.5.
+        most: seconds of a silence to mark at most. Default: 2.0.
+        speakers: whose turns to mark: names, or numbers of channels, counted from 0. Default: None, of all.
+        shift: seconds from frame to frame, for utterances without features, or with precomputed ones. Default: None,
+            that of the features.
+    """
+
+    name: ClassVar[str] = "turn_end"
+    writes = ("turn_end",)
+
+    silence: float = must_be(0.5, "above 0", lambda n: n > 0, "0.5 is usual")
+    most: float = must_be(2.0, "above 0", lambda n: n > 0, "try 2.0")
+    speakers: Sequence[str | int] | None = None
+    shift: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "try 0.02")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        listed = isinstance(self.speakers, (list, tuple)) and bool(self.speakers)
+        ok = self.speakers is None or (listed and all(isinstance(one, str) or is_whole(one) for one in self.speakers))
+        rule = "speakers must be a list of names, or of numbers of channels"
+        require(ok, self.name, rule, self.speakers, 'as in ["user"]')
+        object.__setattr__(self, "speakers", self.speakers and tuple(self.speakers))
+
+    @property
+    def reads(self) -> Collection[str]:  # type: ignore[override]
+        return ("timeline", "feat", "sample_rate", *(["wav"] if self.shift else []))
+
+    @property
+    def may_lack(self) -> Collection[str]:  # type: ignore[override]
+        return ("sample_rate", *(["wav", "feat"] if self.shift else []))
+
+    def check_next(self, stage: Stage) -> None:
+        if isinstance(stage, Op) and not stage.of and stage.changes_length:
+            sentence = f"{stage.name} changes the length, which the frames of turn_end would not follow"
+            late = not {"wav", "feat"}.isdisjoint({*stage.reads} & {*stage.writes})
+            refuse(late, self.name, sentence, f"put {stage.name} before turn_end")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        fields, timeline = sample.fields, sample.fields["timeline"]
+        rate = fields.get("sample_rate", USUAL)
+        grid = grid_of(self.name, sample.chain, self.shift, rate)
+        feat = fields.get("feat")
+        count = ceil(round(fields["wav"].shape[-1] / rate / grid.shift, _DIGITS)) if feat is None else len(feat)
+        centres = np.round(grid.first + grid.shift * np.arange(count), _DIGITS)
+        labels = covered(self.ends(timeline), centres).astype(np.int64)
+        if timeline.known is not None:
+            labels[~covered(np.array(timeline.known).reshape(-1, 2), centres)] = UNKNOWN
+        fields["turn_end"] = torch.from_numpy(labels)
+
+    def ends(self, timeline: Timeline) -> _Floats:
+        """Return the silences (N, 2) in which a turn has ended, in seconds. Raises: DataError ``bad_timeline``."""
+        times = np.array([event[:2] for event in timeline.events], np.float64).reshape(-1, 2)
+        if not np.isfinite(times).all():
+            raise DataError(
+                "bad_timeline", "some events have no times (NaN or infinite): correct them, or leave them out"
+            )
+        there = np.flatnonzero(times[:, 1] > times[:, 0])
+        order = there[np.argsort(times[there, 0], kind="stable")]
+        starts, ends = np.round(times[order].T, _DIGITS)
+        events = [timeline.events[i] for i in order]
+        until = np.maximum.accumulate(ends)  # when all have ended that had begun, and which of them was the last
+        latest = np.maximum.accumulate(np.where(ends == until, np.arange(len(ends)), 0))
+        again = np.append(starts[1:], np.inf)
+        silent = np.flatnonzero(again > until)
+        last, until, again = latest[silent], until[silent], again[silent]
+        who = np.array([*(event.speaker or event.channel for event in events), None], object)
+        goes_on = (who[last] == who[silent + 1]) & (np.round(again - until, _DIGITS) < self.silence)
+        mine = [self.speakers is None or not {*events[i][3:5]}.isdisjoint(self.speakers) for i in last]
+        silences = np.stack([until, np.minimum(again, until + self.most)], 1)
+        marked: _Floats = silences[~goes_on & np.array(mine, bool)]
+        return marked
+
+
+def covered(spans: _Floats, times: _Floats) -> npt.NDArray[np.bool_]:
+    """Return which of the sorted ``times`` lie in one of the spans (N, 2), which begin with their first moment."""
+    starts, ends = (np.searchsorted(np.sort(spans[:, side]), times, "right") for side in (0, 1))
+    within: npt.NDArray[np.bool_] = starts > ends
+    return within
