@@ -33,8 +33,8 @@ class Event(NamedTuple):
 
     def moved(self, by: float, speed: float = 1.0) -> Event:
         """Return the event ``by`` seconds earlier, and then ``speed`` times as fast."""
-        start, end, *others = self
-        return Event((start - by) / speed, (end - by) / speed, *others)  # three times as fast as ``_replace``
+        start, end = (self.start - by) / speed, (self.end - by) / speed
+        return Event(start, end, self.text, self.speaker, self.channel, self.ids)  # much faster than ``_replace``
 
 
 @dataclass(frozen=True)
