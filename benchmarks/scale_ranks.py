@@ -41,9 +41,7 @@ from uio_pipes.core.stage import Node
 from uio_pipes.tools.reports.waiting import lost
 
 MODULE = "benchmarks.scale_ranks"
-RANKS = sized((8, 64, 1024), (8,))
-EACH = sized(400, 20)  # steps
-FEW = sized(60, 20)  # of 1,024 ranks
+RANKS = sized({8: 400, 64: 200, 1_024: 40}, {8: 20})  # and the steps of so many
 LIMIT = 0.03
 BYTES_PER_SECOND = 32_000
 STEPS, TIMES, SECONDS = sized(120, 2), sized(8, 1), 8e-6  # of the real run: steps, the list so often, time of a frame
@@ -105,11 +103,11 @@ def _by_square(graph: uio.Pipeline, conf: dict[str, int], usual: int = USUAL) ->
     return graph.bucket_batch(max_cost=conf.pop("max_frames") * usual, cost=squared, **conf)
 
 
-def measure(data: str, when: str, way: str, ranks: int = 0, law: str = "") -> dict[str, Any]:
-    """Plan one epoch; or run two ranks whose steps take time by a ``law``, of which this may be one."""
+def measure(data: str, when: str, way: str, law: str = "") -> dict[str, Any]:
+    """Plan for many ranks; or run two whose steps take time by a ``law``, of which this process may be one."""
     corpus = prepare(Path(data), tar_only=True)
-    if ranks:
-        return _planned(corpus, when, way, ranks)
+    if not law:
+        return _planned(corpus, when, way)
     if "LOCAL_RANK" in os.environ:
         return _rank(corpus, when, way, law)
     job = json.dumps({"data": data, "when": when, "way": way, "law": law})
@@ -130,8 +128,9 @@ class _Drawn(Node):
         return self.draw.choice(self.utterances)
 
 
-def _planned(corpus: Corpus, when: str, way: str, ranks: int) -> dict[str, Any]:
-    longer, mode, each = 2 if way == "LibriSpeech" else 1, Mode(skimming=True, saved=False), []
+def _planned(corpus: Corpus, when: str, way: str) -> dict[str, Any]:
+    """Return what so many ranks lose, by their number."""
+    longer, mode = 2 if way == "LibriSpeech" else 1, Mode(skimming=True, saved=False)
     items = [
         {"key": str(i), "wav": f"{i}.wav", "txt": "x" * int(3 * seconds), "duration": longer * seconds}
         for i, seconds in enumerate(_durations(corpus))
@@ -142,22 +141,26 @@ def _planned(corpus: Corpus, when: str, way: str, ranks: int) -> dict[str, Any]:
     utterances = [source.next() for _ in items]
     frames = {id(one): one.plan.length for one in utterances}
     stages = WAYS[when][way](front).stages[len(front.stages) :]
-    for rank in range(ranks):
-        lane, node = Lane(Ledger(Failures()), rank, ranks, mode=mode), _Drawn(utterances, rank)
+    each, found = list[list[tuple[int, int, int]]](), dict[str, Any]()
+    for rank in range(max(RANKS)):  # fewer ranks make more steps
+        lane, node = Lane(Ledger(Failures()), rank, max(RANKS), mode=mode), _Drawn(utterances, rank)
         for stage in stages:
             node = stage.build(node, lane, Site(stage.name, 0))
         node.reset(None)
-        lengths = [[frames[id(one)] for one in node.next()] for _ in range(FEW if ranks > 64 else EACH)]
+        steps = next(steps for ranks, steps in RANKS.items() if rank < ranks)
+        lengths = [[frames[id(one)] for one in node.next()] for _ in range(steps)]
         each.append([(len(batch), max(batch), sum(batch)) for batch in lengths])
-    counts, longest, total = np.array(each, float).transpose(2, 0, 1)
-    padded = counts * longest
-    return {
-        "lost": lost(padded),
-        "squared": lost(padded * longest),
-        "cost": lost(padded * (1 + longest / 1_000)),
-        "padding": float(1 - total.sum() / padded.sum()),
-        "steps": padded.shape[1],
-    }
+    for ranks, steps in RANKS.items():
+        counts, longest, total = np.array([rank[:steps] for rank in each[:ranks]], float).transpose(2, 0, 1)
+        padded = counts * longest
+        found[str(ranks)] = {
+            "lost": lost(padded),
+            "squared": lost(padded * longest),
+            "cost": lost(padded * (1 + longest / 1_000)),
+            "padding": float(1 - total.sum() / padded.sum()),
+            "steps": steps,
+        }
+    return found
 
 
 def _codes(text: str) -> list[int]:
@@ -203,16 +206,18 @@ def _rank(corpus: Corpus, when: str, way: str, law: str) -> dict[str, Any]:
 
 
 def _simulated(arguments: Any, report: Report) -> None:
-    jobs = [(when, way, ranks) for when, ways in WAYS.items() for way in ways for ranks in RANKS]
+    jobs = [(when, way) for when, ways in WAYS.items() for way in ways]
     with ThreadPoolExecutor(os.cpu_count()) as several:
-        options = [{"data": arguments.data, "when": when, "way": way, "ranks": ranks} for when, way, ranks in jobs]
-        planned = dict(zip(jobs, several.map(lambda one: child(MODULE, **one), options), strict=True))
+        ran = several.map(lambda job: child(MODULE, data=arguments.data, when=job[0], way=job[1]), jobs)
+        planned = dict(zip(jobs, ran, strict=True))
     rows, worst = [], 0.0
-    for (when, way, ranks), found in planned.items():
-        if when != "squared":
+    for when, way in (job for job in jobs if job[0] != "squared"):
+        for ranks in RANKS:
+            found = planned[when, way][str(ranks)]
             held = found["cost" if "cost=" in way else "lost"]
             worst = max(worst, held if when == "after" else 0.0)
-            by_cost = planned.get(("squared", way, ranks), {}).get("squared") if when == "after" else None
+            other = planned["squared", way][str(ranks)] if when == "after" and way in SQUARED else {}
+            by_cost = other.get("squared")
             shares = [found["lost"], found["squared"], by_cost, found["cost"], found["padding"]]
             told = ["" if share is None else f"{100 * share:.2f} %" for share in shares]
             rows.append([f"{when}: {way}, {ranks:,} ranks", *told, str(found["steps"])])
