@@ -79,7 +79,7 @@ def _uio(corpus: Corpus, way: str, times: int) -> Batches:
     graphs = {
         "window": lambda: source.bucket_batch(max_frames=BUDGET),
         "sorted": lambda: source.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET),
-        "buckets": lambda: source.shuffle(SHUFFLE).bucket_batch(max_frames=BUDGET),
+        "buckets": lambda: source.shuffle(SHUFFLE).bucket_batch(max_frames=BUDGET, num_buckets=10),
         "shuffled": lambda: source.shuffle(SHUFFLE).dynamic_batch(BUDGET),
         "packed": lambda: source.shuffle(SHUFFLE).pack(max_frames=BUDGET),
         "fixed": lambda: source.shuffle(SHUFFLE).pack(max_frames=BUDGET, multiple_of=8, fixed=True),

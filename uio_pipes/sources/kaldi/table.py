@@ -131,8 +131,9 @@ class KaldiTable:
 
     def _whole(self, value: str, number: int) -> dict[str, Any]:
         """Return a recording; of a command's output, which has no header before, with the length in ``utt2dur``."""
-        known = self._length is not None and value.endswith("|") and not np.isnan(self._length[number])
-        return {"wav": self._audio(value, None)} | ({"duration": float(self._length[number])} if known else {})
+        lengths = self._length if value.endswith("|") else None
+        known = {} if lengths is None or np.isnan(lengths[number]) else {"duration": float(lengths[number])}
+        return {"wav": self._audio(value, None), **known}
 
     def _audio(self, value: str, end: float | None) -> Any:
         if value.endswith("|"):
