@@ -466,6 +466,11 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (uio.Table, "Python has no encoding 'utf9'", [given("a", encoding="utf9")]),
     (uio.Table, "join must be tables that have on=", [given("a", join=uio.Table("b"))]),
     (uio.Table, "on must be one expression, or two", [given("a", on="a = b = c")]),
+    (
+        uio.from_text,
+        "tolerance or longer works on wav, and from_text reads txt: name the files of wav, too",
+        [given("x", tolerance=1), given("x", longer="trim")],
+    ),
     (uio.list_files, "tolerance and longer are about audio, .*; give them to from_raw_list", [given("x", tolerance=1)]),
     (uio.from_tar_index, "verify must be 'crc' or None, not 'md5'", [given("x.list", verify="md5")]),
     (uio.from_shard_list, "verify must be 'crc' or None", [given("x.list", verify="sha")]),

@@ -1,4 +1,7 @@
-"""``FbankModule`` on a GPU: the features of the CPU, under autocast and compiled, too."""
+"""``FbankModule`` on a GPU: the features of the CPU, under autocast, compiled and of packed waveforms, too."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -64,3 +67,51 @@ def test_a_compiled_module_gives_the_same(device: torch.device, batch: tuple[tor
             found = compiled(*shorter)
         for got, wanted in zip(found, module(device)(*shorter), strict=True):
             torch.testing.assert_close(got, wanted, **CLOSE)
+
+
+@contextmanager
+def unwaited(device: torch.device) -> Iterator[None]:
+    """Within it, a host that waits for its GPU is an error."""
+    if device.type == "cuda":
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        if device.type == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_packed_audio_becomes_the_features_of_the_cpu(
+    device: torch.device, batch: tuple[torch.Tensor, torch.Tensor]
+) -> None:
+    """Features, normalization and SpecAugment of a packed batch, with room between utterances and at its end."""
+    pcm, lengths = batch
+    rooms = (lengths.long().cpu() + 1279) // 1280 * 1280
+    roomy = torch.nn.functional.pad(pcm, (0, 1280))
+    waves = torch.cat([*(row[:room] for row, room in zip(roomy, rooms.tolist(), strict=True)), roomy[0, -1280:]])
+    begins = torch.nn.functional.pad(torch.cat([rooms, torch.tensor([1280])]).cumsum(0), (1, 0)).int()
+    stats = {"mean_stat": [1_500.0] * 80, "var_stat": [24_000.0] * 80, "frame_num": 100}
+    packed: list[tuple[torch.Tensor, ...]] = []
+    for place in (device, torch.device("cpu")):
+        fbank, cmvn, spec_aug = module(place), uio.CmvnModule(stats).to(place), uio.SpecAugModule().to(place)
+        given = waves.to(place), lengths.to(place), begins.to(place)
+        warm = fbank.packed(*given)  # the first call of a kernel may wait
+        spec_aug(cmvn(*warm), *warm[1:])
+        with unwaited(place):
+            found = fbank.packed(*given)
+            normal = cmvn(*found)
+            masked = spec_aug(normal, *found[1:])
+        packed.append((*found, normal, masked))
+    found, wanted = packed
+    assert {one.device.type for one in found} == {device.type}
+    feats, counts, at, normal, masked = (one.cpu() for one in found)
+    torch.testing.assert_close(feats, wanted[0], **CLOSE)
+    assert (torch.equal(counts, wanted[1]), at.tolist()) == (True, (begins // 160).tolist())
+    torch.testing.assert_close(normal, wanted[3], **CLOSE)
+    padded, _ = module(device)(*batch)
+    for i, (first, count) in enumerate(zip(at.tolist(), counts.tolist(), strict=False)):
+        torch.testing.assert_close(feats[first : first + count], padded[i, :count].cpu(), **CLOSE)
+        assert not normal[first + count : at[i + 1]].any(), "between utterances there is nothing"
+    kept = masked != 0
+    assert torch.equal(masked[kept], normal[kept])
+    assert 0 < (~kept).sum() - (normal == 0).sum() < normal.numel() / 2, "some spans are masked"

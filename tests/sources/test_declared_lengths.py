@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import soundfile
+from command import uio as uio_command
 from contract import Case, check_cuts, record
 from helpers_bad import tar
 
@@ -59,6 +60,17 @@ def kaldi(folder: Path, told: Told) -> Begin:
     return lambda **options: uio.from_kaldi(folder, **options)
 
 
+def piped(folder: Path, told: Told) -> Begin:
+    names = ["u0", "u1"] if "duration" in told else ["rec"]
+    (folder / "wav.scp").write_text("".join(f"{name} cat {folder}/a.wav |\n" for name in names))
+    if "duration" in told:
+        (folder / "utt2dur").write_text("".join(f"{name} {told['duration']}\n" for name in names))
+    else:
+        (folder / "segments").write_text("".join(f"u{i} rec {told['start']} {told['end']}\n" for i in range(2)))
+    (folder / "text").write_text("u0 t\nu1 t\n")
+    return lambda **options: uio.from_kaldi(folder, allow_pipes=True, **options)
+
+
 def parquet(folder: Path, told: Told) -> Begin:
     wav = (folder / "a.wav").read_bytes()
     rows = [{"key": f"u{i}", "audio": {"bytes": wav}, "txt": "t", **told} for i in range(2)]
@@ -78,12 +90,12 @@ def shards(folder: Path, told: Told) -> Begin:
 CASES = [
     *(
         pytest.param(write, {"duration": 1.6}, "length_mismatch", 2.0, 1.7 + extra, id=f"{write.__name__}, too long")
-        for write, extra in ((raw, 0), (table, 0.05), (nemo, 0), (parquet, 0), (shards, 0))
+        for write, extra in ((raw, 0), (table, 0.05), (nemo, 0), (parquet, 0), (shards, 0), (piped, 0))
     ),
     *(
         pytest.param(write, {**told}, "bad_segment", 1.5, 1.5, id=f"{write.__name__}, a segment")
         for write, told in (
-            *((write, {"start": 0.5, "end": 2.4}) for write in (raw, table, kaldi, parquet)),
+            *((write, {"start": 0.5, "end": 2.4}) for write in (raw, table, kaldi, piped, parquet)),
             (nemo, {"offset": 0.5, "duration": 1.9}),
         )
     ),
@@ -165,3 +177,35 @@ def test_a_configuration_hands_it_to_its_sources(tmp_path: Path) -> None:
     config = {"sources": [one, {"type": "raw_list", "paths": "b.list", "longer": "fail"}], "resampled": True}
     shown = str(uio.from_config(config, longer="trim"))
     assert (shown.count("resampled()"), shown.count("declare(longer='trim')")) == (1, 1)
+
+
+def test_commands_take_a_tolerance_and_follow_that_of_a_configuration(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(2.0), RATE)
+    told = [{"start": 0.5, "end": 2.4}, {"duration": 1.6}, {"duration": 2.4}]
+    lines = [json.dumps({"key": f"u{i}", "wav": "a.wav", "txt": "t", **one}) for i, one in enumerate(told)]
+    (tmp_path / "raw.list").write_text("\n".join(lines))
+    (tmp_path / "mix.yaml").write_text("sources: [{type: raw_list, paths: raw.list, longer: trim}]")
+
+    def run(*arguments: str) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(uio_command(*arguments, "--json", cwd=tmp_path).stdout)
+        return said
+
+    wrong = {"bad_segment": 1, "length_mismatch": 2}
+    found = [run("verify", "raw.list", "--tolerance", seconds)["reasons"] for seconds in ("0.2", "0.5")]
+    assert [run("verify", "raw.list")["reasons"], *found] == [wrong, wrong, {}]
+
+    for way, (source, *options) in enumerate(
+        (
+            ["raw.list"],
+            ["raw.list", "--tolerance", "0.5"],
+            ["mix.yaml"],
+            ["raw.list", "--tolerance", "0.5", "--to", "indexed"],
+        )
+    ):
+        done = run("pack", source, f"out{way}", *options)
+        assert (done["utterances"], done["failed"]) == ((3, {}) if way else (2, {"bad_segment": 1})), (source, options)
+        assert done["dropped"] == []
+    cut = next(iter(uio.Loader(uio.from_shard_list(tmp_path / "out1/shards.list").decode_audio())))
+    assert cut["wav"].shape[1] == 1.5 * RATE
+    converted = run("convert", "raw.list", "converted", "--tolerance", "0.5")
+    assert (converted["utterances"], converted["failed"]) == (3, {})

@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.base.checks import require, require_paths
+from uio_pipes.base.checks import in_words, require, require_paths
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import AnyPath, name_of, plural, redact
+from uio_pipes.core.capabilities import KnowsFields
 from uio_pipes.core.stage import NO_IDENTITY
 from uio_pipes.formats.lists.json_lines import JsonRows
 from uio_pipes.formats.lists.lines import Lines
@@ -159,7 +160,7 @@ class LinesSideBySide:
 TEXT, PAIRS = "lines of text", "text files side by side"
 
 
-class ListText(Format):
+class ListText(KnowsFields, Format):
     """Lines of text files: ``paths`` of each field."""
 
     name: ClassVar[str] = "list_text"
@@ -177,6 +178,10 @@ class ListText(Format):
 
     def key(self, row: dict[str, Any], at: RowPlace) -> str:
         return str(at.rows.key(at.number))
+
+    def lacking(self, name: str) -> str:
+        there = [column for column, _ in self.paths]
+        return "" if name in there else f"from_text reads {in_words(there)}: name the files of {name}, too"
 
     def count(self, counts: list[int], path: str) -> list[int] | None:
         return None if self.rows().blank else super().count(counts, path)

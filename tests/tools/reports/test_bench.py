@@ -2,7 +2,9 @@
 
 import re
 import time
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from corpus import Corpus
@@ -86,6 +88,26 @@ def test_a_pipeline_that_gives_nothing_is_an_error(plain_corpus: Corpus) -> None
     empty = uio.from_shard_list(plain_corpus.list).decode_audio().filter(min_frames=9_000).batch(2).pad()
     with pytest.raises(uio.TooManyFailures, match=r"filter\(min_frames=9000\) left out 25 as too_short"):
         bench(empty, seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("batches", "told"),
+    [
+        (
+            lambda p: p.shuffle(9).batch(3),
+            r"wait \d+\.\d% of the time for .*max_frames=\d+\) in place of .*\.batch\(…\)",
+        ),
+        (lambda p: p.bucket_batch(max_frames=60), None),  # which is the line that mends it
+    ],
+)
+def test_what_ranks_would_lose_is_told_with_the_line_that_mends_it(
+    batches: Callable[[uio.Pipeline], uio.Pipeline], told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uio_pipes.tools.reports.bench.RANKS", 2)
+    lengths = np.random.default_rng(1).integers(3, 20, 80).tolist()
+    items = [{"key": str(i), "feat": np.zeros((n, 1), np.float32), "txt": ""} for i, n in enumerate(lengths)]
+    advice = bench(batches(uio.from_iterable(items)).pad(), seconds=0.3).advice
+    assert re.search(told, advice[-1]) if told else "wait" not in "".join(advice), advice
 
 
 def found(*shares: tuple[str, float], workers: float | None = None, epochs: int = 1) -> Bench:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.length import ROUNDING, TICKS
+from uio_pipes.audio.length import TICKS
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.lists.json_lines import LATEST
 from uio_pipes.formats.naming import Renames, renamed
@@ -119,7 +119,7 @@ class KaldiTable:
         """Return the audio with its segment, or the features."""
         value = self.scp.value(recording)
         if self._times is None:
-            return self._features(value, number) if self.has_features else {"wav": self._audio(value, number, None)}
+            return self._features(value, number) if self.has_features else self._whole(value, number)
         start, end = float(self._times[0][number]), float(self._times[1][number])
         if not 0 <= start < LATEST or not (start < end < LATEST or end == -1):
             message = (
@@ -127,23 +127,22 @@ class KaldiTable:
             )
             raise DataError("bad_segment", message)
         cut = {"start": start} if end == -1 else {"start": start, "end": end}
-        return {"wav": self._audio(value, number, cut.get("end")), **cut}
+        return {"wav": self._audio(value, cut.get("end")), **cut}
 
-    def _audio(self, value: str, number: int, end: float | None) -> Any:
+    def _whole(self, value: str, number: int) -> dict[str, Any]:
+        """Return a recording; of a command's output, which has no header before, with the length in ``utt2dur``."""
+        lengths = self._length if value.endswith("|") else None
+        known = {} if lengths is None or np.isnan(lengths[number]) else {"duration": float(lengths[number])}
+        return {"wav": self._audio(value, None), **known}
+
+    def _audio(self, value: str, end: float | None) -> Any:
         if value.endswith("|"):
-            return Piped(value, self._declared_info(number, end), shared=self.segments is not None)
+            info = None if end is None else AudioInfo(ceil(end * TICKS), TICKS, 1)  # as far as the segment tells
+            return Piped(value, info, shared=self.segments is not None)
         pointer = parse_pointer(value)
         if pointer.offset is None or pointer.rows is not None:
             return reference(value, self._access)
         return ark_audio(self._file(pointer.path), pointer.offset)
-
-    def _declared_info(self, number: int, end: float | None) -> AudioInfo | None:
-        """Return the length of a command's output as far as tables give it: in ticks, rounded up."""
-        if end is not None:
-            return AudioInfo(ceil(end * TICKS), TICKS, 1)
-        if self.segments is not None or self._length is None or np.isnan(self._length[number]):
-            return None
-        return AudioInfo(ceil(float(self._length[number]) * TICKS) + ROUNDING, TICKS, 1)
 
     def _features(self, value: str, number: int) -> dict[str, Any]:
         pointer = parse_pointer(value)

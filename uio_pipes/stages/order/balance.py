@@ -97,7 +97,7 @@ class DrawsByClass(Connects, LooksAhead, Flow):
         known = listed and all(isinstance(stage, Resampled) for stage in between)
         sentence = f"the values of {self.by!r} are not known before {before[at or -1].name} has read all utterances"
         how = "index shards by `uio index` and begin with uio.from_tar_index"
-        how += ", or use a table or a raw list; where several are mixed, put it into each of them"
+        how += ", or use a table or a raw list (uio convert --to raw makes one); in a mix, put it into each of them"
         refuse(not known, self.name, sentence, how)
         after = [stage for stage in before[at + 1 :] if not self.orders or stage.name in self.orders]
         late = [stage.name for stage in (*between, *after)]

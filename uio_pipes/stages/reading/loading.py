@@ -74,7 +74,7 @@ class Declare(Flow):
     longer: Literal["fail", "trim"] = "fail"
 
     def check(self, before: Sequence[Stage]) -> None:
-        check_there(self.name, ["wav"], before)
+        check_there("tolerance or longer", ["wav"], before)
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _DeclareNode(source, Declared(self.tolerance, self.longer == "trim"))

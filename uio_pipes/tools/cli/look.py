@@ -12,7 +12,7 @@ import typer
 from uio_pipes.base.errors import ListError
 from uio_pipes.base.urls import plural, printable
 from uio_pipes.tools.cli.common import keep_inputs, parsed, print_json, print_report, say, show_problems, verdict
-from uio_pipes.tools.cli.options import AllowPipes, Fields, GroupingOption, Json, Page, Processes
+from uio_pipes.tools.cli.options import AllowPipes, Fields, GroupingOption, Json, Page, Processes, Tolerance
 
 if TYPE_CHECKING:
     from uio_pipes.tools.reports.inspect import Contents
@@ -144,6 +144,7 @@ def verify(
     fields: Fields = None,
     indexes: Annotated[str | None, typer.Option(help="Folder of `uio index --into`.")] = None,
     allow_pipes: AllowPipes = False,
+    tolerance: Tolerance = None,
     jobs: Processes = 0,
     json: Json = False,
 ) -> None:
@@ -158,7 +159,7 @@ def verify(
 
     check_text(text)
     keep_inputs(paths, [quarantine])
-    wanted = WantedChecks(decode, crc, rate, grouping, text, indexes, fields)
+    wanted = WantedChecks(decode, crc, rate, grouping, text, indexes, fields, tolerance)
     reports = run(paths, wanted, jobs=jobs, allow_pipes=allow_pipes)
     report = next(reports)  # if a list cannot be used, nothing is written
     file = None if quarantine is None else Quarantine(quarantine)  # if it cannot be written, it is an error now

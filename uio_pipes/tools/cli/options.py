@@ -37,6 +37,10 @@ Json = Annotated[bool, typer.Option("--json", help="Report as one JSON object on
 AllowPipes = Annotated[
     bool, typer.Option("--allow-pipes", help="Run commands in wav.scp (`sox … |`), without a shell.")
 ]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(min=0, help="Seconds by which audio may differ from what its list declares; as usual if not given."),
+]
 Compress = Annotated[
     bool, typer.Option("--compress", help="Tars as .tar.zst: small zstd frames, each with a checksum of its content.")
 ]

@@ -8,7 +8,7 @@ import typer
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.tools.cli.common import keep_inputs, parsed, print_json, read_conf_block, verdict
-from uio_pipes.tools.cli.options import AllowPipes, Compress, Fields, Json, Processes, Rate
+from uio_pipes.tools.cli.options import AllowPipes, Compress, Fields, Json, Processes, Rate, Tolerance
 
 if TYPE_CHECKING:
     from uio_pipes.tools.data.pack import FeatureSettings, PackSettings
@@ -56,6 +56,7 @@ def pack(
         str | None, typer.Option(help="Kaldi's segments (utt rec start end), if they are not in SOURCE.")
     ] = None,
     allow_pipes: AllowPipes = False,
+    tolerance: Tolerance = None,
     length_groups: Annotated[
         str, typer.Option(help="LOW:HIGH,… in frames, as 10:500,500:1000: a folder of shards for each.")
     ] = "",
@@ -95,7 +96,7 @@ def pack(
     _write(
         source, out, target, settings, json, [*filter(None, text or ()), segments, features], jobs,
         split=share, texts=None if text == [""] else text or (), segments=segments, allow_pipes=allow_pipes,
-        fields=fields, retry_failed=retry_failed,
+        fields=fields, tolerance=tolerance, retry_failed=retry_failed,
     )  # fmt: skip
 
 
@@ -176,6 +177,7 @@ def convert(
     fields: Fields = None,
     text: Annotated[str, typer.Option(help="'' if utterances need no transcript; its name is for --fields.")] = "txt",
     allow_pipes: AllowPipes = False,
+    tolerance: Tolerance = None,
     jobs: Processes = 0,
     json: Json = False,
 ) -> None:
@@ -195,5 +197,5 @@ def convert(
     settings = settings_of(to, per_part, resample, form, compress)
     _write(
         [source], out, list_path or f"{out.rstrip('/')}/{list_name(to)}", settings, json, [], jobs,
-        texts=() if text and to != "cuts" else None, allow_pipes=allow_pipes, fields=fields,
+        texts=() if text and to != "cuts" else None, allow_pipes=allow_pipes, fields=fields, tolerance=tolerance,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import soundfile
 
-from uio_pipes.audio.containers import belies, sniff
+from uio_pipes.audio.containers import DECLARED, LONGEST, Declared, belies, decoding, sniff
 from uio_pipes.audio.decode import TOLERANCE, sample_range
 from uio_pipes.audio.flac import stream_info
 from uio_pipes.audio.length import Plan, audio_info, measure, planned_by_duration, segment_samples
@@ -56,7 +56,8 @@ class WantedChecks:
 
     ``decode``: decode all audio and load all features; ``crc``: a shard or folder without an index is a finding (if
     there is one, CRC32s are always compared); ``rate``: Hz that all audio must have; ``indexes``: the folder of
-    ``uio index --into``; ``fields``: names that fields have in the data, by ours.
+    ``uio index --into``; ``fields``: names that fields have in the data, by ours; ``tolerance``: seconds by which audio
+    may differ from what its list declares, None: what sources take as usual.
     """
 
     decode: bool = False
@@ -66,6 +67,7 @@ class WantedChecks:
     text: str = "txt"
     indexes: str | None = None
     fields: Mapping[str, str] | None = None
+    tolerance: float | None = None
 
 
 @dataclass
@@ -228,10 +230,11 @@ def _check_duration(fields: dict[str, Any], actual: Plan) -> Iterator[DataError]
     if (planned := planned_by_duration(fields)) is None:
         return
     seconds, declared = actual.samples / actual.sample_rate, fields["duration"]
-    allowed = planned.samples / planned.sample_rate - float(declared) + TOLERANCE
+    allowed = planned.samples / planned.sample_rate - float(declared)
+    allowed += TOLERANCE if Declared.of(fields).tolerance is None else 0.0
     message = f"the audio has {seconds:.3f} s, `duration` says {declared}: "
     if actual.samples * planned.sample_rate > planned.samples * actual.sample_rate:
-        yield DataError("length_mismatch", message + "correct it, or leave it out")
+        yield DataError("length_mismatch", message + "correct it, leave it out, or raise the tolerance")
     elif seconds < float(declared) - allowed:
         yield DataError("length_mismatch", message + "copy the audio again if it was cut off, or correct the duration")
 
@@ -274,8 +277,11 @@ def verify_records(records: Share, wanted: WantedChecks) -> Checked:
     for place, fields in _utterances(records, wanted, checked):
         keys.append(key := fields["key"])
         places.append(place)
-        found = check_utterance(fields, wanted)
-        checked.findings += (finding(each.reason, each.message, place, key) for each in found)
+        if wanted.tolerance is not None:
+            fields[DECLARED] = Declared(wanted.tolerance)
+        with decoding(LONGEST, declared=Declared.of(fields)):
+            found = check_utterance(fields, wanted)
+            checked.findings += (finding(each.reason, each.message, place, key) for each in found)
     checked.keys, checked.utterances = PackedKeys.at(records.name, keys, places), len(keys)
     return checked
 

@@ -108,6 +108,7 @@ def pack(
     segments: str | None = None,
     allow_pipes: bool = False,
     fields: Mapping[str, str] | None = None,
+    tolerance: float | None = None,
     retry_failed: bool = False,
 ) -> Packing:
     """Write the data of ``source`` as parts under ``out``; when all are complete, list them in ``data_list``.
@@ -116,14 +117,16 @@ def pack(
     ``text`` beside each. ``texts`` None: utterances, of any source, need no transcript. All are paths or URLs.
     Utterances of one recording must stand together in a list, or it is opened again. Memory: about 2 bytes a sample of
     a whole recording for each of ``jobs`` processes, twice that in this one. ``segments``, ``allow_pipes``: of a Kaldi
-    folder. ``fields``: names that fields have in the data, by ours. ``retry_failed``: make parts again that lack an
-    utterance.
+    folder. ``fields``: names that fields have in the data, by ours. ``tolerance``: seconds by which audio may differ
+    from what its list declares. ``retry_failed``: make parts again that lack an utterance.
 
     Raises: ListError, OtherPacking, PackingFailed.
     """
     folder = Folder(out)
     sources = [os.fspath(one) for one in ([source] if isinstance(source, (str, os.PathLike)) else source)]
-    utterances = open_utterances(sources, texts=texts, segments=segments, allow_pipes=allow_pipes, fields=fields)
+    utterances = open_utterances(
+        sources, texts=texts, segments=segments, allow_pipes=allow_pipes, fields=fields, tolerance=tolerance
+    )
     settings = replace(_fitting(settings, utterances, sources[0]), needs_text=texts is not None)
     planned = isinstance(utterances, TableUtterances) or settings.groups or split.count > 1
     # First: nothing is written if the source is missing.
@@ -131,6 +134,7 @@ def pack(
     journal = Journal(folder, split)
     try:
         given: dict[str, Any] = {"fields": dict(fields)} if fields else {}
+        given |= {} if tolerance is None else {"tolerance": tolerance}
         given |= {"lengths": places.places} if isinstance(places, Placement) and settings.groups else {}
         journal.take_over(settings.identity() | {"list": places.digest} | given)
         _Packer(places, settings, folder, journal, split).run(jobs, retry_failed)

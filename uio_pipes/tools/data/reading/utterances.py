@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from uio_pipes.audio.containers import DECLARED, Declared
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.urls import is_named
 from uio_pipes.formats.lists.json_lines import parse
@@ -88,8 +89,9 @@ class TableUtterances:
     """The utterances of a table, the same in each pass. ``digest``: a hash of what lists them. ``total``: how many
     there are, if that is known. ``left_out``: after a pass, sound ones that the source does not want."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, tolerance: float | None = None) -> None:
         self.table, self.digest = table, table.digest
+        self.declared = {} if tolerance is None else {DECLARED: Declared(tolerance)}
         self.total: int | None = len(table)
         self.left_out = Counter[str]()
 
@@ -97,7 +99,7 @@ class TableUtterances:
         self.left_out.clear()
         for number in range(len(self.table)):
             try:
-                yield Utterance.of(self.table.fields(number), self.table.place(number))
+                yield Utterance.of(self.table.fields(number) | self.declared, self.table.place(number))
             except LeftOut as error:
                 self.left_out[error.reason] += 1
             except DataError as error:
@@ -168,15 +170,19 @@ def open_utterances(
     segments: str | None = None,
     allow_pipes: bool = False,
     fields: GivenNames = None,
+    tolerance: float | None = None,
 ) -> UtteranceList:
     """Open data of any kind: several only of Kaldi's tables. ``texts``: tables of transcripts for those; None:
-    utterances need none. Raises: ListError."""
+    utterances need none. ``tolerance``: seconds by which audio may differ from what its list declares.
+
+    Raises: ListError.
+    """
     sources = [source.rstrip("/") or "/" for source in sources]
     tables = [not fields and not Seen(source).is_named and _names_tables(source) for source in sources]
     if all(tables):
         from uio_pipes.tools.data.reading.kaldi import kaldi_table
 
-        return TableUtterances(kaldi_table(sources, texts, segments, allow_pipes))
+        return TableUtterances(kaldi_table(sources, texts, segments, allow_pipes), tolerance)
     if len(sources) > 1:
         raise ListError(
             f"{sources[tables.index(False)]} is not Kaldi's, as several sources must be: one list is packed at a time "
@@ -187,12 +193,16 @@ def open_utterances(
     if segments is not None:
         raise ListError(f"segments cut the recordings of a Kaldi folder (wav.scp, text); {sources[0]} is none")
     if not fields and _is_raw(sources[0]):
-        return TableUtterances(RawTable(sources[0], needs_text=texts is not None))
-    return open_pipeline(sources[0], fields, allow_pipes, texts is not None)
+        return TableUtterances(RawTable(sources[0], needs_text=texts is not None), tolerance)
+    return open_pipeline(sources[0], fields, allow_pipes, texts is not None, tolerance)
 
 
 def open_pipeline(
-    source: str, fields: GivenNames = None, allow_pipes: bool = False, needs_text: bool = True
+    source: str,
+    fields: GivenNames = None,
+    allow_pipes: bool = False,
+    needs_text: bool = True,
+    tolerance: float | None = None,
 ) -> PipelineUtterances:
     """Open data of any kind that has audio or features, by its pipeline. Raises: ListError."""
     from uio_pipes.tools.data.recognize import recognize  # it needs torch
@@ -200,7 +210,8 @@ def open_pipeline(
     known = recognize(source, allow_pipes, fields)
     if known.lacks:
         raise ListError(f"{source} has {known.lacks}: it is {known.kind}")
-    return PipelineUtterances(known, needs_text)
+    declaring = known.pipeline._begun("pack", tolerance=tolerance)
+    return PipelineUtterances(replace(known, pipeline=declaring), needs_text)
 
 
 def _is_raw(source: str) -> bool:

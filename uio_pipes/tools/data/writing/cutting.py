@@ -19,8 +19,18 @@ import soundfile
 from numpy.typing import NDArray
 
 from uio_pipes.audio.codecs import CODED, check_coded, decode_coded
-from uio_pipes.audio.containers import HEAD, check_claims, check_finite, check_length, sniff, sniff_codec, with_size
-from uio_pipes.audio.decode import TOLERANCE, samples_of
+from uio_pipes.audio.containers import (
+    HEAD,
+    Declared,
+    check_claims,
+    check_finite,
+    check_length,
+    decoding,
+    sniff,
+    sniff_codec,
+    with_size,
+)
+from uio_pipes.audio.decode import sample_range, samples_of
 from uio_pipes.audio.flac import check_flac, check_single
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
@@ -243,15 +253,11 @@ def _alone(
 
 def _range(utterance: Utterance, rate: int, total: int) -> tuple[int, int] | Bad:
     """Return the first sample and the one after the last."""
-    if not 0 < total < UNKNOWN:
-        return Bad(utterance.key, "empty_audio", f"{utterance.file} has no samples")
-    low = 0.0 if utterance.start is None else utterance.start * rate
-    high = float(total) if utterance.end is None else utterance.end * rate
-    first, last = round(low), min(round(high), total)
-    if not 0 <= low < high <= total + TOLERANCE * rate or first >= last:
-        where = f"{utterance.start} to {utterance.end} s of {utterance.file}, which has {total / rate:.2f} s"
-        return Bad(utterance.key, "bad_segment", where)
-    return first, last
+    try:
+        with decoding(None, declared=Declared.of(utterance.fields)):
+            return sample_range(total if total < UNKNOWN else 0, rate, utterance.start, utterance.end)
+    except DataError as error:
+        return failure_of(utterance, error)
 
 
 def _decode(audio: soundfile.SoundFile, first: int, wanted: int) -> NDArray[np.int16]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from uio_pipes.audio.containers import DECLARED, TRIMMED
 from uio_pipes.audio.recording import Recording
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.advice import named_otherwise
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 Placed = tuple[str, Utterance | Bad]  # shard and utterance
 TASK = 64  # utterances that a process makes at a time, at least: a recording is not divided
 IN_TARS = frozenset(["speaker"])  # fields that have a member of their own
-_OF_AUDIO = frozenset(["wav", "feat", "start", "end", "duration", "sample_rate", "key", "txt"])
+_OF_AUDIO = frozenset(["wav", "feat", "start", "end", "duration", "sample_rate", "key", "txt", DECLARED, TRIMMED])
 
 
 @dataclass
