@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from uio_pipes.io.files import write_lines
 from uio_pipes.tools.data.common import follow
-from uio_pipes.tools.data.example_speech import RATE, EspeakVoices, SpeechError, Voice, draw_voice, to_int16
+from uio_pipes.tools.data.example_speech import RATE, EspeakVoices, Voice, draw_voice, to_int16
 
 from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
 from ..common.problems import told
