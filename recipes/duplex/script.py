@@ -9,14 +9,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
-__all__ = ["CHANNELS", "MODEL", "USER", "Line", "Word", "lines", "placed"]
+__all__ = ["ANSWERS", "CHANNELS", "MODEL", "USER", "Line", "Word", "lines", "placed"]
 
 MODEL, USER = "SPEAKER_MAIN", "SPEAKER_USER"  # as moshi-finetune calls the model; it has no name for the other one
 CHANNELS = {MODEL: 0, USER: 1}  # the model is on the left
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 COLOURS = {"grass": "green", "snow": "white", "coal": "black", "blood": "red", "gold": "yellow"}
 OPPOSITES = {"hot": "cold", "big": "small", "old": "new", "long": "short", "day": "night"}
+ANSWERS = (  # for each kind of question all of them, with their answers
+    {f"what comes after {number}": f"{after} comes next" for number, after in pairwise(NUMBERS)},
+    {f"what colour is {thing}": f"{thing} is {colour}" for thing, colour in COLOURS.items()},
+    {f"what is the opposite of {thing}": f"the opposite is {other}" for thing, other in OPPOSITES.items()},
+)
 REMARKS = ("okay", "right", "thanks")
 GAP = (0.01, 0.05)  # seconds between the words of a speaker
 ANSWER = (0.2, 0.4)  # from the end of a question to its answer
@@ -49,23 +55,10 @@ class Word:
     speaker: str
 
 
-def question(rng: random.Random) -> tuple[str, str]:
-    """Draw a question; return it with its only answer."""
-    kind = rng.randrange(3)
-    if kind == 0:
-        number = rng.randrange(len(NUMBERS) - 1)
-        return f"what comes after {NUMBERS[number]}", f"{NUMBERS[number + 1]} comes next"
-    if kind == 1:
-        thing = rng.choice(sorted(COLOURS))
-        return f"what colour is {thing}", f"{thing} is {COLOURS[thing]}"
-    thing = rng.choice(sorted(OPPOSITES))
-    return f"what is the opposite of {thing}", f"the opposite is {OPPOSITES[thing]}"
-
-
 def lines(rng: random.Random) -> Iterator[Line]:
     """Draw what is said in a dialogue of two to four questions."""
     for _ in range(rng.randint(2, 4)):
-        asked, answer = question(rng)
+        asked, answer = rng.choice(list(rng.choice(ANSWERS).items()))
         pause = rng.uniform(*HESITATION) if rng.random() < 0.4 else 0.0
         yield Line(USER, tuple(asked.split()), rng.uniform(*AFTER), pause)
         yield Line(MODEL, tuple(answer.split()), rng.uniform(*ANSWER))

@@ -127,7 +127,7 @@ class Picture:
         widths = accumulate(2 if ord(character) > LAST_NARROW else 1 for character in text)
         fits = sum(width <= room for width in widths)
         if fits < len(text):
-            text = f"{text[: fits - 1]}…" if fits > 2 else ""
+            text = f"{text[: fits - 2]}…" if fits > 2 else ""  # it is two wide
         if text and known.issuperset(map(ord, text)):
             at: dict[str, Any] = {"xy": (start, bottom + LANE * 0.47), "xytext": (2, 0), "textcoords": "offset points"}
             written = axes.annotate(text, **at, fontsize=SIZE, va="center", family=families(), annotation_clip=False)
