@@ -53,6 +53,7 @@ from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
+from uio_pipes.stages.utterances.timeline import ReadTimeline
 
 if TYPE_CHECKING:
     from uio_pipes.inspect.peek import Peek
@@ -135,6 +136,7 @@ class Pipeline(Graph):
     # one utterance at a time
     overlay = functional(Overlay)
     tag = functional(Tag)
+    timeline = functional(ReadTimeline)
     segments = functional(Segments)
     decode_audio = functional(DecodeAudio)
     decode_video = functional(DecodeVideo)

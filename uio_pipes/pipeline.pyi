@@ -11,6 +11,7 @@ from uio_pipes.base.hints import answer
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.realize import Length, Lengths, Pair
 from uio_pipes.core.sample import Sample
+from uio_pipes.formats.tables.description import Table
 from uio_pipes.inspect.peek import Peek
 from uio_pipes.integrations.torch_loaders import PipelineDataPipe, PipelineDataset
 from uio_pipes.stages.batches.pad import Collate
@@ -199,7 +200,7 @@ class Pipeline(Graph):
 
         It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
         compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
-        replaced, the ``start``, ``end`` and ``duration`` of the old one are removed. An entry that cannot be read is
+        replaced, the ``start``, ``end``, ``duration`` and ``timeline`` of the old one are removed. An entry that cannot be read is
         counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
         utterances; stages of streams whose fields it leaves alone may come first. A state remembers what the file held.
 
@@ -220,6 +221,56 @@ class Pipeline(Graph):
 
         Args:
             fields: values by name: strings, numbers, True or False. They replace those of the data.
+        """
+        ...
+
+    def timeline(
+        self,
+        source: str | os.PathLike[str] | Table | Sequence[str | os.PathLike[str]] | None = None,
+        field: str | None = None,
+        uem: str | os.PathLike[str] | None = None,
+        fields: Mapping[str, str] | None = None,
+        words: bool = True,
+        channels: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Pipeline:
+        """Give each utterance a ``timeline``: its events, with start, end, text, speaker and channel, on the audio's clock.
+
+        The events come from one of three places:
+
+        - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM, or a :class:`uio.Table`. A row
+          belongs to the recording that it names, or whose name its file has. An utterance finds its rows by the field
+          ``recording``, its key, or the name of its audio file. One without rows has no events, which is ``not_annotated``
+          in the counts: by NIST's rules, nobody speaks there.
+        - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields, as in
+          :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is the failure ``missing_timeline``.
+        - ``timeline(field="supervisions")``: what the utterance has already: a list of segments or words, a JSON object that
+          has such a list, the path of a file, or its content.
+
+        Forms are known by the suffix: rttm, ctm, stm, TextGrid, srt, vtt, and JSON of moshi-finetune, Whisper, WhisperX,
+        stable-ts and Lhotse. A file that cannot be read makes its utterances the failure ``bad_timeline``. An event that
+        cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``, ``late_event``
+        (after the end of the audio), ``absent_channel`` (which the audio does not have), ``bad_event``. Events may come in
+        any order.
+
+        An utterance that is a part of a recording has its part of the timeline. From then on, all stages that cut, join or
+        change audio move it along. Put this stage before ``decode_audio``.
+
+        Args:
+            source: table(s) by path, URL or glob, a :class:`uio.Table`, or a pattern with expressions in braces. A
+                relative pattern begins at the folder of the audio. Default: None, which needs ``field``.
+            field: name of the field that has the events. Default: None.
+            uem: table of the parts that are annotated, as NIST's UEM; of the others nothing is known. Default: None, all is
+                annotated.
+            fields: expressions by which rows give ``start``, ``end``, ``duration``, ``text``, ``speaker``, ``channel`` or
+                ``recording``, if their names are others: ``{"start": "begin | ms"}``. Default: None.
+            words: whether a segment that lists its words gives these, in place of itself. Default: True.
+            channels: channels that the audio must have, as 2 for dialogues; others are the failure ``wrong_channels``.
+                Default: None, any number.
+            storage_options: how files are reached, as :class:`AccessOptions` says. Default: None.
+
+        Raises:
+            ListError: when a loader starts, if a table cannot be read.
         """
         ...
 
@@ -325,6 +376,8 @@ class Pipeline(Graph):
 
     def speed_perturb(self, speeds: Sequence[float] = (0.9, 1.0, 1.1), of: str = "") -> Pipeline:
         """Play each utterance faster or slower, which also changes its pitch (Ko et al. 2015; sox's ``speed``).
+
+        The times of a timeline are divided by the factor.
 
         Args:
             speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
@@ -545,7 +598,8 @@ class Pipeline(Graph):
     def random_crop(self, max_seconds: float | None = None, max_frames: int | None = None, of: str = "") -> Pipeline:
         """Keep a random piece of each utterance that is longer than a bound; shorter ones stay as they are.
 
-        Every position is equally likely. ``txt`` and labels stay as they are and no longer match the audio, so this is
+        Every position is equally likely. A timeline is cut along: a crop at sample n is n / rate seconds later, one at frame
+        n of features is n times their shift later. ``txt`` and labels stay as they are and no longer match the audio, so this is
         for speaker, codec and self-supervised training. Give exactly one of the two bounds.
 
         Args:
@@ -560,7 +614,7 @@ class Pipeline(Graph):
         """Join consecutive utterances, as long as the result does not exceed a bound.
 
         The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
-        joined by "+", transcripts by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
+        joined by "+", timelines follow each other, transcripts are joined by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
         and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Put ``shuffle`` before it, or the
         same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between words are tokens. An
         utterance that exceeds the bound by itself passes unchanged. Give exactly one of the two bounds.

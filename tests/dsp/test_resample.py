@@ -87,5 +87,9 @@ def test_wrong_speed(speed: float) -> None:
 
 
 def test_several_channels() -> None:
-    with pytest.raises(PipelineError, match="choose one channel"):
-        resample(torch.zeros(2, 10), 8000, 16000)
+    """Each is resampled as it is alone; a shape without channels is refused."""
+    each = [noise(1000), noise(1000) * 2]
+    both = resample(torch.cat(each), 8000, 16000)
+    assert torch.equal(both, torch.cat([resample(one, 8000, 16000) for one in each]))
+    with pytest.raises(PipelineError, match=r"needs a shape of \(channels, samples\)"):
+        resample(torch.zeros(10), 8000, 16000)

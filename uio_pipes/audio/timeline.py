@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from uio_pipes.base.errors import DataError
+
 Spans = tuple[tuple[float, float], ...]
 
 
@@ -45,11 +47,13 @@ class Timeline:
         known: the spans (start, end) that are annotated, as UEM files say them; outside of them nothing is known.
             None: all of it is annotated.
         offset: seconds of the recording at which the utterance begins.
+        frame: seconds from one frame of the utterance's features to the next; None where there are none yet.
     """
 
     events: tuple[Event, ...]
     known: Spans | None = None
     offset: float = 0.0
+    frame: float | None = None
 
     @classmethod
     def of(cls, events: Iterable[Event], known: Sequence[tuple[float, float]] | None = None) -> Timeline:
@@ -69,13 +73,20 @@ class Timeline:
             for begin, until in self.known
             if begin < end and until > start
         )
-        return Timeline(events, known, self.offset + start)
+        return replace(self, events=events, known=known, offset=self.offset + start)
 
     def faster(self, speed: float) -> Timeline:
         """Return the timeline of audio that is played ``speed`` times as fast. It can no longer be cut by the clock of
         the recording."""
         known = self.known and tuple((start / speed, end / speed) for start, end in self.known)
         return replace(self, events=tuple(event.moved(0.0, speed) for event in self.events), known=known)
+
+    def seconds(self, frames: int) -> float:
+        """Return how long so many frames of the utterance's features are. Raises: DataError ``no_frame_shift``."""
+        if self.frame is None:
+            message = "the timeline does not know how long a frame of these features is: compute them from the audio"
+            raise DataError("no_frame_shift", message)
+        return frames * self.frame
 
     def followed_by(self, other: Timeline, seconds: float) -> Timeline:
         """Return this timeline, of audio of ``seconds``, with another one after it."""

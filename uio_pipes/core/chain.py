@@ -48,6 +48,7 @@ def check_stream(stage: str, of: object) -> None:
     require(ok, stage, "of must name a field that is not one of the standard ones", of, 'as in of="prompt"')
 
 
+TIMELINE = "timeline"  # the field of what happens when in an utterance
 ANY = frozenset(["*"])
 _WAV = frozenset(["wav"])
 
@@ -82,10 +83,12 @@ class Chain:
     ``named``: the streams that they work on beside the usual one; ``streams``: those of audio among them; ``rules``:
     those that may change the usual length, by their numbers;
     ``takes_pcm``: whether all of them take the usual audio as 16-bit samples, too; ``measured``: gives the length that
-    the first of them makes, if it knows without that of what it takes; ``found``: whether it knows what it makes, too.
+    the first of them makes, if it knows without that of what it takes; ``found``: whether it knows what it makes, too;
+    ``timed``: whether one of them makes a timeline.
     """
 
-    __slots__ = ("_bits", "_then", "found", "links", "measured", "named", "needs", "rules", "streams", "takes_pcm")
+    __slots__ = ("_bits", "_then", "found", "links", "measured", "named", "needs", "rules", "streams", "takes_pcm",
+                 "timed")  # fmt: skip
 
     def __init__(self, links: tuple[Link, ...] = ()) -> None:
         self.links = links
@@ -100,6 +103,7 @@ class Chain:
         self.found: Callable[[Any], bool] | None = getattr(links[0], "found", None) if links else None
         on_wav = [link for link in links if _meet(link.reads | link.writes, _WAV)]
         self.takes_pcm = all(getattr(link, "takes_pcm", False) for link in on_wav)
+        self.timed = any(TIMELINE in link.writes for link in links)
         self._then: dict[int, Chain] = {}
         self._bits: dict[tuple[str, bool], int] = {}
         # needs[j]: bits of the links that must have run before link j, itself included

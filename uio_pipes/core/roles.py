@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws, Permutation, pick, picks
 from uio_pipes.base.memory import remembers
@@ -26,7 +27,7 @@ from uio_pipes.core.lane import ROUND_BITS, Lane, Site
 from uio_pipes.core.origin import MAKERS, Origin
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, Trait
-from uio_pipes.core.stage_link import StageLink, decoder, decodes, own_names
+from uio_pipes.core.stage_link import Moving, MovingLink, StageLink, decoder, decodes, own_names
 
 
 class Flow(Stage):
@@ -41,7 +42,8 @@ class Op(Stage):
     Subclasses name the fields they read and write, say what they do to the planned length, and write into
     ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``. Audio
     that a stage reads is decoded, unless it is the stage that sets ``sample_rate``. ``may_lack``: those of the fields
-    that it ``reads`` which an utterance may lack.
+    that it ``reads`` which an utterance may lack. ``moves``: of a stage that changes when something happens, the fields
+    by which :meth:`move` knows how.
     """
 
     gives: ClassVar[str] = "sample"
@@ -50,6 +52,7 @@ class Op(Stage):
     reads: ClassVar[Collection[str]] = ()
     writes: ClassVar[Collection[str]] = ()
     may_lack: ClassVar[Collection[str]] = ()
+    moves: ClassVar[Collection[str] | None] = None
 
     of = ""  # the stream that it works on (see OfStream)
 
@@ -74,6 +77,16 @@ class Op(Stage):
         Args:
             sample: the utterance; what the stage reads is there.
             draws: the random generator of this utterance in this stage.
+        """
+        raise NotImplementedError
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        """Return the timeline after this stage, before :meth:`apply` is called; a stage with ``moves`` has this.
+
+        Args:
+            timeline: that of the utterance before.
+            sample: the utterance; the fields that ``moves`` names are there, as they are before.
+            draws: the random generator that :meth:`apply` gets, too.
         """
         raise NotImplementedError
 
@@ -111,7 +124,8 @@ class Op(Stage):
             made |= {*stage.writes}
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        return Deferred(source, StageLink(self, site))
+        link = StageLink(self, site)
+        return Deferred(source, link) if self.moves is None or self.of else Moving(source, link, MovingLink(self, site))
 
 
 @dataclass(frozen=True)

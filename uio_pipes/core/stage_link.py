@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import DataError, PipelineError, UioError
-from uio_pipes.core.chain import StreamNames, audio_names, token_names
+from uio_pipes.core.chain import TIMELINE, StreamNames, audio_names, token_names
 from uio_pipes.core.lane import Site
 from uio_pipes.core.origin import MAKERS
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Trait
+from uio_pipes.core.stage import Deferred, Node, Trait
 from uio_pipes.formats.advice import shown
 from uio_pipes.io.local import Ref
 
@@ -99,3 +100,34 @@ class StageLink:
     def run(self, sample: Sample) -> None:
         """Do the work of the stage. ``sample``: the utterance, or the view of its stream."""
         self.stage.apply(sample, sample.draws(self.salt))
+
+
+class MovingLink(StageLink):
+    """The link that moves the timeline of an utterance as its stage is about to change the time."""
+
+    __slots__ = ()
+
+    def __init__(self, stage: Op, site: Site) -> None:
+        super().__init__(stage, site)
+        self.changes_length = False
+        self.reads, self.writes = frozenset([TIMELINE, *(stage.moves or ())]), frozenset([TIMELINE])
+
+    def run(self, sample: Sample) -> None:
+        if isinstance(timeline := sample.fields.get(TIMELINE), Timeline):
+            sample.fields[TIMELINE] = self.stage.move(timeline, sample, sample.draws(self.salt))
+
+
+class Moving(Deferred):
+    """Adds the link of a stage that changes the time, after one that moves the timeline, if the sample has one."""
+
+    def __init__(self, source: Node, link: StageLink, moving: MovingLink) -> None:
+        super().__init__(source, link)
+        self.moving = moving
+
+    def next(self) -> Sample:
+        sample: Sample = self.source.next()
+        chain = sample.chain
+        if TIMELINE in sample.fields or chain.timed:
+            chain = chain.then(self.moving)
+        sample.chain = chain.then(self.link)
+        return sample

@@ -40,16 +40,18 @@ def resampled_length(samples: int, orig: int, new: int) -> int:
 
 
 def resample(waveform: torch.Tensor, orig: int, new: int) -> torch.Tensor:
-    """Resample (1, S) float32 at ``orig`` Hz to (1, ``resampled_length(S, orig, new)``) at ``new`` Hz.
+    """Resample (C, S) float32 at ``orig`` Hz to (C, ``resampled_length(S, orig, new)``) at ``new`` Hz.
 
     Only the ratio of the rates counts; equal rates return the input. Raises: PipelineError for rates that are not
-    positive and for several channels; DataError ``bad_rate`` for a ratio whose filter needs over 4 million weights.
+    positive and for other shapes; DataError ``bad_rate`` for a ratio whose filter needs over 4 million weights.
     """
     orig, new = _reduced(orig, new)
-    if waveform.dim() != 2 or len(waveform) != 1:
-        raise PipelineError(f"resample: needs a shape of (1, samples), not {tuple(waveform.shape)}; choose one channel")
+    if waveform.dim() != 2 or not len(waveform):
+        raise PipelineError(f"resample: needs a shape of (channels, samples), not {tuple(waveform.shape)}")
     if orig == new:
         return waveform
+    if len(waveform) > 1:
+        return torch.cat([resample(channel[None], orig, new) for channel in waveform])
     plan = _plan(orig, new)
     samples = waveform.shape[1]
     length = resampled_length(samples, orig, new)
@@ -66,16 +68,16 @@ def resample(waveform: torch.Tensor, orig: int, new: int) -> torch.Tensor:
 
 def speed_length(samples: int, speed: float) -> int:
     """Return the number of samples that ``change_speed`` makes of ``samples``."""
-    return resampled_length(samples, *_speed_ratio(speed))
+    return resampled_length(samples, *speed_ratio(speed))
 
 
 def change_speed(waveform: torch.Tensor, sample_rate: int, speed: float) -> torch.Tensor:
-    """Play (1, S) ``speed`` times as fast: pitch and length change, the rate does not (sox's ``speed`` and ``rate``).
+    """Play (C, S) ``speed`` times as fast: pitch and length change, the rate does not (sox's ``speed`` and ``rate``).
 
     ``speed`` is rounded to a fraction with a denominator of at most 100; 1.0 returns the input. The ratio of
     ``sample_rate · speed`` to ``sample_rate`` is the speed at any rate. Raises: PipelineError for speeds below 1 / 200.
     """
-    return resample(waveform, *_speed_ratio(speed))
+    return resample(waveform, *speed_ratio(speed))
 
 
 def fit_length(waveform: torch.Tensor, samples: int) -> torch.Tensor:
@@ -84,7 +86,8 @@ def fit_length(waveform: torch.Tensor, samples: int) -> torch.Tensor:
 
 
 @lru_cache(64)
-def _speed_ratio(speed: float) -> tuple[int, int]:
+def speed_ratio(speed: float) -> tuple[int, int]:
+    """Return a speed as the fraction by which ``change_speed`` plays. Raises: PipelineError."""
     ratio = Fraction(speed).limit_denominator(_MAX_DENOMINATOR) if math.isfinite(speed) else Fraction(0)
     if ratio <= 0:
         raise PipelineError(

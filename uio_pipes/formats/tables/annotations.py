@@ -1,11 +1,13 @@
-"""Annotations of long recordings: NIST's stm, Praat's TextGrid and NXT's XML, in which AMI is. Each gives rows with
-``recording``, ``start`` and ``end`` in seconds, ``speaker`` and ``text``.
+"""Annotations of long recordings: NIST's stm, Praat's TextGrid, subtitles, and NXT's XML, in which AMI is. Each gives
+rows with ``recording``, ``start`` and ``end`` in seconds, ``speaker`` and ``text``.
 
-Formats: NIST's SCTK (stm); Praat's manual, "TextGrid file formats"; the NITE XML Toolkit and the AMI corpus.
+Formats: NIST's SCTK (stm); Praat's manual, "TextGrid file formats"; SubRip (srt); the W3C's WebVTT (vtt); the NITE XML
+Toolkit and the AMI corpus.
 """
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -32,15 +34,15 @@ def stm_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
             continue
         recording, channel, speaker, start, end, label, words = found.groups()
         yield {
-            "recording": recording, "channel": _channel(channel), "speaker": speaker,
+            "recording": recording, "channel": channel_named(channel), "speaker": speaker,
             "start": float(start), "end": float(end), "label": label or "", "text": words or "",
         }  # fmt: skip
     if "\n" in text and not text.endswith("\n"):
         yield unclear_end(file.name)
 
 
-def _channel(name: str) -> int | str:
-    """Return the number from 0 of a channel that is named 1, 2, … or A, B, …"""
+def channel_named(name: str) -> int | str:
+    """Return the number from 0 of a channel that is named 1, 2, … or A, B, …, as NIST names them."""
     if name.isdecimal():
         return max(0, int(name) - 1)
     return ord(name) - ord("A") if re.fullmatch("[A-Z]", name) else name
@@ -95,6 +97,30 @@ class _TextGrid:
                 f"line {line} has {found[0][:40]!r} in place of {wanted}" if found else f"{wanted} is missing"
             )
         return found[group]
+
+
+_CUE = re.compile(r"\s*((?:\d+:)?\d+:\d+[.,]\d+)\s+-->\s+((?:\d+:)?\d+:\d+[.,]\d+)(?:\s.*)?")
+_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
+_NO_CUES = ("WEBVTT", "NOTE", "STYLE", "REGION")
+
+
+def subtitle_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
+    """Yield the cues of an srt or vtt: ``text`` without tags; the ``speaker`` is that of a tag ``<v NAME>``."""
+    data = file.content.read()
+    text = data.decode(_BOMS.get(data[:2], encoding)).replace("\r\n", "\n").replace("\r", "\n")
+    for block in re.split(r"\n(?:[ \t]*\n)+", text.strip()):
+        lines = block.split("\n")
+        at = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
+        found = None if at is None else _CUE.fullmatch(lines[at])
+        if at is not None and found is not None:
+            said, voice = " ".join(lines[at + 1 :]), _VOICE.search(block)
+            said = html.unescape(re.sub(r"<[^>]*>", "", said)).strip()
+            yield {
+                "recording": file.stem, "start": found[1], "end": found[2], "text": said,
+                "speaker": voice[1].strip() if voice else "",
+            }  # fmt: skip
+        elif block and not block.lstrip("\ufeff").startswith(_NO_CUES):
+            yield DataError("bad_row", f"{block[:80]!r} has no line `START --> END`: correct it")
 
 
 def nxt_beside(name: str) -> tuple[str, ...]:

@@ -14,13 +14,22 @@ from uio_pipes.base.urls import AnyPath, redact, suffix_of
 from uio_pipes.formats.expressions import Expression, compiled
 from uio_pipes.formats.tables.text import TextForm
 
-TableFormat = Literal["tsv", "csv", "jsonl", "json", "parquet", "stm", "textgrid", "nxt", "kaldi", "lines", "whole"]
+TableFormat = Literal[
+    "tsv", "csv", "jsonl", "json", "parquet", "stm", "textgrid", "nxt", "rttm", "uem", "ctm", "srt", "vtt", "kaldi",
+    "lines", "whole",
+]  # fmt: skip
 FORMATS: tuple[str, ...] = get_args(TableFormat)
+NIST_CHANNEL = "nist_channel"  # the column of channels that are numbered from 1, or named A and B
 TEXTS = {  # the formats of a row a line
     "tsv": TextForm(),
     "csv": TextForm(",", quoted=True),
     "jsonl": TextForm(json=True),
     "kaldi": TextForm(None, ("key", "value")),
+    "rttm": TextForm(
+        None, ("rttm", "recording", NIST_CHANNEL, "start", "duration", "_", "__", "speaker", "rest"), comment=";;"
+    ),
+    "uem": TextForm(None, ("recording", NIST_CHANNEL, "start", "end"), comment=";;"),
+    "ctm": TextForm(None, ("recording", NIST_CHANNEL, "start", "duration", "text", "confidence"), comment=";;"),
     "lines": TextForm("", ("line",)),
 }
 _SUFFIXES = {"ndjson": "jsonl", "scp": "kaldi", "txt": "tsv", "trn": "tsv", "xml": "nxt"}
@@ -36,8 +45,8 @@ class Table:
     Args:
         paths: its file(s): a path, URL, glob or ``{a,b}`` braces, or several in a list.
         format: "tsv", "csv", "jsonl" (a JSON object a line), "json" (one JSON), "parquet", "stm", "textgrid", "nxt",
-            "kaldi" (``KEY value …``), "lines" (a line is one value, ``line``) or "whole" (a file is one row, with its
-            ``path`` and ``text``). Default: None, that of the suffix.
+            "rttm", "uem", "ctm", "srt", "vtt", "kaldi" (``KEY value …``), "lines" (a line is one value, ``line``) or
+            "whole" (a file is one row, with its ``path`` and ``text``). Default: None, that of the suffix.
         separator: text between the values of a line; a blank stands for any number of blanks and tabs. Default: None,
             a tab in "tsv", a comma in "csv".
         header: whether the first line of each file names the columns; or their names, if it does not. Without names,

@@ -22,11 +22,11 @@ from uio_pipes.formats.archives.directory import Archives, is_template
 from uio_pipes.formats.expressions import compiled
 from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tables.description import Table
+from uio_pipes.formats.tables.opening import Described, open_rows
 from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.table.archives import ArchiveTable, AudioInArchives, NamesInRows, located, streams
 from uio_pipes.sources.table.audio import Absent, AudioByPath
-from uio_pipes.sources.table.opening import Described, open_rows
 from uio_pipes.sources.table.records import RowAudio, TableRecords
 from uio_pipes.sources.table.streamed import JoinRows
 

@@ -12,6 +12,7 @@ import torch
 from uio_pipes.audio.containers import HIGHEST_RATE, LOWEST_RATE
 from uio_pipes.audio.length import ROUNDING, TICKS, Plan
 from uio_pipes.audio.recording import in_floats
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.lane import Lane, Site
@@ -28,7 +29,7 @@ from uio_pipes.dsp.effects import (
     require_torchaudio,
     transcode,
 )
-from uio_pipes.dsp.resample import change_speed, resample, resampled_length, speed_length
+from uio_pipes.dsp.resample import change_speed, resample, resampled_length, speed_length, speed_ratio
 
 
 class Perturbation(OfStream):
@@ -282,6 +283,8 @@ class Resample(OfStream):
 class SpeedPerturb(OfStream):
     """Play each utterance faster or slower, which also changes its pitch (Ko et al. 2015; sox's ``speed``).
 
+    The times of a timeline are divided by the factor.
+
     Args:
         speeds: factors, above 0, of which one is drawn for each utterance with equal chances; 0.9 makes it longer,
             1.1 shorter. Default: (0.9, 1.0, 1.1).
@@ -291,6 +294,7 @@ class SpeedPerturb(OfStream):
     name: ClassVar[str] = "speed_perturb"
     reads = ("wav", "sample_rate")
     writes = ("wav",)
+    moves = ()
 
     speeds: Sequence[float] = (0.9, 1.0, 1.1)
 
@@ -306,6 +310,10 @@ class SpeedPerturb(OfStream):
         if plan.sample_rate == TICKS:
             return Plan(int(plan.samples / self._draw(draws)) + ROUNDING + 1, TICKS)
         return Plan(speed_length(plan.samples, self._draw(draws)), plan.sample_rate)
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        played, seconds = speed_ratio(self._draw(draws))
+        return timeline.faster(played / seconds)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields

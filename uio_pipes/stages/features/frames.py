@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from uio_pipes.audio.length import Plan
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
@@ -129,6 +130,7 @@ class Stack(OfFeatures):
     """
 
     name: ClassVar[str] = "stack"
+    moves = ()
 
     frames: int = least(1, 7, "Paraformer has frames=7, stride=6")
     stride: int = least(1, 6, "Paraformer has frames=7, stride=6")
@@ -139,6 +141,9 @@ class Stack(OfFeatures):
         if plan.frames is None:
             raise PipelineError("stack works on features: put .fbank(…) before it")
         return plan.with_frames(-(-plan.frames // self.stride))
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        return replace(timeline, frame=timeline.frame and timeline.frame * self.stride)
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         if feat.ndim == 1:  # codes of one codebook
@@ -220,6 +225,7 @@ class SpecTrim(OfFeatures):
     """
 
     name: ClassVar[str] = "spec_trim"
+    moves = ("feat",)
 
     max_t: int = least(1, 20, "WeNet's is 20")
 
@@ -231,6 +237,10 @@ class SpecTrim(OfFeatures):
             return plan
         # Fewer frames than planned may arrive, and 2 × cut of them would stay whole.
         return plan.with_frames(max(plan.frames - cut, 2 * cut))
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        frames, cut = len(sample.fields["feat"]), self._draw(draws)
+        return timeline.cut(0.0, timeline.seconds(frames - cut)) if frames > 2 * cut else timeline
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         cut = self._draw(draws)

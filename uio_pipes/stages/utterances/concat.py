@@ -14,10 +14,11 @@ import torch
 
 from uio_pipes.audio.containers import TRIMMED
 from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.buffer import Buffer
-from uio_pipes.core.chain import Chain
+from uio_pipes.core.chain import TIMELINE, Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.origin import Origin
@@ -123,8 +124,8 @@ NO_BLANKS = (
 
 def joining(names: frozenset[str], ledger: Ledger) -> Chain:
     """Return the chain of links that join utterances with these fields."""
-    others = names - AUDIO - TEXT - LABELS - OWN
-    links: list[_Join] = [_JoinAudio(names & AUDIO, names, ledger)]
+    others = names - AUDIO - TEXT - LABELS - OWN - {TIMELINE}
+    links: list[_Join] = [_JoinAudio(names & (AUDIO | {TIMELINE}), names, ledger)]
     links += [_JoinText(TEXT, names, ledger)] if "txt" in names else []
     links += [_JoinLabels(names & LABELS, names, ledger)] if names & LABELS else []
     links += [_JoinOthers(others, names, ledger)] if others else []
@@ -200,8 +201,23 @@ class _JoinAudio(_Join):
         if _is_waveform(first):
             sample.fields["wav"] = torch.cat([torch.as_tensor(f["wav"]) for f in fields], dim=-1)
             sample.fields["sample_rate"] = first["sample_rate"]
+        if TIMELINE in self.names:
+            sample.fields[TIMELINE] = _joined_timeline(fields)
         for name in first.keys() - self.names:  # written by functions that do not declare it
             _keep_equal(sample, name, fields)
+
+
+def _joined_timeline(parts: list[dict[str, Any]]) -> Timeline:
+    """Return the timeline of parts one after the other; of one without a timeline, nothing is known."""
+    whole, at = Timeline(()), 0.0
+    for fields in parts:
+        part = fields.get(TIMELINE) or Timeline((), ())
+        whole = whole.followed_by(part, at) if at else part
+        if "feat" in fields:
+            at += part.seconds(len(fields["feat"]))
+        else:
+            at += fields["wav"].shape[-1] / fields["sample_rate"]
+    return whole
 
 
 def total(plans: list[Plan]) -> Plan:
@@ -280,9 +296,9 @@ class Concat(Flow):
 
     The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
     joined by "+", transcripts by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
-    and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Put ``shuffle`` before it, or the
-    same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between words are tokens. An
-    utterance that exceeds the bound by itself passes unchanged. Give exactly one of the two bounds.
+    and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Timelines follow one another. Put
+    ``shuffle`` before it, or the same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between
+    words are tokens. An utterance that exceeds the bound by itself passes unchanged. Give exactly one of the bounds.
 
     Lengths are planned ones, and the parts are decoded when the batch is made. A part that fails then is counted
     and left out of the joined utterance; so is one whose sample rate, channels or feature bins differ from those of

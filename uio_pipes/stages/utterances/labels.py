@@ -12,6 +12,7 @@ from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import Warns
+from uio_pipes.core.chain import TIMELINE
 from uio_pipes.core.items import LOAD_FEATURES
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Op
@@ -121,7 +122,7 @@ class Tag(Op):
         sample.fields.update(self.fields)
 
 
-_OF_AUDIO = ("start", "end", "duration")  # they describe the old audio
+_OF_AUDIO = ("start", "end", "duration", TIMELINE)  # they describe the old audio
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class Overlay(Warns, Flow):
 
     It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
     compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
-    replaced, the ``start``, ``end`` and ``duration`` of the old one are removed. An entry that cannot be read is
-    counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
+    replaced, the ``start``, ``end``, ``duration`` and ``timeline`` of the old one are removed. An entry that cannot be
+    read is counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
     utterances; stages of streams whose fields it leaves alone may come first. A state remembers what the file held.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from uio_pipes.audio.decode import TOLERANCE
 from uio_pipes.audio.length import ROUNDING, TICKS, Plan
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import in_words, is_number
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
@@ -179,8 +180,9 @@ def _piece(run: SegmentRun, at: int, length: int, total: int) -> SegmentRun:
 class RandomCrop(OfStream):
     """Keep a random piece of each utterance that is longer than a bound; shorter ones stay as they are.
 
-    Every position is equally likely. ``txt`` and labels stay as they are and no longer match the audio, so this is
-    for speaker, codec and self-supervised training. Give exactly one of the two bounds.
+    Every position is equally likely. A timeline is cut along: by n / rate seconds at sample n, or n times the shift of
+    the features at frame n. ``txt`` and labels stay as they are and no longer match the audio, so this is for speaker,
+    codec and self-supervised training. Give exactly one of the two bounds.
 
     Args:
         max_seconds: seconds of ``wav`` to keep; use it before features are computed. Default: None.
@@ -228,6 +230,19 @@ class RandomCrop(OfStream):
         most = self._samples(plan.sample_rate) + (ROUNDING if plan.sample_rate == TICKS else 0)
         return plan._replace(samples=min(plan.samples, most))
 
+    @property
+    def moves(self) -> frozenset[str]:  # type: ignore[override]
+        return self.reads
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        fields = sample.fields
+        if self.max_frames is not None:
+            first, count = _place(len(fields["feat"]), self.max_frames, draws)
+            return timeline.cut(timeline.seconds(first), timeline.seconds(first + count))
+        rate = fields["sample_rate"]
+        first, count = _place(fields["wav"].shape[-1], self._samples(rate), draws)
+        return timeline.cut(first / rate, (first + count) / rate)
+
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
         if self.max_frames is not None:
@@ -240,12 +255,16 @@ class RandomCrop(OfStream):
         return max(1, round(self.max_seconds * sample_rate))
 
 
+def _place(length: int, most: int, draws: Draws) -> tuple[int, int]:
+    """Return where what is kept of ``length`` entries begins, and how many they are."""
+    return (0, length) if length <= most else (draws.below(length - most + 1), most)
+
+
 def _crop(array: Any, axis: int, most: int, draws: Draws) -> Any:
     """Crop to ``most`` entries along the first (0) or last (-1) axis. The result is a copy: a view would keep, and
     send, the whole array."""
-    length = array.shape[axis]
-    if length <= most:
+    first, count = _place(array.shape[axis], most, draws)
+    if count == array.shape[axis]:
         return array
-    first = draws.below(length - most + 1)
     piece = array[first : first + most] if axis == 0 else array[..., first : first + most]
     return piece.clone() if hasattr(piece, "clone") else piece.copy()

@@ -13,10 +13,10 @@ from uio_pipes.formats.lists.table import expand as expand_names
 from uio_pipes.formats.naming import LOOKED_AT
 from uio_pipes.formats.tables.description import TEXTS, Table
 from uio_pipes.formats.tables.files import files_of
+from uio_pipes.formats.tables.opening import open_rows
 from uio_pipes.formats.tables.rows import expanded, rows_of_json
 from uio_pipes.io.access import PLAIN
 from uio_pipes.sources.seen import LIST_OF_OBJECTS, Seen
-from uio_pipes.sources.table.opening import open_rows
 from uio_pipes.sources.table.records import list_with, with_files
 from uio_pipes.tools.data.finding.forms import NAMED, SEPARATORS, forms_of_lines
 from uio_pipes.tools.data.finding.names import segment_in, text_among

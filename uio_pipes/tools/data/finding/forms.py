@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.formats.advice import leaves
 from uio_pipes.formats.tables.description import Table
+from uio_pipes.formats.tables.opening import open_rows
 from uio_pipes.formats.tables.rows import expanded
 from uio_pipes.io.access import PLAIN
 from uio_pipes.sources.seen import ANNOTATIONS
-from uio_pipes.sources.table.opening import open_rows
 from uio_pipes.tools.data.finding.files import FoundFile
 
 Cells = Mapping[str, str]

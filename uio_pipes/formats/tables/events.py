@@ -1,0 +1,189 @@
+"""Events on the clock of a recording, made of the rows of tables and of what toolkits write into JSON.
+
+Formats: NIST's RTTM, UEM, CTM and STM; the JSON of moshi-finetune's annotations (``alignments``), of Whisper, WhisperX
+and stable-ts (``segments`` of ``words``), and of Lhotse's supervisions (``alignment``).
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from uio_pipes.audio.timeline import Event, Spans
+from uio_pipes.base.checks import is_number
+from uio_pipes.base.errors import DataError, ListError
+from uio_pipes.base.json_text import parse_json
+from uio_pipes.base.urls import redact, suffix_of
+from uio_pipes.formats.lists.json_lines import LATEST, as_seconds
+from uio_pipes.formats.rows.content import WHAT, Content
+from uio_pipes.formats.tables.annotations import channel_named, stm_rows, subtitle_rows, textgrid_rows
+from uio_pipes.formats.tables.description import NIST_CHANNEL, TEXTS
+from uio_pipes.formats.tables.files import TableFile
+from uio_pipes.formats.tables.rows import Row
+from uio_pipes.formats.tables.text import TextRows
+
+_LISTS = ("alignments", "segments", "supervisions", "asr", "words")  # of events, within a JSON object
+_STARTS = {"start": 1.0, "start_time": 1.0, "begin_time": 1.0, "startInMs": 1e-3}
+_ENDS = {"end": 1.0, "end_time": 1.0, "endInMs": 1e-3}
+_TEXTS = ("text", "txt", "word", "words", "labels")
+_RECORDINGS = ("recording", "session_id", "recording_id")
+_DIGITS = 8  # of seconds, as Lhotse rounds ends: sums of floats have errors
+_PASSED = frozenset([
+    "LEXEME", "NON-LEX", "NON-SPEECH", "SEGMENT", "NOSCORE", "NO_RT_METADATA", "FILLER", "EDIT", "IP", "SU", "CB",
+    "A/P", "SPKR-INFO",
+])  # fmt: skip
+_MAIN = "SPEAKER_MAIN"  # whom moshi-finetune's annotations name so is in the left channel
+
+
+class Unusable(NamedTuple):
+    """A row that gives no event: why, where in the recording (s, 0 where that is not known), and what it is."""
+
+    reason: str
+    start: float
+    shown: str
+
+
+Found = Event | Unusable
+
+
+def recording_of(row: Row) -> str | None:
+    """Return the name of the recording that a row is about; None if it names none."""
+    return next((str(row[name]) for name in _RECORDINGS if row.get(name) not in (None, "")), None)
+
+
+def event_of(row: Row | DataError) -> Found | None:
+    """Return the event of a row; None of a line that is about something else."""
+    if isinstance(row, DataError):
+        return Unusable("bad_event", 0.0, row.message)
+    if (kind := row.get("rttm", "SPEAKER")) != "SPEAKER":
+        return None if kind in _PASSED else Unusable("bad_event", 0.0, f"a line of the unknown type {kind!r}")
+    start, end = _time(row, _STARTS), _time(row, _ENDS)
+    if end is None and start is not None and (duration := _time(row, {"duration": 1.0})) is not None:
+        end = round(start + duration, _DIGITS)
+    if start is None or end is None:
+        return Unusable("untimed_event", start or 0.0, f"{dict(row)!r:.80} has no start and end in seconds")
+    shown = f"{start:g} to {end:g} s"
+    if end < start:
+        return Unusable("reversed_event", start, f"{shown}: the end is before the start")
+    ids = row.get("ids") or ()
+    ids = tuple(ids) if isinstance(ids, (list, tuple)) and all(type(one) is int for one in ids) else ()
+    speaker = row.get("speaker")
+    return Event(start, end, _text(row), "" if speaker is None else str(speaker), _channel(row), ids)
+
+
+def _time(row: Row, names: Mapping[str, float]) -> float | None:
+    """Return the seconds of the first of these fields that there is; None if it is no time."""
+    for name, unit in names.items():
+        if (value := row.get(name)) is not None:
+            value = as_seconds(value)
+            ok = is_number(value) and abs(value) < LATEST
+            return float(value) if ok and unit == 1.0 else round(value * unit, _DIGITS) if ok else None
+    return None
+
+
+def _text(row: Row) -> str:
+    said = next((value for name in _TEXTS if (value := row.get(name))), "")
+    said = said.get("txt") if isinstance(said, Mapping) else said
+    return said.strip() if isinstance(said, str) else ""
+
+
+def _channel(row: Row) -> int | None:
+    value = row.get("channel")
+    if value is None and row.get(NIST_CHANNEL):
+        value = channel_named(row[NIST_CHANNEL])
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    value = int(value) if isinstance(value, str) and value.isdecimal() else value
+    return value if type(value) is int else None
+
+
+def rows_of(value: Any, words: bool) -> Iterator[Row | DataError]:
+    """Yield the rows of a JSON value: a list of events, or an object that has such a list.
+
+    ``words``: give the words in place of the segments that list them. Raises: DataError ``bad_timeline``.
+    """
+    if isinstance(value, Mapping):
+        name = next((name for name in _LISTS if isinstance(value.get(name), list)), "")
+        if not name:
+            raise DataError("bad_timeline", f"it has none of the lists {', '.join(_LISTS)}, but {', '.join(value)}")
+        value = value[name]
+    if not isinstance(value, list):
+        raise DataError("bad_timeline", f"it is no list of events, but {value!r:.80}")
+    for number, one in enumerate(value):
+        if isinstance(one, list) and one and isinstance(one[0], str):
+            yield _aligned(one)
+        elif isinstance(one, list):  # the turns of a channel
+            yield from ({"channel": number, **turn} if isinstance(turn, Mapping) else _odd(turn) for turn in one)
+        elif isinstance(one, Mapping):
+            yield from _in_words(one) if words else [one]
+        else:
+            yield _odd(one)
+
+
+def _odd(one: Any) -> DataError:
+    return DataError("bad_row", f"{one!r:.80} is no event: events have a start and an end")
+
+
+def _aligned(one: list[Any]) -> Row | DataError:
+    """Return the row of ``[word, [start, end], speaker]``, as moshi-finetune has it."""
+    times = one[1] if len(one) > 1 else None
+    if not isinstance(times, list) or len(times) != 2:
+        return _odd(one)
+    speaker = one[2] if len(one) > 2 else None
+    channel = None if speaker is None else int(speaker != _MAIN)
+    return {"text": one[0], "start": times[0], "end": times[1], "speaker": speaker, "channel": channel}
+
+
+def _in_words(segment: Row) -> Iterator[Row | DataError]:
+    listed, alignment = segment.get("words"), segment.get("alignment")
+    whole = {name: segment[name] for name in ("speaker", "channel") if name in segment}
+    if isinstance(listed, list):
+        yield from ({**whole, **word} if isinstance(word, Mapping) else _odd(word) for word in listed)
+    elif isinstance(alignment, Mapping) and isinstance(alignment.get("word"), list):
+        for word in alignment["word"]:
+            ok = isinstance(word, list) and len(word) >= 3
+            yield {**whole, "text": word[0], "start": word[1], "duration": word[2]} if ok else _odd(word)
+    else:
+        yield segment
+
+
+def rows_in(name: str, data: bytes, words: bool) -> Iterator[Row | DataError]:
+    """Yield the rows of a file of one recording, whose form is that of its suffix; any other one is JSON.
+
+    Raises: DataError ``bad_timeline``.
+    """
+    form, file = suffix_of(name.removesuffix(".gz")), TableFile(name, cast(BinaryIO, io.BytesIO(data)))
+    try:
+        if form == "stm":
+            yield from stm_rows(file, "utf-8-sig")
+        elif form == "textgrid":
+            yield from textgrid_rows(file, "utf-8-sig")
+        elif form in ("srt", "vtt"):
+            yield from subtitle_rows(file, "utf-8-sig")
+        elif form in TEXTS:
+            yield from TextRows([Content(name, WHAT, data)], TEXTS[form]).scan() if data.strip() else ()
+        else:
+            yield from rows_of(parse_json(data.removeprefix(b"\xef\xbb\xbf").strip()), words)
+    except (ValueError, ListError, DataError) as error:
+        message = error.message if isinstance(error, DataError) else str(error)
+        raise DataError("bad_timeline", f"{redact(name)}: {message}: write it again") from error
+
+
+def known_spans(rows: Iterable[Row | DataError]) -> Spans:
+    """Return the spans of the rows of a UEM, sorted, and joined where they overlap; what is no span is left out."""
+    spans = sorted((e.start, e.end) for e in map(event_of, rows) if isinstance(e, Event))
+    joined = list[tuple[float, float]]()
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return tuple(joined)
+
+
+def summary(unusable: Iterable[Unusable]) -> Iterator[tuple[str, int, str]]:
+    """Yield each reason with how often there is one, and what the first is."""
+    listed = list(unusable)
+    for reason, count in Counter(one.reason for one in listed).items():
+        yield reason, count, next(one.shown for one in listed if one.reason == reason)
