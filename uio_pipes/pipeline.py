@@ -34,6 +34,7 @@ from uio_pipes.stages.batches.bucket_batch import bucket_batch
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
+from uio_pipes.stages.features.activity import Activity
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
@@ -51,6 +52,7 @@ from uio_pipes.stages.utterances.filter import Exclude, Filter, Keep
 from uio_pipes.stages.utterances.flat_map import FlatMap
 from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
+from uio_pipes.stages.utterances.mixture import Mixture
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
 from uio_pipes.stages.utterances.timeline import ReadTimeline
@@ -153,6 +155,7 @@ class Pipeline(Graph):
     pitch_shift = functional(PitchShift)
     random_crop = functional(RandomCrop)
     concat = functional(Concat)
+    mixture = functional(Mixture)
     choose_text = functional(ChooseText)
     normalize_text = functional(NormalizeText)
     tokenize = functional(Tokenize)
@@ -170,6 +173,7 @@ class Pipeline(Graph):
     spec_sub = functional(SpecSub)
     spec_trim = functional(SpecTrim)
     stack = functional(Stack)
+    activity = functional(Activity)
     map = functional(Map)
     flat_map = functional(FlatMap)
     through = functional(Through)

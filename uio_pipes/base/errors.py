@@ -25,6 +25,7 @@ _DOCUMENT = 1 << 16  # characters of a text that is longer than any message
 NOTES = frozenset([
     "suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member", "damaged_cache", "trimmed",
     "untimed_event", "reversed_event", "negative_event", "late_event", "absent_channel", "bad_event", "not_annotated",
+    "dropped_speakers",
 ])  # fmt: skip
 # Reasons whose cause is a setting and not damage: sound utterances are lost because of what the pipeline says.
 _BY_SETTING = frozenset([
@@ -32,7 +33,7 @@ _BY_SETTING = frozenset([
     "over_budget", "too_short", "too_long_to_decode", "length_mismatch", "cost_failed", "bad_length", "no_length",
     "unknown_length", "no_tokens", "mostly_unknown", "no_loss", "rewritten_turns", "bad_language", "bad_label",
     "no_such_channel", "wrong_rate", "bad_rate", "mixed_rates", "mixed_sample_rates", "mixed_channels",
-    "mixed_features", "has_features", "not_encoded",
+    "mixed_features", "has_features", "not_encoded", "too_many_speakers",
     # fields that have another name, audio that is elsewhere, and messages of another form
     "missing_key", "missing_audio", "missing_features", "missing_text", "missing_speaker", "missing_segments",
     "missing_video", "missing_stream", "missing_messages", "missing_turns", "missing_recording", "missing_sample_rate",

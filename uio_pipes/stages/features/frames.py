@@ -17,6 +17,7 @@ from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
@@ -116,7 +117,7 @@ class Deltas(OfFeatures):
 
 
 @dataclass(frozen=True)
-class Stack(OfFeatures):
+class Stack(HasGrid, OfFeatures):
     """Join neighbouring frames of ``feat`` into one wider frame, at a lower frame rate.
 
     (T, F) becomes (⌈T / stride⌉, frames × F). Frame i has those around frame i × stride: (frames - 1) // 2 before it,
@@ -134,6 +135,9 @@ class Stack(OfFeatures):
 
     frames: int = least(1, 7, "Paraformer has frames=7, stride=6")
     stride: int = least(1, 6, "Paraformer has frames=7, stride=6")
+
+    def grid(self, before: Grid | None, sample_rate: int) -> Grid | None:
+        return before and before.joined(self.frames, self.stride, (self.frames - 1) // 2)
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:

@@ -22,7 +22,7 @@ from uio_pipes.core.stage import Node, Stage, least
 from uio_pipes.core.stage_link import StageLink
 from uio_pipes.stages.audio.decode import DecodeAudio
 from uio_pipes.stages.text import chat_turns
-from uio_pipes.stages.utterances.concat import Concat
+from uio_pipes.stages.utterances.concat import Joins
 from uio_pipes.tokenizers import Tokenizer
 from uio_pipes.tokenizers.base import has_blank, remove_blanks, tokens_and_labels
 from uio_pipes.tokenizers.chat_templates import ChatTemplate, JinjaTemplate, Piece, PlainTemplate
@@ -165,8 +165,9 @@ class Chat(ChecksNext, Op):
         require(not twice, self.name, rule, twice, "remove the others, or make a stream of a list of recordings")
 
     def check_next(self, stage: Stage) -> None:
-        if isinstance(stage, Concat):
-            raise PipelineError("concat does not join the loss and the places that chat makes: put concat before chat")
+        if isinstance(stage, Joins):
+            rule = f"{stage.name} does not join the loss and the places that chat makes"
+            raise PipelineError(f"{rule}: put {stage.name} before chat")
         if not isinstance(stage, Op) or isinstance(stage, DecodeAudio):
             return
         if _makes_labels(stage):

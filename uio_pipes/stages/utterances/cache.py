@@ -36,7 +36,7 @@ from uio_pipes.formats.stored_fields import dumps, loads, path_in, record_of
 from uio_pipes.io.access import as_bytes
 from uio_pipes.io.opening import identity
 from uio_pipes.io.shelf import Entry, PlanNumbers, RecordKey, read_record, shelf
-from uio_pipes.stages.utterances.concat import Concat
+from uio_pipes.stages.utterances.concat import Joins
 from uio_pipes.stages.utterances.map import Map, MapNode
 
 _MUTABLE = (torch.Tensor, np.ndarray, list, dict, bytearray)
@@ -106,7 +106,7 @@ def check_before(name: str, before: Sequence[Stage]) -> None:
     """Raises: PipelineError if the cache ``name`` cannot keep what a stage before it makes."""
     for stage in before:
         of = stage.of if isinstance(stage, Op) else ""
-        if of or isinstance(stage, Concat):
+        if of or isinstance(stage, Joins):
             what = f"what {stage.name} makes of the stream {of!r}" if of else f"the utterances that {stage.name} joins"
             raise PipelineError(f"{name}: {what} cannot be cached: put .{name}(…) before {stage.name}")
 

@@ -28,14 +28,19 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 
 T = TypeVar("T")
+J = TypeVar("J", bound="Joined")
 
 
 class Joined(Sample):
-    """Several utterances as one. ``changed``: a function of the user's has set one of its fields."""
+    """Several utterances as one.
 
-    __slots__ = ("changed", "parts")
+    ``changed``: a function of the user's has set one of its fields; ``ran``: links that had run before those that run.
+    """
+
+    __slots__ = ("changed", "parts", "ran")
     parts: list[Sample]
     changed: bool
+    ran: int
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.changed = True
@@ -52,12 +57,17 @@ class Joined(Sample):
         return super().__iter__()
 
     def _like(self, origin: Origin) -> Sample:
-        like = Joined(dict(self.fields), origin, self._run_key, self.chain, self.url)
-        like.done, like.parts, like.changed = self.done, list(self.parts), self.changed
+        like = type(self)(dict(self.fields), origin, self._run_key, self.chain, self.url)
+        like.done, like.parts, like.changed, like.ran = self.done, list(self.parts), self.changed, self.ran
         return like
 
-    def gather(self, get: Callable[[Sample], T], ledger: Ledger) -> list[T]:
-        """Return ``get(part)`` for each part. A part that fails is counted and removed.
+    def _run(self, bits: int) -> None:
+        if self.done >= 0:  # within a link, those after it seem to have run
+            self.ran = self.done
+        super()._run(bits)
+
+    def gather(self, get: Callable[[Sample], T], link: Joining) -> list[T]:
+        """Return ``get(part)`` for each part. A part that fails is counted and removed. ``link``: the one that runs.
 
         Raises: DataError if no part is left, or if the user has changed fields that were joined from all parts.
         """
@@ -66,39 +76,41 @@ class Joined(Sample):
             try:
                 values.append(get(part))
             except Exception as error:
-                failure = part.failure(error, "concat")
+                failure = part.failure(error, link.name)
                 if not isinstance(failure, DataError):
                     raise failure from error
                 errors.append(failure)
             else:
                 good.append(part)
-                ledger.succeeded("concat")
+                link.ledger.succeeded(link.name)
         if errors:
-            self._leave(good, errors, ledger)
+            self._leave(good, errors, link)
         return values
 
-    def _leave(self, good: list[Sample], errors: list[DataError], ledger: Ledger) -> None:
+    def _leave(self, good: list[Sample], errors: list[DataError], link: Joining) -> None:
         last = errors.pop() if not good else None
         if self.changed and last is None:
             first = errors[0]
-            message = f"{first.message}; all of {self.key} is left out: a function after concat has changed it"
+            message = f"{first.message}; all of {self.key} is left out: a function after {link.name} has changed it"
             raise DataError(first.reason, message, url=first.url, member=first.member, offset=first.offset)
         for error in errors:
-            ledger.fail(error, "concat")
+            link.ledger.fail(error, link.name)
         if last is not None:
             raise last
         self.parts = good
         self.fields["key"] = join_keys(good)
-        done, self.done = self.done, 0  # compute again, in the order of the chain, what was made with the removed parts
-        self._run(done)
+        later = -1 << self.chain.links.index(link)
+        done, self.done = self.done & ~later | self.ran & later, 0
+        self._run(done)  # compute again, in the order of the chain, what was made with the removed parts
+        self.ran = done
 
 
-def join(parts: list[Sample], chain: Chain) -> Joined:
-    """Join ``parts`` to one utterance with the ``chain`` of :func:`uio_pipes.stages.utterances.concat.joining`."""
+def join(parts: list[Sample], chain: Chain, kind: type[J]) -> J:
+    """Join ``parts`` to one utterance of the ``kind``, whose ``chain`` begins with links that join fields."""
     first = parts[0]
     origin = first.origin._replace(sub=(*first.origin.sub, -len(parts)))  # a number that flat_map never gives
-    joined = Joined({"key": join_keys(parts)}, origin, first._run_key, chain, first.url)
-    joined.parts, joined.changed = parts, False
+    joined = kind({"key": join_keys(parts)}, origin, first._run_key, chain, first.url)
+    joined.parts, joined.changed, joined.ran = parts, False, 0
     return joined
 
 
@@ -125,14 +137,16 @@ NO_BLANKS = (
 def joining(names: frozenset[str], ledger: Ledger) -> Chain:
     """Return the chain of links that join utterances with these fields."""
     others = names - AUDIO - TEXT - LABELS - OWN - {TIMELINE}
-    links: list[_Join] = [_JoinAudio(names & (AUDIO | {TIMELINE}), names, ledger)]
+    links: list[Joining] = [_JoinAudio(names & (AUDIO | {TIMELINE}), names, ledger)]
     links += [_JoinText(TEXT, names, ledger)] if "txt" in names else []
     links += [_JoinLabels(names & LABELS, names, ledger)] if names & LABELS else []
     links += [_JoinOthers(others, names, ledger)] if others else []
     return Chain(tuple(links))
 
 
-class _Join:
+class Joining:
+    """A link that joins fields of the parts of a :class:`Joined`."""
+
     name = "concat"
     of = ""
     reads: frozenset[str] = frozenset()
@@ -145,37 +159,37 @@ class _Join:
 
     def apply(self, sample: Sample) -> None:
         if not isinstance(sample, Joined):
-            raise PipelineError("concat: only the utterance that it gave can be computed, not a copy")
+            raise PipelineError(f"{self.name}: only the utterance that it gave can be computed, not a copy")
         self.join(sample)
 
     def join(self, sample: Joined) -> None:
         raise NotImplementedError
 
 
-class _JoinText(_Join):
+class _JoinText(Joining):
     def join(self, sample: Joined) -> None:
-        sample.fields["txt"] = join_text(sample.gather(_text, self.ledger))
+        sample.fields["txt"] = join_text(sample.gather(_text, self))
 
 
-class _JoinLabels(_Join):
+class _JoinLabels(Joining):
     def join(self, sample: Joined) -> None:
-        labels = sample.gather(lambda part: {name: part[name] for name in self.writes}, self.ledger)
+        labels = sample.gather(lambda part: {name: part[name] for name in self.writes}, self)
         for name in self.writes:
             sample.fields[name] = [item for part in labels for item in part[name]]
 
 
-class _JoinOthers(_Join):
+class _JoinOthers(Joining):
     """Keeps the fields that are equal in all parts (speaker, lang, …)."""
 
     decides = True
 
     def join(self, sample: Joined) -> None:
-        values = sample.gather(lambda part: {n: part[n] for n in self.writes if n in part}, self.ledger)
+        values = sample.gather(lambda part: {n: part[n] for n in self.writes if n in part}, self)
         for name in self.writes:
             _keep_equal(sample, name, values)
 
 
-class _JoinAudio(_Join):
+class _JoinAudio(Joining):
     """Computes all fields of the parts, as :func:`~uio_pipes.core.realize.realize` would."""
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
@@ -195,7 +209,7 @@ class _JoinAudio(_Join):
             first.update({} if first else part.fields)
             return part.fields
 
-        fields = sample.gather(get, self.ledger)
+        fields = sample.gather(get, self)
         if "feat" in first:
             sample.fields["feat"] = torch.cat([torch.as_tensor(f["feat"]) for f in fields])
         if _is_waveform(first):
@@ -275,10 +289,16 @@ def _check(fields: dict[str, Any], first: dict[str, Any], names: frozenset[str])
     if "feat" in fields and fields["feat"].shape[1] != first["feat"].shape[1]:
         bins = f"{fields['feat'].shape[1]} bins, those of the first {first['feat'].shape[1]}"
         raise DataError("mixed_features", f"features of {bins}; they cannot be joined")
-    if _is_waveform(fields) and fields["sample_rate"] != first["sample_rate"]:
+    if _is_waveform(fields):
+        check_alike("concat", fields, first)
+
+
+def check_alike(stage: str, fields: dict[str, Any], first: dict[str, Any]) -> None:
+    """Raises: DataError if a waveform differs from that of the ``first`` part in rate or channels."""
+    if fields["sample_rate"] != first["sample_rate"]:
         rates = f"{fields['sample_rate']} Hz, the first {first['sample_rate']} Hz"
-        raise DataError("mixed_sample_rates", f"the utterance has {rates}; put .resample(…) before concat")
-    if _is_waveform(fields) and fields["wav"].shape[:-1] != first["wav"].shape[:-1]:
+        raise DataError("mixed_sample_rates", f"the utterance has {rates}; put .resample(…) before {stage}")
+    if fields["wav"].shape[:-1] != first["wav"].shape[:-1]:
         raise DataError("mixed_channels", "the utterances have different numbers of channels; put .mono() before")
 
 
@@ -290,8 +310,21 @@ def check_bounds(stage: str, max_seconds: float | None, max_frames: int | None, 
         require(value is None or value > 0, stage, f"{name} must be above 0", value, remedy)
 
 
+class Joins(Flow):
+    """A stage that joins utterances. Subclasses are frozen dataclasses."""
+
+    gives: ClassVar[str] = "sample"
+    note: ClassVar[str] = "by the plan: nothing is decoded"
+
+    def check(self, before: Sequence[Stage]) -> None:
+        for stage in before:
+            if isinstance(stage, Op) and stage.of:
+                rule = f"{self.name} joins the usual audio and text only, but {stage.name} works on {stage.of!r}"
+                raise PipelineError(f"{rule}: leave one of them out")
+
+
 @dataclass(frozen=True)
-class Concat(Flow):
+class Concat(Joins):
     """Join consecutive utterances, as long as the result does not exceed a bound.
 
     The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
@@ -312,8 +345,6 @@ class Concat(Flow):
     """
 
     name: ClassVar[str] = "concat"
-    gives: ClassVar[str] = "sample"
-    note: ClassVar[str] = "by the plan: nothing is decoded"
 
     max_seconds: float | None = None
     max_frames: int | None = None
@@ -321,12 +352,6 @@ class Concat(Flow):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_bounds(self.name, self.max_seconds, self.max_frames, "try max_seconds=20")
-
-    def check(self, before: Sequence[Stage]) -> None:
-        for stage in before:
-            if isinstance(stage, Op) and stage.of:
-                rule = f"concat joins the usual audio and text only, but {stage.name} works on {stage.of!r}"
-                raise PipelineError(f"{rule}: leave one of them out")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _ConcatNode(source, lane, self, site)
@@ -375,7 +400,7 @@ class _ConcatNode(Buffer):
             if not numbers:
                 raise
         parts = [self.release(n) for n in numbers]
-        return parts[0] if len(parts) == 1 else join(parts, self._chain(parts))
+        return parts[0] if len(parts) == 1 else join(parts, self._chain(parts), Joined)
 
     def _chain(self, parts: list[Sample]) -> Chain:
         names = frozenset(name for part in parts for name in part)

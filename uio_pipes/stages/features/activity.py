@@ -1,0 +1,220 @@
+"""``activity``: which speakers speak in each frame, and which frames are annotated: the targets of diarisation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import ceil
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from uio_pipes.audio.timeline import Timeline
+from uio_pipes.base.checks import check_names, is_whole, refuse, require
+from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.core.capabilities import ChecksNext, Grid, HasGrid
+from uio_pipes.core.chain import Chain
+from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.roles import Op
+from uio_pipes.core.sample import Sample
+from uio_pipes.core.stage import Deferred, Node, Stage, least, must_be, one_of
+from uio_pipes.core.stage_link import StageLink
+
+Floats = npt.NDArray[np.float64]
+CENTRE, SHARE = "centre", "share"
+FAIL, DROP = "fail", "drop"
+_DIGITS = 9  # of seconds: sums of floats have errors, which must not move a frame
+_USUAL = 16_000  # Hz: windows of features whose rate is not known are those of this rate
+_POSITIVE = "try 0.02"
+
+
+@dataclass(frozen=True)
+class Activity(ChecksNext, Op):
+    """Make the targets of diarisation of the ``timeline``: who speaks in which frame.
+
+    ``activity`` (T, S) float32 has a column for each speaker. T is the number of frames of ``feat``, whose grid is that
+    of the stages before: of windows, and of ``stack``. Without features, give ``shift``. ``known`` (T,) float32 is 1
+    where a frame's centre is annotated (a UEM file says so), elsewhere 0; without such a file it is 1. Put it after all
+    that changes the number of frames, and into the batch by ``pad(keep=["activity", "known"])``.
+
+    Segments begin with their first moment and end before their last one. An empty timeline is silence. One whose times
+    are no numbers is the failure ``bad_timeline``.
+
+    Args:
+        speakers: how many columns there are, for speakers in the order of their first starts; or the names of the
+            speakers, one for each column. Default: 4.
+        by: "centre", 1 if a speaker's segments cover the frame's centre, or "share", which share of the time from
+            frame to frame they cover. Default: "centre".
+        powerset: how many may speak at once, for ``powerset`` (T,) int64: the class of the set of those who speak, as
+            in pyannote 3 (Plaquet and Bredin 2023): nobody, each alone, then each pair, and so on. Of more at once, the
+            class is that of the first in order; of shares, those from 0.5 on speak. Default: None, no such field.
+        extra: what to do with an utterance that has more speakers than columns, or one without a column: "fail"
+            (``too_many_speakers``), or "drop" their segments (noted as ``dropped_speakers``). Default: "fail".
+        subsampling: frames that the model makes one of, as by strided convolutions: T becomes ⌈T / subsampling⌉.
+            Default: 1.
+        shift: seconds from frame to frame, for utterances without features or with precomputed ones. Default: None,
+            that of the features.
+        window: seconds of a frame of which none reaches beyond the end of the audio, with ``shift``. Default: None,
+            frames of ``shift`` side by side, which cover all of the audio.
+    """
+
+    name: ClassVar[str] = "activity"
+
+    speakers: int | Sequence[str] = 4
+    by: str = one_of((CENTRE, SHARE), CENTRE)
+    powerset: int | None = least(1, None, "pyannote's is 2")
+    extra: str = one_of((FAIL, DROP), FAIL)
+    subsampling: int = least(1, 1, "Sortformer's is 8")
+    shift: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, _POSITIVE)
+    window: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, _POSITIVE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_whole(self.speakers):
+            check_names(self.name, "speakers", self.speakers)
+            object.__setattr__(self, "speakers", tuple(self.speakers))  # type: ignore[arg-type]
+        require(self.columns >= 1, self.name, "speakers must be 1 or more, or names", self.speakers, "4 is usual")
+        refuse(self.window and not self.shift, self.name, "window needs shift", "leave it out, or give shift")
+        rule = f"powerset must not be above the number of speakers, {self.columns}"
+        require((self.powerset or 1) <= self.columns, self.name, rule, self.powerset, "2 is usual")
+
+    @property
+    def columns(self) -> int:
+        return self.speakers if isinstance(self.speakers, int) else len(self.speakers)
+
+    @property
+    def reads(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(["timeline", "feat", "sample_rate", *(["wav"] if self.shift else [])])
+
+    @property
+    def may_lack(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(["sample_rate", *(["wav", "feat"] if self.shift else [])])
+
+    @property
+    def writes(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset(["activity", "known", *(["powerset"] if self.powerset else [])])
+
+    def check_next(self, stage: Stage) -> None:
+        moved = isinstance(stage, Op) and not stage.of and stage.changes_length
+        late = moved and not {"wav", "feat"}.isdisjoint({*stage.reads} & {*stage.writes})
+        sentence = f"{stage.name} changes the length, which frames of activity would not follow"
+        refuse(late, self.name, sentence, f"put {stage.name} before activity")
+
+    def build(self, source: Node, lane: Lane, site: Site) -> Node:
+        return Deferred(source, _ActivityLink(self, site, lane.ledger))
+
+    @cached_property
+    def classes(self) -> npt.NDArray[np.float32]:
+        """Who speaks in each class of the powerset: (classes, speakers)."""
+        sets = [one for count in range((self.powerset or 0) + 1) for one in combinations(range(self.columns), count)]
+        return np.array([[speaker in one for speaker in range(self.columns)] for one in sets], np.float32)
+
+    def frames(self, fields: dict[str, Any], grid: Grid | None) -> tuple[int, Grid]:
+        """Return how many frames there are, and where. Raises: PipelineError if that is not known, or told twice."""
+        shift, window = self.shift, self.window
+        if shift is None:
+            if grid is None:
+                raise PipelineError("activity: no stage says how far frames are apart; give shift=0.01, if it is 10 ms")
+            count = len(fields["feat"])
+        else:
+            if grid is not None:
+                raise PipelineError("activity: the stage that makes features says where frames are; leave out shift")
+            grid = Grid(shift, (window or shift) / 2)
+            if "feat" in fields:
+                count = len(fields["feat"])
+            else:
+                seconds = fields["wav"].shape[-1] / fields["sample_rate"]
+                spare = round((seconds - window) / shift, _DIGITS) if window else 0.0
+                count = max(0, int(spare // 1) + 1) if window else ceil(round(seconds / shift, _DIGITS))
+        return -(-count // self.subsampling), grid.joined(self.subsampling, self.subsampling)
+
+
+class _ActivityLink(StageLink):
+    __slots__ = ("ledger", "stages")
+    stage: Activity
+
+    def __init__(self, stage: Activity, site: Site, ledger: Ledger) -> None:
+        super().__init__(stage, site)
+        self.ledger = ledger
+        self.stages: dict[Chain, list[HasGrid]] = {}  # that make frames
+
+    def run(self, sample: Sample) -> None:
+        stage, fields, chain = self.stage, sample.fields, sample.chain
+        if chain not in self.stages:
+            self.stages[chain] = [one for one in _stages_of(chain) if isinstance(one, HasGrid)]
+        grid: Grid | None = None
+        for one in self.stages[chain]:
+            grid = one.grid(grid, fields.get("sample_rate", _USUAL))
+        count, grid = stage.frames(fields, grid)
+        edges = np.round(grid.first + grid.shift * (np.arange(2 * count + 1) / 2 - 0.5), _DIGITS)  # and centres between
+        timeline: Timeline = fields["timeline"]
+        spoken = spans_of(timeline, edges)
+        columns = list(spoken)[: stage.columns] if isinstance(stage.speakers, int) else stage.speakers
+        if extra := spoken.keys() - {*columns}:
+            if stage.extra == FAIL:
+                names = ", ".join(sorted(map(repr, extra)))
+                rule = f"it has {len(spoken)} speakers, among them {names}, but activity has {stage.columns} columns"
+                raise DataError("too_many_speakers", f"{rule}: raise speakers, or give extra='drop'")
+            self.ledger.count("dropped_speakers")
+        activity = np.zeros((count, stage.columns), np.float32)
+        mark = at_centres if stage.by == CENTRE else shares
+        for column, name in enumerate(columns):
+            if name in spoken:
+                activity[:, column] = mark(spoken[name], edges)
+        known = np.ones(count, np.float32)
+        if timeline.known is not None:
+            known[:] = at_centres(np.round(np.array(timeline.known).reshape(-1, 2), _DIGITS), edges)
+        fields |= {"activity": torch.from_numpy(activity), "known": torch.from_numpy(known)}
+        if stage.powerset:
+            speak = (activity >= 0.5).astype(np.float32)
+            fields["powerset"] = torch.from_numpy((speak @ stage.classes.T).argmax(1))
+
+
+def _stages_of(chain: Chain) -> Iterator[Any]:
+    """Yield the stages of the usual stream in a chain, those whose results are cached included."""
+    for link in chain.links:
+        link = getattr(link, "link", link)  # of one that is timed
+        if hasattr(link, "inner"):
+            yield from _stages_of(link.inner)
+        elif not link.of:
+            yield getattr(link, "stage", None)
+
+
+def spans_of(timeline: Timeline, edges: Floats) -> dict[str, Floats]:
+    """Return the times (N, 2) of what each speaker says between the edges, by speaker in the order of first starts.
+
+    Raises: DataError ``bad_timeline``.
+    """
+    times = np.array([event[:2] for event in timeline.events], np.float64).reshape(-1, 2)
+    if not np.isfinite(times).all():
+        raise DataError("bad_timeline", "some events have no times (NaN or infinite): correct them, or leave them out")
+    times = np.round(times, _DIGITS)
+    there = (times[:, 1] > times[:, 0]) & (times[:, 1] > edges[0]) & (times[:, 0] < edges[-1])
+    spoken: dict[str, list[int]] = {}
+    for number in np.flatnonzero(there)[np.argsort(times[there, 0], kind="stable")]:
+        spoken.setdefault(timeline.events[number].speaker, []).append(number)
+    return {name: times[numbers] for name, numbers in spoken.items()}
+
+
+def at_centres(spans: Floats, edges: Floats) -> npt.NDArray[np.bool_]:
+    """Return whether a span covers the centre of each frame: of the spans (N, 2), sorted by start, some begin by then
+    that do not end by then. ``edges``: the edges of frames with their centres in between."""
+    starts, ends = (np.searchsorted(times, edges[1::2], "right") for times in (spans[:, 0], np.sort(spans[:, 1])))
+    covered: npt.NDArray[np.bool_] = starts > ends
+    return covered
+
+
+def shares(spans: Floats, edges: Floats) -> Floats:
+    """Return the share of each frame that is covered by spans (N, 2), sorted by start; see :func:`at_centres`."""
+    ends = np.maximum.accumulate(spans[:, 1])
+    apart = np.flatnonzero(spans[1:, 0] > ends[:-1])  # spans after which nobody speaks
+    runs = np.stack([spans[np.r_[0, apart + 1], 0], ends[np.r_[apart, -1]]], 1)
+    spoken = np.r_[0, np.cumsum(runs[:, 1] - runs[:, 0])]
+    until = np.interp(edges[::2], runs.reshape(-1), np.repeat(spoken, 2)[1:-1])  # what has been said at each edge
+    covered: Floats = np.diff(until) / np.diff(edges[::2])
+    return covered
