@@ -36,13 +36,14 @@ from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.features.activity import Activity
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
-from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
+from uio_pipes.stages.features.frames import Delay, Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
 from uio_pipes.stages.order.shuffle import Shuffle, Sort
 from uio_pipes.stages.reading.load_from_tar import LoadFromTar
 from uio_pipes.stages.reading.loading import Declare, LoadFromRaw, LoadRecords, Resampled, ShardingFilter
 from uio_pipes.stages.reading.open_files import OpenFiles
+from uio_pipes.stages.text.align import Align
 from uio_pipes.stages.text.chat import Chat
 from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
 from uio_pipes.stages.utterances.cache import Cache
@@ -159,6 +160,7 @@ class Pipeline(Graph):
     choose_text = functional(ChooseText)
     normalize_text = functional(NormalizeText)
     tokenize = functional(Tokenize)
+    align = functional(Align)
     chat = functional(Chat)
     language = functional(Language)
     speaker = functional(Speaker)
@@ -168,6 +170,7 @@ class Pipeline(Graph):
     mfcc = functional(MfccFeatures)
     log_mel_spectrogram = functional(LogMelSpectrogram)
     deltas = functional(Deltas)
+    delay = functional(Delay)
     global_cmvn = functional(GlobalCmvn)
     spec_aug = functional(SpecAug)
     spec_sub = functional(SpecSub)

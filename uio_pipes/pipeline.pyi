@@ -200,8 +200,8 @@ class Pipeline(Graph):
 
         It works on every source, and reads an entry when its utterance passes; 16 bytes per key are kept in memory. A
         compressed or remote file is first copied to a temporary file (in ``TMPDIR``), once per process. If ``wav`` is
-        replaced, the ``start``, ``end``, ``duration`` and ``timeline`` of the old one are removed. An entry that cannot be read is
-        counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
+        replaced, the ``start``, ``end``, ``duration`` and ``timeline`` of the old one are removed. An entry that cannot be
+        read is counted with its utterance as the failure ``bad_overlay``. Put this stage directly after the one that loads
         utterances; stages of streams whose fields it leaves alone may come first. A state remembers what the file held.
 
         Args:
@@ -240,12 +240,13 @@ class Pipeline(Graph):
 
         - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM, or a :class:`uio.Table`. A row
           belongs to the recording that it names, or whose name its file has. An utterance finds its rows by the field
-          ``recording``, its key, or the name of its audio file. One without rows has no events, which is ``not_annotated``
-          in the counts: by NIST's rules, nobody speaks there.
-        - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields, as in
-          :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is the failure ``missing_timeline``.
-        - ``timeline(field="supervisions")``: what the utterance has already: a list of segments or words, a JSON object that
-          has such a list, the path of a file, or its content.
+          ``recording``, its key, or the name of its audio file. One without rows has no events, since by NIST's rules
+          nobody speaks there; if no ``uem`` has it either, it is noted as ``not_annotated``.
+        - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields,
+          as in :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is
+          the failure ``missing_timeline``.
+        - ``timeline(field="supervisions")``: what the utterance has already: a list of segments or words, a JSON object
+          that has such a list, the path of a file, or its content.
 
         Forms are known by the suffix: rttm, ctm, stm, TextGrid, srt, vtt, and JSON of moshi-finetune, Whisper, WhisperX,
         stable-ts and Lhotse. A file that cannot be read makes its utterances the failure ``bad_timeline``. An event that
@@ -282,7 +283,7 @@ class Pipeline(Graph):
         merge_seconds: float | None = None,
         random_first: bool = False,
         separator: str | None = None,
-        cut_seconds: tuple[float, float] | None = None,
+        cut_seconds: tuple[float, float] | float | None = None,
         texts: Sequence[str] | None = ("txt",),
     ) -> Pipeline:
         """Cut utterances out of long recordings, at the times of their segments or at random.
@@ -313,7 +314,8 @@ class Pipeline(Graph):
                 pieces of random lengths between the two, or with ``pick="random"`` gives one such piece from anywhere
                 in it. What is shorter than the minimum is left out and counted as ``too_short``. A piece that is not
                 the whole has the transcript "", because it is not known what is said in it (``tokenize`` and ``filter``
-                would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
+                would leave it out as ``too_few_tokens``). One number instead: pieces of that many seconds, one after the
+                other, of which the last is what is left, however short. Default: None, nothing is cut further.
             texts: names of the segment's transcripts, such as ("txt", "whisper"), of which it must have at least one;
                 each that all joined segments have is joined by itself. ``choose_text`` chooses one of them afterwards.
                 None if segments need none, as for pre-training: ``txt`` is then there where a segment has it. Default:
@@ -321,7 +323,9 @@ class Pipeline(Graph):
         """
         ...
 
-    def decode_audio(self, channel: int | str | None = 0, longest: float | None = 3600.0, of: str = "") -> Pipeline:
+    def decode_audio(
+        self, channel: int | str | Sequence[int] | None = 0, longest: float | None = 3600.0, of: str = ""
+    ) -> Pipeline:
         """Decode ``wav`` to float32 of shape (1, S) in [-1, 1], and set ``sample_rate`` in Hz.
 
         Formats: wav, flac, ogg, opus and mp3; with ``pip install 'uio_pipes[codecs]'`` also m4a, aac and wma. They are
@@ -334,9 +338,9 @@ class Pipeline(Graph):
         ``missing_codec``, ``too_long_to_decode``.
 
         Args:
-            channel: number of the channel to keep, counted from 0; or the name of the field that has this number, or a
-                list of them, of each utterance; None keeps all channels, (C, S). Tables have chosen the ``channel`` of a
-                row already. Default: 0.
+            channel: number of the channel to keep, counted from 0, or a list of them in rising order, as ``[0, 1]`` for
+                stereo, (C, S); or the name of the field that has this number or list of each utterance; None keeps all
+                channels, however many there are. Tables have chosen the ``channel`` of a row already. Default: 0.
             longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
                 failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default:
                 3600.0.
@@ -598,9 +602,9 @@ class Pipeline(Graph):
     def random_crop(self, max_seconds: float | None = None, max_frames: int | None = None, of: str = "") -> Pipeline:
         """Keep a random piece of each utterance that is longer than a bound; shorter ones stay as they are.
 
-        Every position is equally likely. A timeline is cut along: a crop at sample n is n / rate seconds later, one at frame
-        n of features is n times their shift later. ``txt`` and labels stay as they are and no longer match the audio, so this is
-        for speaker, codec and self-supervised training. Give exactly one of the two bounds.
+        Every position is equally likely. A timeline is cut along: by n / rate seconds at sample n, or n times the shift of
+        the features at frame n. ``txt`` and labels stay as they are and no longer match the audio, so this is for speaker,
+        codec and self-supervised training. Give exactly one of the two bounds.
 
         Args:
             max_seconds: seconds of ``wav`` to keep; use it before features are computed. Default: None.
@@ -614,10 +618,10 @@ class Pipeline(Graph):
         """Join consecutive utterances, as long as the result does not exceed a bound.
 
         The result is one utterance: ``wav``, ``feat``, ``label`` and ``tokens`` are put one after the other, keys are
-        joined by "+", timelines follow each other, transcripts are joined by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
-        and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Put ``shuffle`` before it, or the
-        same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between words are tokens. An
-        utterance that exceeds the bound by itself passes unchanged. Give exactly one of the two bounds.
+        joined by "+", transcripts by a blank (by nothing next to a script without blanks: Chinese, Japanese, Thai, …),
+        and other texts and numbers (``speaker``, ``lang``) stay if all parts agree. Timelines follow one another. Put
+        ``shuffle`` before it, or the same neighbours meet in every epoch; put ``tokenize`` after it if the blanks between
+        words are tokens. An utterance that exceeds the bound by itself passes unchanged. Give exactly one of the bounds.
 
         Lengths are planned ones, and the parts are decoded when the batch is made. A part that fails then is counted
         and left out of the joined utterance; so is one whose sample rate, channels or feature bins differ from those of
@@ -628,6 +632,51 @@ class Pipeline(Graph):
             max_seconds: longest result in seconds of audio. Default: None.
             max_frames: longest result in planned frames (10 ms of audio if there is no feature stage before). Default:
                 None.
+        """
+        ...
+
+    def mixture(
+        self,
+        speakers: Sequence[int] = (1, 4),
+        pause: float | None = None,
+        overlap: Sequence[float] | None = None,
+        utterances: Sequence[int] = (1, 1),
+        gain_db: Sequence[float] = (0.0, 0.0),
+        sources: bool = False,
+        window: int = 200,
+    ) -> Pipeline:
+        """Make overlapped speech of single utterances: for diarisation, separation and recognition of several speakers.
+
+        Each mixture has as many speakers as is drawn. It begins with the utterance that has waited longest, and takes
+        those that wait longest of its speaker, and of the other speakers. The result is one utterance: ``wav`` is the sum,
+        and ``timeline`` has an event for each part with its text and ``speaker``, or the events of its own timeline; keys
+        are joined by "+", and other fields are gone. Put ``shuffle`` before it, and ``reverberate`` for rooms; put noise
+        and features after it. An utterance without ``speaker`` is the failure ``missing_speaker``.
+
+        With ``pause``, each speaker speaks without regard to the others, as in the recipe of EEND (Fujita et al. 2019,
+        "End-to-end neural speaker diarization with permutation-free objectives", algorithm 1). With ``overlap``, speakers
+        take turns, and each turn begins before the last one ends, as in LibriMix (Cosentino et al. 2020) with (1, 1), or
+        SparseLibriMix with (0, 1). Give exactly one of the two.
+
+        Lengths are planned ones, and the parts are decoded when the batch is made. A part that fails then is counted and
+        left out; so is one whose sample rate or channels differ from those of the first (``mixed_sample_rates``,
+        ``mixed_channels``). Where too few speakers wait, at the end, an utterance is left out (``too_few_speakers``).
+
+        Args:
+            speakers: (fewest, most) speakers of a mixture; each number in between has equal chances. Default: (1, 4).
+            pause: mean seconds of the pause before each utterance of a speaker, the first included. Pauses are drawn from
+                an exponential distribution; the shorter, the more overlap. EEND's is 2 to 9. Default: None.
+            overlap: (lowest, highest) share of the shorter of two turns in which both speak, from 0 to 1; it is drawn
+                evenly for each turn. Nobody overlaps with themselves. Default: None.
+            utterances: (fewest, most) utterances of each speaker, fewer where fewer wait. Default: (1, 1).
+            gain_db: (lowest, highest) gain in dB, drawn for each speaker. For levels that do not depend on the recordings
+                put ``loudness`` before. Default: (0.0, 0.0).
+            sources: whether to have ``sources``, too: (S, speakers[1]) float32, what each speaker says in the order of
+                their first starts, 0 for speakers who are not there. Default: False.
+            window: utterances that wait, among which partners are looked for. Default: 200.
+
+        Raises:
+            PipelineError: an argument breaks a rule, or there are features already.
         """
         ...
 
@@ -678,6 +727,52 @@ class Pipeline(Graph):
             max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
                 logged, once per rank and epoch, after 1,000 labels or at the end; 1 never warns. Default: 0.01.
             of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
+        """
+        ...
+
+    def align(
+        self,
+        tokenizer: Tokenizer | Callable[[str], Any],
+        rate: float = 12.5,
+        main: str | int = "SPEAKER_MAIN",
+        keep_main_only: bool = True,
+        bos_eos: tuple[int, int] | None = None,
+        keep_and_shift: bool = False,
+        audio_delay: float = 0.0,
+        text_padding: int = 3,
+        end_of_text_padding: int = 0,
+        in_word_padding: int | None = None,
+        zero_padding: int = -1,
+    ) -> Pipeline:
+        """Put the words of ``timeline`` on the frames of the codec, as a first column of ``feat``: Moshi's text stream.
+
+        ``feat`` (T, N), the codes of an audio codec, becomes (T, 1 + N) int64. An utterance with decoded audio and no codes
+        gets (T, 1), with T = ⌈seconds × ``rate``⌉. The planned length is counted in these frames.
+
+        Each word is tokenized by itself. Its tokens come one a frame, from the one on in which it begins, in place of those
+        of the word before that are still waiting. The frame before them has ``end_of_text_padding`` if there was none;
+        frames after them ``in_word_padding`` as long as the word lasts, and all others ``text_padding``. Words that begin
+        before the utterance, and those that do not end after they begin, are left out. The stream equals that of
+        moshi-finetune's ``Interleaver``; the defaults are what it uses for Moshi.
+
+        Where nothing is known of the text there is ``zero_padding``: outside the annotated spans of the timeline, and all
+        along if it is None. An utterance without the field is the failure ``missing_timeline``.
+
+        Args:
+            tokenizer: as for ``tokenize``. Events that have token ids are not tokenized.
+            rate: frames of the codec in a second. Default: 12.5.
+            main: the main speaker, by its name or by the number of its channel, from 0. Default: "SPEAKER_MAIN".
+            keep_main_only: whether to leave out what others say. Default: True.
+            bos_eos: the tokens before the first word of the main speaker after another one's, and before the first word of
+                another one after the main speaker's. Needs ``keep_main_only=False``. Default: None, there are none.
+            keep_and_shift: whether tokens that still wait when the next word begins come before its own, instead of being
+                dropped. Default: False.
+            audio_delay: seconds by which the text comes before the audio; words that end before are left out. Below 0 it
+                comes later, after ``zero_padding``. Default: 0.0.
+            text_padding: the token of frames without text. Default: 3.
+            end_of_text_padding: the token of the frame before a word. Default: 0.
+            in_word_padding: the token of frames in which a word goes on. Default: None, which means ``text_padding``.
+            zero_padding: what stands for an unknown token, for which the model has no embedding. Default: -1.
         """
         ...
 
@@ -926,6 +1021,31 @@ class Pipeline(Graph):
         """
         ...
 
+    def delay(
+        self,
+        delays: Sequence[int],
+        zero: int = -1,
+        weights: Sequence[float] | None = None,
+        text_padding: Sequence[int] = (3, 0),
+        text_padding_weight: float = 1.0,
+    ) -> Pipeline:
+        """Move each column of codes to later frames, and say with ``loss`` which codes a model is to learn.
+
+        ``feat`` (T, N), whole numbers such as a text stream and the codebooks beside it, becomes int64: column n comes
+        ``delays[n]`` frames later, with ``zero`` before it, and as much of its end is gone. ``loss`` (T, N) float32 is the
+        weight of each code in the loss, 0 where it is ``zero``: what is filled in or not known. ``pad(keep=["loss"])`` puts
+        it into the batch, with 0 as padding. The length stays.
+
+        Args:
+            delays: frames for each column. Moshi's are ``[0] + 2 * [0, 1, 1, 1, 1, 1, 1, 1]``.
+            zero: what stands for no code. Default: -1.
+            weights: weight of each column, 0 for one that is only heard. Default: None, all have 1.
+            text_padding: codes of the first column that say that no word is there. Default: (3, 0), Moshi's.
+            text_padding_weight: what the weight of ``text_padding`` is multiplied by; moshi-finetune's example has 0.5.
+                Default: 1.0.
+        """
+        ...
+
     def global_cmvn(
         self, stats: str | os.PathLike[str] | Mapping[str, Any], norm_var: bool = True, of: str = ""
     ) -> Pipeline:
@@ -996,6 +1116,45 @@ class Pipeline(Graph):
             frames: how many frames to put together, 1 or more. Default: 7.
             stride: how many frames to go on for the next one, 1 or more. Default: 6.
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
+        """
+        ...
+
+    def activity(
+        self,
+        speakers: int | Sequence[str] = 4,
+        by: str = "centre",
+        powerset: int | None = None,
+        extra: str = "fail",
+        subsampling: int = 1,
+        shift: float | None = None,
+        window: float | None = None,
+    ) -> Pipeline:
+        """Make the targets of diarisation of the ``timeline``: who speaks in which frame.
+
+        ``activity`` (T, S) float32 has a column for each speaker. T is the number of frames of ``feat``, whose grid is that
+        of the stages before: of windows, and of ``stack``. Without features, give ``shift``. ``known`` (T,) float32 is 1
+        where a frame's centre is annotated (a UEM file says so), elsewhere 0; without such a file it is 1. Put it after all
+        that changes the number of frames, and into the batch by ``pad(keep=["activity", "known"])``.
+
+        Segments begin with their first moment and end before their last one. An empty timeline is silence. One whose times
+        are no numbers is the failure ``bad_timeline``.
+
+        Args:
+            speakers: how many columns there are, for speakers in the order of their first starts; or the names of the
+                speakers, one for each column. Default: 4.
+            by: "centre", 1 if a speaker's segments cover the frame's centre, or "share", which share of the time from
+                frame to frame they cover. Default: "centre".
+            powerset: how many may speak at once, for ``powerset`` (T,) int64: the class of the set of those who speak, as
+                in pyannote 3 (Plaquet and Bredin 2023): nobody, each alone, then each pair, and so on. Of more at once, the
+                class is that of the first in order; of shares, those from 0.5 on speak. Default: None, no such field.
+            extra: what to do with an utterance that has more speakers than columns, or one without a column: "fail"
+                (``too_many_speakers``), or "drop" their segments (noted as ``dropped_speakers``). Default: "fail".
+            subsampling: frames that the model makes one of, as by strided convolutions: T becomes ⌈T / subsampling⌉.
+                Default: 1.
+            shift: seconds from frame to frame, for utterances without features or with precomputed ones. Default: None,
+                that of the features.
+            window: seconds of a frame of which none reaches beyond the end of the audio, with ``shift``. Default: None,
+                frames of ``shift`` side by side, which cover all of the audio.
         """
         ...
 
@@ -1332,12 +1491,13 @@ class Pipeline(Graph):
         names: Mapping[str, str | None] | None = None,
         order: str = "longest",
         lengths: Literal["int32", "int64"] = "int32",
-        transpose: bool = False,
+        transpose: bool | Sequence[str] = False,
     ) -> Pipeline:
         """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
-        A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
-        there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
+        A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, or of whole numbers, such as codes, int64,
+        padded by -1, and ``feats_lengths`` (B,) int32; if there are no features, ``pcm`` (B, S) float32, or (B, C, S) of
+        audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels,
         ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
         ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32
         or a list of names, and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
@@ -1366,8 +1526,8 @@ class Pipeline(Graph):
                 ``{"feats": "input_features", "target": "labels", "keys": None}``. Default: None, all as above.
             order: "longest" utterance first, or "kept", as they came. Default: "longest".
             lengths: type of all lengths, "int32" or "int64". Default: "int32".
-            transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them.
-                Default: False.
+            transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them; or the
+                outputs that are to be so, as ["feats", "loss"]. Default: False.
         """
         ...
 

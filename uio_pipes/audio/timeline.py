@@ -57,8 +57,8 @@ class Timeline:
 
     @classmethod
     def of(cls, events: Iterable[Event], known: Sequence[tuple[float, float]] | None = None) -> Timeline:
-        """Return the timeline of events in any order, on the clock of the recording."""
-        ordered = tuple(sorted(events, key=lambda event: (event.start, event.end)))
+        """Return the timeline of events in any order, on the clock of the recording; of one start, as they come."""
+        ordered = tuple(sorted(events, key=lambda event: event.start))
         return cls(ordered, None if known is None else tuple(sorted(known)))
 
     def between(self, start: float, end: float) -> Timeline:

@@ -104,13 +104,13 @@ class _LoadFeatures:
     def apply(self, sample: Sample) -> None:
         feat = sample.fields["feat"]
         try:
-            feat = feat.float() if isinstance(feat, torch.Tensor) else feat
+            feat = feat.float() if isinstance(feat, torch.Tensor) and feat.is_floating_point() else feat
             array = np.asarray(feat) if isinstance(feat, (torch.Tensor, np.ndarray)) else _loaded(feat)
         except (ValueError, OSError, EOFError, MemoryError) as error:
             raise DataError("bad_features", f"cannot read the features: {error}") from error
         if array.ndim != 2 or not len(array):
             raise DataError("bad_features", f"features must be a (frames, bins) array, not of shape {array.shape}")
-        features = np.ascontiguousarray(array, dtype=np.float32)
+        features = np.ascontiguousarray(array, dtype=np.int64 if array.dtype.kind in "iu" else np.float32)  # codes
         if not np.isfinite(features).all():
             raise DataError("bad_features", "some features are NaN or infinite: compute them again")
         sample.fields["feat"] = torch.from_numpy(features)

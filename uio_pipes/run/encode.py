@@ -41,7 +41,9 @@ def encode(loader: Loader, model: FrozenModel) -> Stats:
 
     The model is called with the padded waveforms ``pcm`` (B, S) float32, or, if the pipeline makes features, with
     ``feats`` (B, T, F) float32, and their lengths (B,) int32. It returns values (B, T, …) and lengths (B,), of which
-    each utterance gets its row, cut to its length; or a dict of such pairs if ``.encoded`` has several fields. It runs
+    each utterance gets its row, cut to its length; or a dict of such pairs if ``.encoded`` has several fields. Of audio
+    with C channels it gets each by itself, (B × C, S), and an utterance gets (T, C × K) of the values (B × C, T, K),
+    those of its first channel before those of the next. It runs
     under ``torch.inference_mode``, and under ``torch.autocast`` if the caller does; a module is in evaluation mode
     meanwhile. Batches come on the device that ``uio.to_device(loader, "cuda")`` has chosen, where the model must be.
 
@@ -69,8 +71,11 @@ def encode(loader: Loader, model: FrozenModel) -> Stats:
             name = next((name for name in _INPUTS if name in batch), None)
             if name is None:
                 raise PipelineError("encode: the batches have neither pcm nor feats: leave their names as they are")
-            misses, made = batch[MISS], model(batch[name], batch[_INPUTS[name]])
-            for miss, row in zip(misses, _rows(made, stage.fields, len(misses)), strict=True):
+            misses, given, lengths = batch[MISS], batch[name], batch[_INPUTS[name]]
+            if many := name == "pcm" and given.ndim == 3 and given.shape[1]:
+                given, lengths = given.flatten(0, 1), lengths.repeat_interleave(many)
+            made = model(given, lengths)
+            for miss, row in zip(misses, _rows(made, stage.fields, len(misses), many or 1), strict=True):
                 results.add(miss, row)
     return run.stats()
 
@@ -163,14 +168,20 @@ def _check(shelf: Shelf) -> None:
         raise UioError(f"encode: {redact(shelf.cache.url)} cannot be written any more, see the warning before")
 
 
-def _rows(made: Any, fields: Sequence[str], count: int) -> Iterator[dict[str, Any]]:
+def _rows(made: Any, fields: Sequence[str], count: int, channels: int) -> Iterator[dict[str, Any]]:
     """Yield what each of ``count`` utterances gets of what a model made. Raises: PipelineError if that does not fit."""
     named = made if isinstance(made, Mapping) else {fields[0]: made}
     if set(named) != set(fields):
         raise PipelineError(f"encode: the model returned {', '.join(map(str, named))}, not {', '.join(fields)}")
-    columns = {name: _cut(name, pair, count) for name, pair in named.items()}
-    for i in range(count):
-        yield {name: rows[i] for name, rows in columns.items()}
+    columns = {name: _cut(name, pair, count * channels) for name, pair in named.items()}
+    for first in range(0, count * channels, channels):
+        each = {name: rows[first : first + channels] for name, rows in columns.items()}
+        yield {name: rows[0] if channels == 1 else _beside(rows) for name, rows in each.items()}
+
+
+def _beside(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return what a model made of each channel of an utterance, (T, K) or (T,), as columns, (T, C × K)."""
+    return torch.cat([row.unsqueeze(1) if row.ndim == 1 else row for row in rows], dim=1)
 
 
 def _cut(name: str, pair: Any, count: int) -> list[torch.Tensor]:

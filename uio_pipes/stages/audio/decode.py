@@ -42,9 +42,9 @@ class DecodeAudio(OfStream):
     ``missing_codec``, ``too_long_to_decode``.
 
     Args:
-        channel: number of the channel to keep, counted from 0; or the name of the field that has this number, or a
-            list of them, of each utterance; None keeps all channels, (C, S). Tables have chosen the ``channel`` of a
-            row already. Default: 0.
+        channel: number of the channel to keep, counted from 0, or a list of them in rising order, as ``[0, 1]`` for
+            stereo, (C, S); or the name of the field that has this number or list of each utterance; None keeps all
+            channels, however many there are. Tables have chosen the ``channel`` of a row already. Default: 0.
         longest: seconds that are decoded for one utterance, which takes 230 MB an hour at 16 kHz; a longer one is the
             failure ``too_long_to_decode``. Segments of longer recordings are no matter. None: no bound. Default:
             3600.0.
@@ -57,13 +57,18 @@ class DecodeAudio(OfStream):
     may_lack = ("start", "end", "duration", DECLARED)
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
-    channel: int | str | None = 0
+    channel: int | str | Sequence[int] | None = 0
     longest: float | None = LONGEST
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        named = isinstance(self.channel, str) and bool(self.channel)
-        ok = named or self.channel is None or (isinstance(self.channel, int) and self.channel >= 0)
+        given = self.channel
+        if not isinstance(given, (str, int, type(None))):
+            ok = isinstance(given, (list, tuple)) and all(map(is_whole, given)) and sorted({*given}) == [*given] != []
+            require(ok and given[0] >= 0, self.name, "channel must list numbers in rising order", given, "as in [0, 1]")
+            object.__setattr__(self, "channel", tuple(given))
+            given = None
+        ok = given is None or (bool(given) if isinstance(given, str) else given >= 0)
         bounded = self.longest is None or self.longest > 0
         require(bounded, self.name, "longest must be above 0 seconds, or None for no bound", self.longest, "try 7200")
         rule = "channel must be 0 or more, None for all, or the name of a field that contains it"
@@ -98,8 +103,9 @@ class DecodeAudio(OfStream):
             there = named_otherwise("wav", fields)
             raise DataError("missing_audio", f"the utterance has no audio to decode{instead}: {there}")
         channel = self.channel
-        if isinstance(channel, str):
-            wav, channel = _of_channel(wav, fields, channel)
+        if channel is not None and not isinstance(channel, int):
+            numbers = _numbers(fields, channel) if isinstance(channel, str) else [*channel]
+            wav, channel = _of_channels(wav, numbers)
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             fields["wav"] = as_waveform(wav, channel)
             return
@@ -124,11 +130,8 @@ def _named(stage: Stage) -> Mapping[str, str]:
     return dict(given) if given and not isinstance(stage, Op) else {}
 
 
-def _of_channel(wav: Any, fields: Mapping[str, Any], name: str) -> tuple[Any, int | None]:
-    """Return audio, and the one of its channels to decode, or None for all: those that the field ``name`` gives.
-
-    Raises: DataError ``bad_value`` or ``no_such_channel``.
-    """
+def _numbers(fields: Mapping[str, Any], name: str) -> list[int]:
+    """Return the numbers of channels that the field ``name`` gives. Raises: DataError ``bad_value``."""
     given = fields.get(name)
     if given is None:
         problem = (
@@ -136,7 +139,11 @@ def _of_channel(wav: Any, fields: Mapping[str, Any], name: str) -> tuple[Any, in
         )
         raise DataError("bad_value", f"{problem}: correct the name, or the row")
     given = given.read() if isinstance(given, Ref) else given
-    numbers = channel_numbers(given.decode("utf-8", "replace").strip() if isinstance(given, bytes) else given)
+    return channel_numbers(given.decode("utf-8", "replace").strip() if isinstance(given, bytes) else given)
+
+
+def _of_channels(wav: Any, numbers: list[int]) -> tuple[Any, int | None]:
+    """Return audio, and the one of its channels to decode, or None for all. Raises: DataError ``no_such_channel``."""
     if len(numbers) == 1:
         return wav, numbers[0]
     if isinstance(wav, (torch.Tensor, np.ndarray)):

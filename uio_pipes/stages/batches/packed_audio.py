@@ -16,7 +16,18 @@ from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node
-from uio_pipes.stages.batches.rows import AudioRow, audio_of, mono, numbers_of, odd_ones, put_row, target_of, with_kept
+from uio_pipes.stages.batches.rows import (
+    IGNORE,
+    AudioRow,
+    audio_of,
+    dtype_of,
+    mono,
+    numbers_of,
+    odd_ones,
+    put_row,
+    target_of,
+    with_kept,
+)
 
 if TYPE_CHECKING:
     from uio_pipes.stages.batches.pack import Pack
@@ -69,7 +80,7 @@ class _JoinedRows:
     def __init__(self, frames: int, multiple_of: int | None) -> None:
         self.frames, self.multiple_of = frames, multiple_of
         self.lengths, self.rates, self.ends = list[int](), list[int](), [0]  # where rows begin, and the end
-        self.out = torch.empty(0)
+        self.out, self.padding = torch.empty(0), 0.0
 
     def take(self, sample: Sample) -> None:
         """Add the features or the waveform of an utterance; it has none then, which frees memory for the next one."""
@@ -88,15 +99,19 @@ class _JoinedRows:
             near = f"give a multiple of {FRAMES // gcd(FRAMES, rate)}, or put .resample(16_000) before"
             refuse(aligned % FRAMES, "pack", rule, near)
             self.name, self.step, self.tail = "feats" if tail else "pcm", max(1, aligned // FRAMES), tail
-        if tail != self.tail:
-            has, have = (f"features of {one[0]} bins" if one else "audio" for one in (tail, self.tail))
+            self.dtype = dtype_of(row)
+            self.padding = IGNORE if self.dtype == torch.int64 else 0.0
+        if (tail, dtype_of(row)) != (self.tail, self.dtype):
+            kinds = ((tail, dtype_of(row)), (self.tail, self.dtype))
+            same = dtype_of(row) == self.dtype
+            has, have = (f"features of {one[0]} bins{'' if same else f' ({d})'}" if one else "audio" for one, d in kinds)
             raise PipelineError(f"pack: {key} has {has}, others in its batch have {have}; they cannot share a batch")
         end = first - (-length // self.step) * self.step
         if begins or end > len(self.out):  # or the first row had audio of a lower rate
-            out = batch_memory.empty((max(self.room, end), *tail), torch.float32)
+            out = batch_memory.empty((max(self.room, end), *tail), self.dtype)
             out[:first] = self.out[:first] if first else 0
             self.out, self._places = out, out.numpy()  # NumPy copies past the cache
-        put_row(row, self._places[first:end], 0.0)
+        put_row(row, self._places[first:end], self.padding)
         self.lengths.append(length)
         self.rates.append(rate)
         self.ends.append(end)
@@ -112,7 +127,7 @@ class _JoinedRows:
         """Return the tensors of a batch; ``fixed``: with zeros at the end, up to the room for all frames."""
         end, longest = self.ends[-1], max(1, *np.diff(self.ends).tolist())
         total = self.room if fixed else end
-        self.out[end:total] = 0
+        self.out[end:total] = self.padding
         ends = [*self.ends, *range(end + longest, total, longest), *([total] if total > end else [])]
         return {
             self.name: self.out[:total],

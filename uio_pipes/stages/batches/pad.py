@@ -20,6 +20,7 @@ from uio_pipes.core.roles import Flow, check_there
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, one_of
 from uio_pipes.stages.batches.rows import (
+    IGNORE,
     LAYOUTS,
     PADDED,
     AudioRow,
@@ -27,12 +28,13 @@ from uio_pipes.stages.batches.rows import (
     PaddedRows,
     check_kept,
     check_outputs,
+    dtype_of,
     mono,
     odd_ones,
     together,
+    waveform,
 )
 
-IGNORE = -1  # WeNet's padding of targets
 NO_LOSS = -100  # torch's, in the field ``labels`` of conversations
 _OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
 _MADE = frozenset([*_OF_BATCH, "wav", "feat", "label"])  # names that ``keep`` cannot have
@@ -48,8 +50,9 @@ Collate = Callable[[list[Sample]], dict[str, Any]]
 class Pad(Flow):
     """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
-    A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, and ``feats_lengths`` (B,) int32; if
-    there are no features, ``pcm`` (B, S) float32 and ``pcm_length`` (B,) int32 instead; if there are labels,
+    A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, or of whole numbers, such as codes, int64,
+    padded by -1, and ``feats_lengths`` (B,) int32; if there are no features, ``pcm`` (B, S) float32, or (B, C, S) of
+    audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels,
     ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
     ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32
     or a list of names, and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
@@ -78,8 +81,8 @@ class Pad(Flow):
             ``{"feats": "input_features", "target": "labels", "keys": None}``. Default: None, all as above.
         order: "longest" utterance first, or "kept", as they came. Default: "longest".
         lengths: type of all lengths, "int32" or "int64". Default: "int32".
-        transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them.
-            Default: False.
+        transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them; or the
+            outputs that are to be so, as ["feats", "loss"]. Default: False.
     """
 
     name: ClassVar[str] = "pad"
@@ -97,13 +100,16 @@ class Pad(Flow):
     names: Mapping[str, str | None] | None = field(default=None, hash=False)
     order: str = one_of(ORDERS, LONGEST, "kept leaves utterances as they came")
     lengths: Literal["int32", "int64"] = "int32"
-    transpose: bool = False
+    transpose: bool | Sequence[str] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.keep != ():
             check_names(self.name, "keep", self.keep)
             object.__setattr__(self, "keep", tuple(self.keep))
+        if not isinstance(self.transpose, bool):
+            check_names(self.name, "transpose", self.transpose)
+            object.__setattr__(self, "transpose", tuple(self.transpose))
         rule = "keep must not name fields that are always in the batch"
         remedy = "waveforms are pcm (beside features with pcm=True), labels are target; rename a field of your own"
         require(_MADE.isdisjoint(self.keep), self.name, rule, self.keep, remedy)
@@ -261,7 +267,8 @@ class _Batch:
             if audio and waves.field not in self.taken:
                 self._check_keep({waves.field})
             alone = audio and (self.stage.pcm or feat is None)
-            self._put(waves, fields, mono(Pad.name, fields["key"], fields[waves.field], waves.of) if alone else None)
+            wav = waveform(Pad.name, fields["key"], fields[waves.field], waves.of) if alone else None
+            self._put(waves, fields, wav)
         taken = self.taken
         rest = {name: value for name, value in fields.items() if name not in taken or _is_class(name, value)}
         self.fields.append(rest)
@@ -337,9 +344,15 @@ class _Batch:
         if row.ndim < rows.ndim:
             shape = tuple(row.shape)
             raise PipelineError(f"pad: the {name} of {fields['key']} has the shape {shape}: a dimension is missing")
-        if rows.lengths and row.shape[1:] != rows.tail:
+        dtype = dtype_of(row) if rows.ndim == 2 else rows.dtype
+        if not rows.lengths and dtype != rows.dtype:
+            _, padding = self.outputs.paddings(column.name, IGNORE)
+            _check_whole(column.name, padding, True)
+            rows.dtype, rows.padding = dtype, padding
+        if rows.lengths and (row.shape[1:] != rows.tail or dtype != rows.dtype):
+            unit = "channels" if rows.ndim == 1 else "bins" if dtype == rows.dtype else f"bins ({rows.dtype})"
             one, other = ("×".join(map(str, tail)) or "no" for tail in (rows.tail, row.shape[1:]))
-            widths = f"{self._first} has a {name} of {one} bins, {fields['key']} one of {other}"
+            widths = f"{self._first} has a {name} of {one} {unit}, {fields['key']} one of {other}"
             raise PipelineError(f"pad: {widths}; they cannot share a batch")
         rows.add(row)
 

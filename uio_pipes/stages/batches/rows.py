@@ -23,6 +23,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.dsp.frames import put_pcm
 
 MIXED = "mixed_rates"
+IGNORE = -1  # WeNet's padding of targets
 
 
 def rates_of(fields: Mapping[str, Any], of: str = "") -> list[int]:
@@ -83,6 +84,12 @@ def put_row(row: AudioRow, place: npt.NDArray[Any], padding: float) -> None:
         place[len(row) :] = padding
     else:
         put_pcm(row, place, padding)
+
+
+def dtype_of(row: AudioRow) -> torch.dtype:
+    """Return the type of a batch of such features or waveforms: features of whole numbers, such as codes, stay so."""
+    whole = row.ndim > 1 and isinstance(row, torch.Tensor) and not row.is_floating_point()
+    return torch.int64 if whole else torch.float32
 
 
 class PaddedRows:
@@ -284,14 +291,20 @@ def _recordings(fields: dict[str, Any], of: str) -> list[tuple[Any, Any]]:
 
 def mono(stage: str, key: str, audio: Any, of: str = "") -> Any:
     """Return decoded audio of one channel as (S,), 16-bit samples as they are. Raises: PipelineError."""
+    wav = waveform(stage, key, audio, of)
+    if wav.ndim == 2:
+        remedy = "put .mono() before, or choose one with .decode_audio(channel=…)"
+        raise PipelineError(f"{stage}: {key} has {wav.shape[1]} channels; {remedy}")
+    return wav
+
+
+def waveform(stage: str, key: str, audio: Any, of: str = "") -> Any:
+    """Return decoded audio as (S,), or as (S, C) if it has several channels. Raises: PipelineError."""
     if not isinstance(audio, (torch.Tensor, np.ndarray)):
         decoding = f".decode_audio({f'of={of!r}' if of else ''})"
         raise PipelineError(f"{stage}: the audio of {key} is not decoded; put {decoding} before batching")
     wav = audio if isinstance(audio, Pcm16) else torch.as_tensor(audio)
-    if wav.ndim == 2 and wav.shape[0] != 1:
-        remedy = "put .mono() before, or choose one with .decode_audio(channel=…)"
-        raise PipelineError(f"{stage}: {key} has {wav.shape[0]} channels; {remedy}")
-    return wav.reshape(-1)
+    return wav.T if wav.ndim == 2 and wav.shape[0] != 1 else wav.reshape(-1)
 
 
 FEATS = "feats"
@@ -335,7 +348,7 @@ class Outputs:
     mask: bool = False
     names: Mapping[str, str | None] | None = None
     lengths: str = "int32"
-    transpose: bool = False
+    transpose: bool | Sequence[str] = False
 
     def padding(self, name: str, usual: float) -> float:
         """Return the padding of the output ``name``; ``usual`` is its default."""
@@ -345,6 +358,8 @@ class Outputs:
 
     def paddings(self, name: str, whole: float) -> tuple[float, float]:
         """Return what an output is padded with if it has floats, and if it has whole numbers; ``whole``: usually."""
+        if _are_features(name) and not isinstance(self.value, Mapping):
+            return self.value, self.value or whole
         return self.padding(name, 0.0), self.padding(name, whole)
 
     def of(self, batch: dict[str, Any], lengths_of: Mapping[str, str]) -> dict[str, Any]:
@@ -359,9 +374,15 @@ class Outputs:
             if self.mask:
                 places = torch.arange(batch[name].shape[1])
                 batch[f"{name}_mask"] = places < batch[lengths][:, None]
-            if self.transpose and _are_features(name):
+            if self._turns(name, batch[name]):
                 batch[name] = batch[name].transpose(1, 2).contiguous()
         return batch if self.names is None else self._named(batch, self.names)
+
+    def _turns(self, name: str, rows: Any) -> bool:
+        if not isinstance(rows, torch.Tensor) or rows.is_nested or rows.ndim < 3:
+            return False
+        chosen = _are_features(name) if isinstance(self.transpose, bool) else name in self.transpose
+        return name.rpartition("_")[2] == "pcm" or (bool(self.transpose) and chosen)
 
     def _named(self, batch: dict[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
         _check_there("names", names, batch)

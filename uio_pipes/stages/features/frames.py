@@ -1,10 +1,10 @@
 """Stages that change features: normalization, differences, stacking, masking (``spec_aug``), substitution
-(``spec_sub``) and trimming (``spec_trim``)."""
+(``spec_sub``), trimming (``spec_trim``) and, of codes, the delay of each codebook (``delay``)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -14,12 +14,12 @@ import torch
 
 from uio_pipes.audio.length import Plan
 from uio_pipes.audio.timeline import Timeline
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import is_weight, is_whole, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.roles import OfStream
+from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, least, must_be, printed
 from uio_pipes.dsp.features import Cmvn, append_deltas, apply_masks, cmvn_of, read_cmvn, spec_aug_masks
@@ -252,3 +252,66 @@ class SpecTrim(OfFeatures):
 
     def _draw(self, draws: Draws) -> int:
         return 1 + draws.below(self.max_t)
+
+
+@dataclass(frozen=True)
+class Delay(Op):
+    """Move each column of codes to later frames, and say with ``loss`` which codes a model is to learn.
+
+    ``feat`` (T, N), whole numbers such as a text stream and the codebooks beside it, becomes int64: column n comes
+    ``delays[n]`` frames later, with ``zero`` before it, and as much of its end is gone. ``loss`` (T, N) float32 is the
+    weight of each code in the loss, 0 where it is ``zero``: what is filled in or not known. ``pad(keep=["loss"])`` puts
+    it into the batch, with 0 as padding. The length stays.
+
+    Args:
+        delays: frames for each column. Moshi's are ``[0] + 2 * [0, 1, 1, 1, 1, 1, 1, 1]``.
+        zero: what stands for no code. Default: -1.
+        weights: weight of each column, 0 for one that is only heard. Default: None, all have 1.
+        text_padding: codes of the first column that say that no word is there. Default: (3, 0), Moshi's.
+        text_padding_weight: what the weight of ``text_padding`` is multiplied by; moshi-finetune's example has 0.5.
+            Default: 1.0.
+    """
+
+    name: ClassVar[str] = "delay"
+    reads = ("feat",)
+    writes = ("feat", "loss")
+
+    delays: Sequence[int]
+    zero: int = -1
+    weights: Sequence[float] | None = None
+    text_padding: Sequence[int] = (3, 0)
+    text_padding_weight: float = must_be(1.0, "0 or more", lambda n: n >= 0, "moshi-finetune's example has 0.5")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, fits in (("delays", _is_delay), ("text_padding", is_whole), ("weights", is_weight)):
+            given = getattr(self, name)
+            if name == "weights" and given is None:
+                continue
+            ok = isinstance(given, (list, tuple)) and all(map(fits, given))
+            require(ok, self.name, f"{name} must be a list of numbers, 0 or more", given, "as in [0, 0, 1]")
+            object.__setattr__(self, name, tuple(given))
+        ok = self.weights is None or len(self.weights) == len(self.delays)
+        require(ok, self.name, f"weights must be one for each of {len(self.delays)} delays", self.weights, "add some")
+
+    def apply(self, sample: Sample, draws: Draws) -> None:
+        codes = torch.as_tensor(sample.fields["feat"])
+        codes = codes.unsqueeze(1) if codes.ndim == 1 else codes
+        if codes.is_floating_point() or codes.shape[1] != len(self.delays):
+            has = f"{codes.shape[1]} columns of {codes.dtype}"
+            rule = f"delay: there are {len(self.delays)} delays, but the feat of {sample.key} has {has}"
+            raise PipelineError(f"{rule}: give one for each column of whole numbers, the text among them")
+        moved = torch.full(codes.shape, self.zero)
+        for column, delay in enumerate(self.delays):
+            moved[delay:, column] = codes[: max(0, len(codes) - delay), column]
+        loss = (moved != self.zero).float()
+        if self.weights is not None:
+            loss *= torch.tensor(self.weights, dtype=torch.float32)
+        if self.text_padding_weight != 1:
+            silent = torch.isin(moved[:, 0], torch.tensor(self.text_padding))
+            loss[silent, 0] *= self.text_padding_weight
+        sample.fields |= {"feat": moved, "loss": loss}
+
+
+def _is_delay(value: object) -> bool:
+    return is_whole(value) and value >= 0  # type: ignore[operator]

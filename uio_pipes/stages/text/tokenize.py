@@ -233,6 +233,20 @@ class Language(Op):
         return max(self.limited_langs, key=lambda lang: units[_SCRIPTS[lang]])  # the first of equals
 
 
+def check_tokenizer(stage: str, tokenizer: Any) -> None:
+    """Raises: PipelineError unless it is a tokenizer or a function of the text."""
+    made = 'give one that is made: uio.CharTokenizer("lang_char.txt")'
+    kind = isinstance(tokenizer, type) and isinstance(tokenizer, Tokenizer)  # `list` is a function of the text
+    refuse(kind, stage, f"{tokenizer!r} is a class, not a tokenizer", made)
+    ok = callable(tokenizer) or isinstance(tokenizer, Tokenizer)
+    ok = ok and not hasattr(tokenizer, "convert_tokens_to_ids")  # transformers' tokenize() gives no labels
+    remedy = (
+        'pass uio.CharTokenizer("lang_char.txt"), uio.SentencePieceTokenizer("bpe.model"), '
+        "uio.HuggingFaceTokenizer(tokenizer) for one of Hugging Face's, or a function"
+    )
+    require(ok, stage, "tokenizer must be a tokenizer or a function of the text", tokenizer, remedy)
+
+
 @dataclass(frozen=True)
 class Tokenize(OfStream):
     """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays unchanged.
@@ -261,18 +275,7 @@ class Tokenize(OfStream):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        made = 'give one that is made: uio.CharTokenizer("lang_char.txt")'
-        kind = isinstance(self.tokenizer, type) and isinstance(
-            self.tokenizer, Tokenizer
-        )  # `list` is a function of the text
-        refuse(kind, self.name, f"{self.tokenizer!r} is a class, not a tokenizer", made)
-        ok = callable(self.tokenizer) or isinstance(self.tokenizer, Tokenizer)
-        ok = ok and not hasattr(self.tokenizer, "convert_tokens_to_ids")  # transformers' tokenize() gives no labels
-        remedy = (
-            'pass uio.CharTokenizer("lang_char.txt"), uio.SentencePieceTokenizer("bpe.model"), '
-            "uio.HuggingFaceTokenizer(tokenizer) for one of Hugging Face's, or a function"
-        )
-        require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)
+        check_tokenizer(self.name, self.tokenizer)
         ok = 0 <= self.max_unk_share <= 1
         require(ok, self.name, "max_unk_share must be a share from 0 to 1", self.max_unk_share, "1 never warns")
 

@@ -140,29 +140,30 @@ def _join(group: list[SegmentRun], separator: str | None) -> SegmentRun:
     return SegmentRun(group[0].start, max(run.end for run in group), texts, agreed, group[0].channel)
 
 
-def pieces(run: SegmentRun, low: int, high: int, draws: Draws) -> Iterator[SegmentRun]:
-    """Yield all of ``run`` in pieces of random ``low`` to ``high`` milliseconds.
+def pieces(run: SegmentRun, low: int, high: int, draws: Draws, even: bool = False) -> Iterator[SegmentRun]:
+    """Yield all of ``run`` in pieces of random ``low`` to ``high`` milliseconds; ``even``: all but the last of ``high``.
 
     The rest at the end is part of the last piece or a piece of its own, if the bounds allow it.
     """
-    at, total = 0, _milliseconds(run)
+    at, total = 0, milliseconds(run)
     while total - at >= low:
         left = total - at
-        length = left if left <= high else low + draws.below(max(low, min(high, left - low)) - low + 1)
+        length = left if left <= high else high if even else low + draws.below(max(low, min(high, left - low)) - low + 1)
         yield _piece(run, at, length, total)
         at += length
 
 
 def random_piece(run: SegmentRun, low: int, high: int, draws: Draws) -> SegmentRun | None:
     """Return a piece of random ``low`` to ``high`` milliseconds, anywhere in ``run``; None if that is shorter."""
-    total = _milliseconds(run)
+    total = milliseconds(run)
     if total < low:
         return None
     length = low + draws.below(min(high, total) - low + 1)
     return _piece(run, draws.below(total - length + 1), length, total)
 
 
-def _milliseconds(run: SegmentRun) -> int:
+def milliseconds(run: SegmentRun) -> int:
+    """Return the length of a run."""
     return int((run.end - run.start) * 1000 + 1e-6)
 
 

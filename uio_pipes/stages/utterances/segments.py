@@ -21,7 +21,7 @@ from uio_pipes.core.stage import Node, Stage, Trait, must_be, one_of
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.stages.utterances.flat_map import Expanding
-from uio_pipes.stages.utterances.segment_runs import SegmentRun, merged, parse_segments, pieces, random_piece
+from uio_pipes.stages.utterances.segment_runs import SegmentRun, merged, milliseconds, parse_segments, pieces, random_piece
 
 _TOUCHED = frozenset(["wav", "start", "end", "txt", "*"])
 
@@ -56,7 +56,8 @@ class Segments(Connects, Flow):
             pieces of random lengths between the two, or with ``pick="random"`` gives one such piece from anywhere
             in it. What is shorter than the minimum is left out and counted as ``too_short``. A piece that is not
             the whole has the transcript "", because it is not known what is said in it (``tokenize`` and ``filter``
-            would leave it out as ``too_few_tokens``). Default: None, nothing is cut further.
+            would leave it out as ``too_few_tokens``). One number instead: pieces of that many seconds, one after the
+            other, of which the last is what is left, however short. Default: None, nothing is cut further.
         texts: names of the segment's transcripts, such as ("txt", "whisper"), of which it must have at least one;
             each that all joined segments have is joined by itself. ``choose_text`` chooses one of them afterwards.
             None if segments need none, as for pre-training: ``txt`` is then there where a segment has it. Default:
@@ -74,7 +75,7 @@ class Segments(Connects, Flow):
     merge_seconds: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "try 20")
     random_first: bool = False
     separator: str | None = must_be(None, "a string or None", lambda s: isinstance(s, str | None), 'try " "')
-    cut_seconds: tuple[float, float] | None = None
+    cut_seconds: tuple[float, float] | float | None = None
     texts: Sequence[str] | None = ("txt",)
 
     def __post_init__(self) -> None:
@@ -101,9 +102,10 @@ class Segments(Connects, Flow):
             refuse(self.merge_seconds is not None or self.random_first, self.name, sentence, "leave them out")
         alone = self.random_first and self.merge_seconds is None
         refuse(alone, self.name, "random_first needs merge_seconds", "try merge_seconds=20")
-        pair = cut is None or (isinstance(cut, (tuple, list)) and len(cut) == 2 and all(map(is_number, cut)))
-        ok = cut is None or (pair and 0.001 <= cut[0] <= cut[1])
-        require(ok, self.name, "cut_seconds must be (minimum, maximum) in seconds, above 0", cut, "try (5, 20)")
+        bounds: Any = (cut, cut) if is_number(cut) else cut
+        pair = isinstance(bounds, (tuple, list)) and len(bounds) == 2 and all(map(is_number, bounds))
+        ok = cut is None or (pair and 0.001 <= bounds[0] <= bounds[1])
+        require(ok, self.name, "cut_seconds must be seconds, or (minimum, maximum), above 0", cut, "try (5, 20)")
 
     def check(self, before: Sequence[Stage]) -> None:
         for stage in before:
@@ -128,7 +130,9 @@ class _SegmentsNode(Expanding):
         super().__init__(source, lane, site)
         self.stage = stage
         self.path = stage.field.split(".")
-        self.bounds = tuple(round(1000 * s) for s in stage.cut_seconds or ())
+        cut: Any = stage.cut_seconds
+        self.even = is_number(cut)
+        self.bounds = tuple(round(1000 * s) for s in ((0.001, cut) if self.even else cut or ()))
 
     def expand(self) -> Iterator[Sample]:
         self.info, seconds = _length(self.item)
@@ -171,8 +175,9 @@ class _SegmentsNode(Expanding):
             return
         low, high = self.bounds
         for run in runs:
-            one = random_piece(run, low, high, draws) if self.stage.pick == "random" else None
-            cuts = pieces(run, low, high, draws) if self.stage.pick == "all" else iter([one] if one else [])
+            least = min(high, max(low, milliseconds(run))) if self.even else low
+            one = random_piece(run, least, high, draws) if self.stage.pick == "random" else None
+            cuts = pieces(run, low, high, draws, self.even) if self.stage.pick == "all" else iter([one] if one else [])
             found = False
             for piece in cuts:
                 found = True
