@@ -68,6 +68,7 @@ from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
+from uio_pipes.stages.utterances.timeline import ReadTimeline
 
 PLAIN = {"user": "<u>{}\n", "assistant": "<a>{}</a>\n"}
 TURNS = [("user", "{wav}What was said?"), ("assistant", "{txt}")]
@@ -110,6 +111,12 @@ def _named(sample: Sample) -> Sample:
 
 def _with_streams(sample: Sample) -> Sample:
     sample["prompt"] = sample["answer"] = sample["wav"]
+    return sample
+
+
+def _with_events(sample: Sample) -> Sample:
+    length = 1 + len(sample["txt"]) % 3
+    sample["events"] = [{"start": i / 10, "end": (i + length) / 10, "text": f"w{i}"} for i in range(12)]
     return sample
 
 
@@ -286,6 +293,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Mono: lambda corpus: corpus.decode_audio(channel=None).mono(),
     NormalizeText: lambda corpus: corpus.decode_audio().normalize_text(str.upper).batch(4),
     Overlay: lambda corpus: corpus.overlay(os.devnull),
+    ReadTimeline: lambda corpus: (
+        corpus.map(_with_events).timeline(field="events").decode_audio().speed_perturb().random_crop(max_seconds=0.4)
+    ),
     Tag: lambda corpus: corpus.tag({"lang": "zh"}),
     Pack: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).pack(90, window=4, length=_quarter),
     Pad: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).batch(4).pad(),

@@ -41,6 +41,7 @@ from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list, list_files
 from uio_pipes.sources.mixing import interleave, mix
+from uio_pipes.sources.moshi import from_moshi
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.seen import Seen
@@ -116,6 +117,7 @@ __all__ = [
     "from_kaldi",
     "from_lhotse_cuts",
     "from_lhotse_shar",
+    "from_moshi",
     "from_nemo",
     "from_parquet",
     "from_raw_list",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError
 
@@ -47,6 +47,7 @@ class Timeline:
         known: the spans (start, end) that are annotated, as UEM files say them; outside of them nothing is known.
             None: all of it is annotated.
         offset: seconds of the recording at which the utterance begins.
+        conditions: what the annotation says of the whole recording (``text_conditions``); None if it says nothing.
         frame: seconds from one frame of the utterance's features to the next; None where there are none yet.
     """
 
@@ -54,6 +55,7 @@ class Timeline:
     known: Spans | None = None
     offset: float = 0.0
     frame: float | None = None
+    conditions: Any = None
 
     @classmethod
     def of(cls, events: Iterable[Event], known: Sequence[tuple[float, float]] | None = None) -> Timeline:

@@ -42,8 +42,8 @@ class Op(Stage):
     Subclasses name the fields they read and write, say what they do to the planned length, and write into
     ``sample.fields``. ``draws`` is the sample's generator for this stage, the same in ``plan`` and ``apply``. Audio
     that a stage reads is decoded, unless it is the stage that sets ``sample_rate``. ``may_lack``: those of the fields
-    that it ``reads`` which an utterance may lack. ``moves``: of a stage that changes when something happens, the fields
-    by which :meth:`move` knows how.
+    that it ``reads`` which an utterance may lack. ``moves``: the fields by which :meth:`move` moves a timeline; None if
+    all times stay.
     """
 
     gives: ClassVar[str] = "sample"
@@ -81,13 +81,7 @@ class Op(Stage):
         raise NotImplementedError
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        """Return the timeline after this stage, before :meth:`apply` is called; a stage with ``moves`` has this.
-
-        Args:
-            timeline: that of the utterance before.
-            sample: the utterance; the fields that ``moves`` names are there, as they are before.
-            draws: the random generator that :meth:`apply` gets, too.
-        """
+        """Return the timeline after this stage: called before :meth:`apply`, with the same draws, by what ``moves``."""
         raise NotImplementedError
 
     def check(self, before: Sequence[Stage]) -> None:

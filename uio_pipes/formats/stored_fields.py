@@ -1,21 +1,23 @@
-"""Lossless conversion of the fields of an utterance to bytes and back: numbers, texts, bytes, arrays, and lists and
-dicts of them. A JSON header describes them, and the arrays follow as they are in memory."""
+"""Lossless conversion of the fields of an utterance to bytes and back: numbers, texts, bytes, arrays, timelines, and
+lists and dicts of them. A JSON header describes them, and the arrays follow as they are in memory."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 import torch
 
+from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.base.errors import DataError
 
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _ALIGNED = 64  # bytes at which arrays begin
-_ARRAY, _TENSOR, _BYTES, _TUPLE, _DICT = "array", "tensor", "bytes", "tuple", "dict"
+_ARRAY, _TENSOR, _BYTES, _TUPLE, _DICT, _TIMELINE = "array", "tensor", "bytes", "tuple", "dict", "timeline"
 
 
 def dumps(value: Mapping[str, Any]) -> bytes:
@@ -72,6 +74,8 @@ def _described(value: Any, blobs: list[Any]) -> Any:
         return {_TUPLE: [_described(one, blobs) for one in value]}
     if kind is dict and all(type(name) is str for name in value):
         return {_DICT: {name: _described(one, blobs) for name, one in value.items()}}
+    if kind is Timeline:
+        return {_TIMELINE: _described([[*map(tuple, value.events)], *list(vars(value).values())[1:]], blobs)}
     if kind is bytes:
         return {_BYTES: _placed(value, blobs)}
     if kind is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu":
@@ -98,6 +102,9 @@ def _made(value: Any, blobs: memoryview) -> Any:
     (kind, given), *_ = value.items()
     if kind == _DICT:
         return {name: _made(one, blobs) for name, one in given.items()}
+    if kind == _TIMELINE:
+        events, *others = (_made(one, blobs) for one in given)
+        return Timeline(tuple(starmap(Event, events)), *others)
     if kind == _TUPLE:
         return tuple(_made(one, blobs) for one in given)
     begin, size = given[-2:]

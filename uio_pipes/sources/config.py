@@ -24,6 +24,7 @@ from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.mixing import mix, tempered
+from uio_pipes.sources.moshi import from_moshi
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.seen import Found, Seen
@@ -154,6 +155,7 @@ TYPES: dict[str, Callable[..., Pipeline]] = {
         from_kaldi,
         from_lhotse_cuts,
         from_lhotse_shar,
+        from_moshi,
         from_nemo,
         from_parquet,
         from_raw_list,

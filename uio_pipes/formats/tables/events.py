@@ -29,6 +29,7 @@ _STARTS = {"start": 1.0, "start_time": 1.0, "begin_time": 1.0, "startInMs": 1e-3
 _ENDS = {"end": 1.0, "end_time": 1.0, "endInMs": 1e-3}
 _TEXTS = ("text", "txt", "word", "words", "labels")
 _RECORDINGS = ("recording", "session_id", "recording_id")
+CONDITIONS = "text_conditions"
 _DIGITS = 8  # of seconds, as Lhotse rounds ends: sums of floats have errors
 _PASSED = frozenset([
     "LEXEME", "NON-LEX", "NON-SPEECH", "SEGMENT", "NOSCORE", "NO_RT_METADATA", "FILLER", "EDIT", "IP", "SU", "CB",
@@ -45,7 +46,13 @@ class Unusable(NamedTuple):
     shown: str
 
 
-Found = Event | Unusable
+class Conditions(NamedTuple):
+    """What a file says of the whole recording, as ``text_conditions`` of moshi-finetune."""
+
+    value: Any
+
+
+Found = Event | Unusable | Conditions
 
 
 def recording_of(row: Row) -> str | None:
@@ -57,6 +64,8 @@ def event_of(row: Row | DataError) -> Found | None:
     """Return the event of a row; None of a line that is about something else."""
     if isinstance(row, DataError):
         return Unusable("bad_event", 0.0, row.message)
+    if CONDITIONS in row and "start" not in row:
+        return Conditions(row[CONDITIONS])
     if (kind := row.get("rttm", "SPEAKER")) != "SPEAKER":
         return None if kind in _PASSED else Unusable("bad_event", 0.0, f"a line of the unknown type {kind!r}")
     start, end = _time(row, _STARTS), _time(row, _ENDS)
@@ -107,6 +116,8 @@ def rows_of(value: Any, words: bool) -> Iterator[Row | DataError]:
         name = next((name for name in _LISTS if isinstance(value.get(name), list)), "")
         if not name:
             raise DataError("bad_timeline", f"it has none of the lists {', '.join(_LISTS)}, but {', '.join(value)}")
+        if value.get(CONDITIONS) is not None:
+            yield {CONDITIONS: value[CONDITIONS]}
         value = value[name]
     if not isinstance(value, list):
         raise DataError("bad_timeline", f"it is no list of events, but {value!r:.80}")
@@ -149,11 +160,11 @@ def _in_words(segment: Row) -> Iterator[Row | DataError]:
 
 
 def rows_in(name: str, data: bytes, words: bool) -> Iterator[Row | DataError]:
-    """Yield the rows of a file of one recording, whose form is that of its suffix; any other one is JSON.
+    """Yield the rows of a file of one recording, whose form is its suffix, or the ``name``; any other one is JSON.
 
     Raises: DataError ``bad_timeline``.
     """
-    form, file = suffix_of(name.removesuffix(".gz")), TableFile(name, cast(BinaryIO, io.BytesIO(data)))
+    form, file = suffix_of(name.removesuffix(".gz")) or name, TableFile(name, cast(BinaryIO, io.BytesIO(data)))
     try:
         if form == "stm":
             yield from stm_rows(file, "utf-8-sig")

@@ -23,6 +23,8 @@ from uio_pipes.sources.format import Format, NamedByRow, RowPlace, Utterances
 from uio_pipes.sources.nemo.table import OTHER, ManifestGroup, Manifests, cut, findings, key_of_row, take_path
 from uio_pipes.sources.seen import Found, Seen
 
+_RTTM = "rttm_filepath"  # who speaks when
+
 
 class NamedInManifest(NamedByRow):
     """A file that a manifest's row names."""
@@ -68,7 +70,7 @@ class ListNemo(Format):
         numbers_as_text(row, "text")
         if "txt" not in row and isinstance(row.get("text"), str):
             row["txt"] = row.pop("text")
-        for name in [name for name in row if name.endswith(OTHER) or name in self._others]:
+        for name in [name for name in row if name.endswith(OTHER) or name in self._others or name == _RTTM]:
             if isinstance(row[name], str) and row[name]:
                 row[name] = self.audio(row[name], at)
         return row

@@ -97,6 +97,7 @@ def tables(parts: list[dict[str, Any]], seen: Contents) -> list[PageTable]:
         ("mixed sample rates",
          "they cannot share a batch: put .resample(16_000) before the features" * (len(seen.rates) > 1)),
         ("speakers", f"{len(seen.speakers):,}" * bool(seen.speakers)),
+        ("hours of speech", ", ".join(f"{who or 'speech'}: {n / 3600:.3f}" for who, n in seen.speech.most_common(14))),
         ("characters", f"{len(seen.characters):,} different, {seen.characters.total():,} in "
                        f"{plural(seen.texts, 'text')}" * bool(seen.texts)),
         ("most frequent", " ".join(of(seen.characters, 20, ":"))),

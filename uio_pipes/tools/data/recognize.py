@@ -32,6 +32,7 @@ from uio_pipes.sources.kaldi.source import ListKaldi
 from uio_pipes.sources.lhotse.shar import ListShar
 from uio_pipes.sources.lhotse.source import ListCuts
 from uio_pipes.sources.lists import SILENT, RawList, ShardList
+from uio_pipes.sources.moshi import MoshiList
 from uio_pipes.sources.nemo.source import ListNemo
 from uio_pipes.sources.parquet.source import ListParquet
 from uio_pipes.sources.parquet.table import SUFFIXES
@@ -142,7 +143,8 @@ def _first(pipeline: Pipeline) -> list[dict[str, Any]]:
 
 FORMATS: Sequence[Recognizing] = (  # in the order in which they are asked
     Named, MixFile, ListTarIndex, ListIndexed, ListShar, ListKaldi, ListParquet, ShardList,  # told by names
-    ListCuts, ListNemo, ListConversations, ListJsonl, RawList,  # by fields of JSON lines: the last takes what is left
+    ListCuts, ListNemo, MoshiList, ListConversations, ListJsonl,  # by fields of JSON lines
+    RawList,  # which takes what is left
 )  # fmt: skip
 
 

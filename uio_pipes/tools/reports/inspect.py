@@ -14,9 +14,11 @@ import torch
 from uio_pipes.audio.containers import sniff_codec
 from uio_pipes.audio.decode import sample_range
 from uio_pipes.audio.length import TICKS, Plan, audio_info
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.processes import in_order
 from uio_pipes.base.urls import suffix_of
+from uio_pipes.core.chain import TIMELINE
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger, Tally, add_tallies
 from uio_pipes.core.sample import Sample
@@ -37,7 +39,7 @@ BIN = 0.5  # seconds of a bin in the histogram of durations
 class Contents:
     """The contents of data. ``durations``: bins of half a second → utterances; ``unknown``, ``unknown_rates``:
     utterances whose length, or sample rate, shows only in decoding; ``left_out``: what the source leaves out on
-    purpose; ``whole``: False if ``limit`` stopped the count."""
+    purpose; ``speech``: see :func:`heard`; ``whole``: False if ``limit`` stopped the count."""
 
     utterances: int = 0
     seconds: float = 0.0
@@ -52,6 +54,7 @@ class Contents:
     codecs: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
     speakers: Counter[str] = field(default_factory=Counter)
+    speech: Counter[str] = field(default_factory=Counter)
     unknown: int = 0
     unknown_rates: int = 0
     failures: Counter[str] = field(default_factory=Counter)
@@ -126,6 +129,8 @@ class Contents:
             self.characters.update(c for c in txt if c != " ")
         if (speaker := sample.get("speaker")) is not None:
             self.speakers[str(speaker)] += 1
+        if TIMELINE in fields and plan is not None:
+            self.speech.update(heard(sample[TIMELINE], seconds))
         if len(self.samples) < SAMPLES:
             self.samples.append(_shown(sample, None if plan is None else seconds, infos[0]))
 
@@ -146,8 +151,31 @@ class Contents:
             "shortest": self.shortest, "longest": self.longest, "durations": bins, "texts": self.texts,
             "empty_texts": self.empty_texts, "characters": len(self.characters),
             "most_frequent": dict(self.characters.most_common(20)), "odd_characters": self.odd,
-            "speakers": len(self.speakers), **counts, "reports": self.reports, "samples": self.samples,
+            "speakers": len(self.speakers),
+            "hours_of_speech": {name: n / 3600 for name, n in self.speech.most_common()}, **counts,
+            "reports": self.reports, "samples": self.samples,
         }  # fmt: skip
+
+
+OVERLAP, SILENCE = "(overlap)", "(silence)"
+
+
+def heard(timeline: Timeline, seconds: float) -> Counter[str]:
+    """Return the seconds in which each speaker speaks, and in which several or none of them do, where that is known."""
+    spans = timeline.known if timeline.known is not None else ((0.0, seconds),)
+    edges = [(at, step, OVERLAP) for span in spans for at, step in zip(span, (1, -1), strict=True)]
+    for event in timeline.events:
+        who = event.speaker or ("" if event.channel is None else f"channel {event.channel}")
+        edges += [(event.start, 1, who), (event.end, -1, who)]
+    found, open_now, last = Counter[str](), Counter[str](), 0.0
+    for at, step, who in sorted((min(max(0.0, at), seconds), step, who) for at, step, who in edges):
+        if open_now[OVERLAP]:  # within a known span
+            speaking = [name for name, n in open_now.items() if n and name != OVERLAP]
+            for name in [*speaking, *([OVERLAP] if len(speaking) > 1 else [] if speaking else [SILENCE])]:
+                found[name] += at - last  # type: ignore[assignment]
+        open_now[who] += step
+        last = at
+    return found
 
 
 Progress = Callable[[int], object]  # is given how many utterances were seen since it was called before
