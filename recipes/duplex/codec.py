@@ -1,7 +1,7 @@
 """A codec without a download, which stands in for Mimi: residual k-means of mel energies, 12.5 frames a second.
 
-Its codes hear what is said; no sound can be made of them. ``python -m recipes.duplex.codec DATA`` fits it to some of the
-dialogues and encodes both channels of all, each by itself, once and for ever.
+Its codes tell what is said; no sound can be made of them. ``python -m recipes.duplex.codec DATA`` fits it to some of
+the dialogues, and encodes both channels of all, each by itself, once and for ever.
 """
 
 from __future__ import annotations

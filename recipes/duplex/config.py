@@ -18,7 +18,7 @@ __all__ = ["Data", "Settings", "settings_of"]
 class Data:
     """From the list to batches of ``batch`` crops of ``seconds``."""
 
-    seconds: float = 10.0
+    seconds: float = 8.0
     batch: int = 16
     window: int = 200  # dialogues of a lane to choose from
     lanes: int = 4  # workers at most; the same batches with any number of them

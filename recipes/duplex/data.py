@@ -7,13 +7,13 @@ from pathlib import Path
 import uio_pipes as uio
 
 from .config import Settings
-from .script import ANSWERS, MODEL
+from .script import ANSWERS
 
 __all__ = ["EPAD", "PAD", "RATE", "SAMPLE_RATE", "TOKENIZER", "audio", "batches", "codes", "streams"]
 
 SAMPLE_RATE = 16_000
 RATE = 12.5  # frames of the codec in a second
-EPAD, PAD = 0, 3  # of the text stream, as in Moshi: the frame before a word, and others without one
+EPAD, PAD = 0, 3  # of the text stream, as align has them: the frame before a word, and others without one
 WORDS = sorted({word for kind in ANSWERS for answer in kind.values() for word in answer.split()})
 TOKENIZER = uio.CharTokenizer(
     {"<epad>": EPAD, "<unk>": 1, "<pad>": PAD, **{word: 4 + number for number, word in enumerate(WORDS)}},
@@ -21,15 +21,9 @@ TOKENIZER = uio.CharTokenizer(
 )
 
 
-def timed(data: Path, part: str, shuffle: bool = False) -> uio.Pipeline:
-    """Dialogues with their timelines, as moshi-finetune has them on disk."""
-    fields = {"wav": "path", "duration": "duration"}
-    return uio.from_table(data / f"{part}.jsonl", fields=fields, shuffle=shuffle).timeline("{stem}.json", channels=2)
-
-
 def audio(data: Path, part: str, shuffle: bool = False) -> uio.Pipeline:
-    """With both channels, (2, S)."""
-    return timed(data, part, shuffle).decode_audio(channel=[0, 1]).resample(SAMPLE_RATE)
+    """Dialogues with their timelines, and both channels (2, S)."""
+    return uio.from_moshi(data / f"{part}.jsonl", shuffle=shuffle).decode_audio(channel=[0, 1]).resample(SAMPLE_RATE)
 
 
 def codes(data: Path, part: str, settings: Settings, shuffle: bool = False) -> uio.Pipeline:
@@ -39,7 +33,7 @@ def codes(data: Path, part: str, settings: Settings, shuffle: bool = False) -> u
 
 def streams(data: Path, part: str, settings: Settings, shuffle: bool = False) -> uio.Pipeline:
     """The text stream above the codes; the first codebook on time, the others a frame later. Crops for training."""
-    graph = codes(data, part, settings, shuffle).align(TOKENIZER, RATE, MODEL, text_padding=PAD, end_of_text_padding=EPAD)
+    graph = codes(data, part, settings, shuffle).align(TOKENIZER, RATE)
     if shuffle:
         graph = graph.random_crop(max_frames=round(settings.data.seconds * RATE))
     late = [0] + [1] * (settings.model.codebooks - 1)

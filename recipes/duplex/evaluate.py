@@ -1,7 +1,7 @@
 """Let the model talk with the users of a part: when does it begin to speak, and what does it say?
 
-``python -m recipes.duplex.evaluate DATA EXP``. The user's channel is that of the recordings; text and codes of the model
-are its own, the likeliest of each frame. EXP gets ``test.jsonl``: what each dialogue's model has said, and when.
+``python -m recipes.duplex.evaluate DATA EXP``. The user's channel is that of the recordings; text and codes of the
+model are its own, the likeliest of each frame. EXP gets ``test.jsonl``: the words that it says in each dialogue, and when.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .model import DuplexLM
 from .script import MODEL
 from .train import PROBLEMS
 
-__all__ = ["Said", "Score", "Turn", "evaluate", "main", "said_in", "turns"]
+__all__ = ["Said", "Score", "Turn", "evaluate", "in_one_go", "main", "turns", "words_in"]
 
 SOON = 1.0  # seconds after the end of a question within which an answer is to begin
 ANEW = 0.8  # seconds between the starts of two words after which a speaker begins anew
@@ -78,14 +78,16 @@ class Score:
     def __str__(self) -> str:
         words = self.words.total()
         commonest = max(self.words.values()) / words
-        return "\n".join((
-            f"questions after which the model begins to speak within {SOON:g} s: {_share(self.answered, self.turns)}",
-            f"of its beginnings, those within {SOON:g} s after a question: {_share(self.meant, self.starts)}; "
-            f"at random times they would be {self.soon / self.seconds:.0%}",
-            f"questions to which it gives the right answer, word by word: {_share(self.right, self.turns)}",
-            f"next words that it predicts, given what was said before: {_share(self.guessed, words)}; "
-            f"the commonest word is {commonest:.0%}",
-        ))
+        return "\n".join(
+            (
+                f"questions after which the model begins to speak within {SOON:g} s: {_share(self.answered, self.turns)}",
+                f"of its beginnings, those within {SOON:g} s after a question: {_share(self.meant, self.starts)}; "
+                f"at random times they would be {self.soon / self.seconds:.0%}",
+                f"questions to which it gives the right answer, word by word: {_share(self.right, self.turns)}",
+                f"next words that it predicts, given what was said before: {_share(self.guessed, words)}; "
+                f"the commonest word is {commonest:.0%}",
+            )
+        )
 
 
 def _share(part: int, whole: int) -> str:
@@ -109,10 +111,10 @@ def turns(timeline: Timeline) -> list[Turn]:
     return [Turn(max(end for end in users if end <= answer.start), answer) for answer in answers]
 
 
-def said_in(tokens: Tensor) -> list[Said]:
-    """Return what a text stream (T,) says."""
-    words = ((at / RATE, token) for at, token in enumerate(tokens.tolist()) if token not in (PAD, EPAD, -1))
-    return in_one_go((start, TOKENIZER.detokenize([token])) for start, token in words)
+def words_in(tokens: Tensor) -> list[tuple[float, str]]:
+    """Return the words of a text stream (T,), each with its start in seconds."""
+    said = ((at, token) for at, token in enumerate(tokens.tolist()) if token not in (PAD, EPAD, -1))
+    return [(round(at / RATE, 2), TOKENIZER.detokenize([token])) for at, token in said]
 
 
 @torch.no_grad()
@@ -136,9 +138,9 @@ def evaluate(data: Path, exp: Path, part: str = "test") -> Score:
         streams = model.converse(codes[:, 1 + model.codebooks :])[:, 0]
         rows = zip(batch["keys"], batch["timeline"], streams, batch["codes_lengths"].tolist(), strict=True)
         for key, timeline, stream, frames in rows:
-            said = said_in(stream[:frames])
-            score.add(turns(timeline), said, frames / RATE)
-            lines.append(json.dumps({"key": key, "said": [[round(one.start, 2), one.text] for one in said]}))
+            words = words_in(stream[:frames])
+            score.add(turns(timeline), in_one_go(words), frames / RATE)
+            lines.append(json.dumps({"key": key, "words": words}))
     write_lines(exp / f"{part}.jsonl", sorted(lines))
     return score
 

@@ -24,9 +24,9 @@ __all__ = ["DuplexLM", "Sizes"]
 class Sizes:
     """The sizes of the model. ``codebooks``: of each channel."""
 
-    codebooks: int = 3
+    codebooks: int = 2
     dim: int = 96
-    hidden: int = 192
+    hidden: int = 160
     layers: int = 1
     dropout: float = 0.2
 
@@ -53,7 +53,7 @@ class DuplexLM(nn.Module):
         self.logits = nn.Linear(sizes.hidden, vocab_size + sizes.codebooks * ENTRIES)
 
     def forward(self, codes: Tensor, state: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
-        """Return logits of what follows each frame, of the text (B, T, V) and of each codebook (B, T, 256), and the state.
+        """Return logits of what follows each frame, of text (B, T, V) and each codebook (B, T, 256), and the state.
 
         ``codes``: (B, 1 + 2K, T), -1 where there is nothing; ``state``: what came before, None at the beginning.
         """
@@ -78,7 +78,7 @@ class DuplexLM(nn.Module):
 
     @torch.no_grad()
     def converse(self, heard: Tensor) -> Tensor:
-        """Let the model talk with a user: the user's streams (B, K, T) → the model's own (B, 1 + K, T), the likeliest."""
+        """Let the model talk: a user's streams (B, K, T) → its own (B, 1 + K, T), the likeliest of each frame."""
         said = torch.full((len(heard), 1 + self.codebooks, heard.shape[2]), -1, device=heard.device)
         state = None
         for at in range(1, heard.shape[2]):

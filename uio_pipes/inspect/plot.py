@@ -17,9 +17,12 @@ import torch
 
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.inspect.labels import families, label
 from uio_pipes.inspect.peek import StageRecord, trace
-from uio_pipes.inspect.plot_timeline import WIDTH, Picture, envelope
+from uio_pipes.inspect.plot_timeline import EPAD, WIDTH, Picture, envelope
+from uio_pipes.stages.features.activity import Activity
+from uio_pipes.stages.text.align import Align
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
@@ -101,7 +104,26 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
             plain = before if plain is None else plain
             masked = _changed(before, after, feat, masked)
             names.append(stage.name)
-    return replace(finished(last), plain=plain, masked=masked, made_by=", ".join(names))
+    known = _streams(stages, last) if last.get("timeline") is not None else {}
+    return replace(finished(last), plain=plain, masked=masked, made_by=", ".join(names), **known)
+
+
+def _streams(stages: tuple[Stage, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what stages know of the frames of ``activity``, and of the text stream."""
+    grid, known = None, dict[str, Any]()
+    for stage in stages:
+        if isinstance(stage, HasGrid):
+            grid = stage.grid(grid, int(fields.get("sample_rate", 0)))
+        elif isinstance(stage, Activity):
+            known["grid"] = stage.frames(dict(fields), grid)[1]
+            known["speakers"] = () if isinstance(stage.speakers, int) else stage.speakers
+        elif isinstance(stage, Align):
+            write = getattr(stage.tokenizer, "detokenize", str)
+            shown = {stage.text_padding: "", stage.in_word_padding: "", stage.zero_padding: "", -1: ""}
+            shown[stage.end_of_text_padding] = EPAD
+            stream = fields["feat"][:, 0].tolist()
+            known |= {"tokens": [shown[one] if one in shown else write([one]) for one in stream], "rate": stage.rate}
+    return known
 
 
 def _changed(before: Array | None, after: Array | None, feat: Array, masked: Array | None) -> Array | None:
@@ -149,8 +171,10 @@ class Drawn:
     made_by: str
     timeline: Timeline | None = None
     activity: Array | None = None  # (T, speakers)
-    tokens: Sequence[str] = ()  # of a text stream, see ``Picture``
-    token_rate: float = 1.0  # Hz
+    speakers: Sequence[str] = ()  # whose columns these are; as they begin to speak, if not given
+    grid: Grid | None = None  # of T
+    tokens: Sequence[str] = ()  # of each frame of the text stream; "": none, EPAD: one begins after it
+    rate: float = 1.0  # of these frames, in Hz
 
 
 def new_figure(width: float, height: float) -> Any:

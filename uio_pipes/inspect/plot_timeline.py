@@ -31,7 +31,7 @@ class Picture:
     def __init__(self, one: Drawn, timeline: Timeline) -> None:
         self.timeline = timeline
         waves = [] if one.wav is None else list(one.wav.reshape(-1, one.wav.shape[-1]))
-        ends = [*(event.end for event in timeline.events), len(one.tokens) / one.token_rate, 0.1]
+        ends = [*(event.end for event in timeline.events), len(one.tokens) / one.rate, 0.1]
         self.seconds = len(waves[0]) / one.sample_rate if waves else max(ends)
         said: dict[int, dict[str, list[Event]]] = {channel: {} for channel in range(len(waves))}
         for event in timeline.events:  # one without a channel counts to the first
@@ -44,9 +44,9 @@ class Picture:
             height = LANE * max(len(lanes), wave is None) + WAVE * (wave is not None)
             self.panels.append((height, partial(self._channel, f"channel {channel}", wave, lanes)))
         if one.activity is not None:
-            self.panels.append((LANE * one.activity.shape[1], partial(self._activity, one.activity)))
+            self.panels.append((LANE * one.activity.shape[1], partial(self._activity, one, one.activity)))
         if one.tokens:
-            self.panels.append((LANE, partial(self._tokens, one.tokens, one.token_rate)))
+            self.panels.append((LANE, partial(self._tokens, one.tokens, one.rate)))
         if one.feat is not None and one.feat.dtype.kind == "f":
             self.panels.append((WAVE, partial(self._features, one.feat)))
 
@@ -94,9 +94,10 @@ class Picture:
             top += LANE
         axes.set_yticks(list(ticks), list(ticks.values()))
 
-    def _activity(self, activity: npt.NDArray[Any], axes: Any) -> None:
-        names = [*self.timeline.speakers, *[""] * activity.shape[1]][: activity.shape[1]]
-        times = np.linspace(0, self.seconds, len(activity) + 1)
+    def _activity(self, one: Drawn, activity: npt.NDArray[Any], axes: Any) -> None:
+        names = [*(one.speakers or self.timeline.speakers), *[""] * activity.shape[1]][: activity.shape[1]]
+        shift, first = one.grid or (self.seconds / len(activity), self.seconds / len(activity) / 2)
+        times = first + shift * (np.arange(len(activity) + 1) - 0.5)
         for number, (name, active) in enumerate(zip(names, activity.T, strict=True)):
             tops = LANE * (number + 0.8 * np.append(active, active[-1:]))
             color = self.colors.get(name, "0.6")
