@@ -17,6 +17,7 @@ from tones import Tones
 from video_files import video
 
 import uio_pipes as uio
+from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 from uio_pipes.sources.conversations import ListConversations
@@ -48,6 +49,7 @@ from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.batches.window import WindowBatch
+from uio_pipes.stages.features.activity import Activity
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
 from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
@@ -66,6 +68,7 @@ from uio_pipes.stages.utterances.filter import Exclude, Filter, Keep
 from uio_pipes.stages.utterances.flat_map import FlatMap
 from uio_pipes.stages.utterances.labels import Overlay, Speaker, Tag
 from uio_pipes.stages.utterances.map import Map, Through
+from uio_pipes.stages.utterances.mixture import Mixture
 from uio_pipes.stages.utterances.segment_runs import RandomCrop
 from uio_pipes.stages.utterances.segments import Segments
 from uio_pipes.stages.utterances.timeline import ReadTimeline
@@ -106,6 +109,13 @@ def _quieter(sample: Sample) -> Sample:
 
 def _named(sample: Sample) -> Sample:
     sample["speaker"] = sample.key[-1]
+    return sample
+
+
+def _timed(sample: Sample) -> Sample:
+    number = int(sample.key[-1])
+    events = (Event(n / 9, n / 9 + 0.2 * (number % 3), "", f"S{n * number % 5}") for n in range(number))
+    sample["timeline"] = Timeline.of(events, [(0.0, 0.3)] if number % 2 else None)
     return sample
 
 
@@ -206,10 +216,12 @@ def audio_chain(corpus: uio.Pipeline) -> uio.Pipeline:
 
 def features_chain(corpus: uio.Pipeline) -> uio.Pipeline:
     """Everything that makes features, of three streams, or works on them."""
-    mfcc = corpus.map(_with_streams).decode_audio(of="prompt").mfcc(16, num_ceps=13, dither=0.1, of="prompt")
+    mfcc = (
+        corpus.map(_with_streams).map(_timed).decode_audio(of="prompt").mfcc(16, num_ceps=13, dither=0.1, of="prompt")
+    )
     mels = mfcc.decode_audio(of="answer").resample(16_000, of="answer").log_mel_spectrogram(16, of="answer")
     masked = global_cmvn(mels).spec_aug(max_t=20, max_f=4).spec_sub(max_t=20).spec_trim()
-    return masked.deltas().stack(frames=4, stride=3)
+    return masked.deltas().stack(frames=4, stride=3).activity(3, extra="drop")
 
 
 def labels_chain(corpus: uio.Pipeline) -> uio.Pipeline:
@@ -253,6 +265,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ShardingFilter: lambda corpus: corpus,
     ListTarIndex: lambda corpus: corpus,
     FromIterable: from_iterable,
+    Activity: lambda corpus: (
+        corpus.map(_timed).decode_audio().fbank(num_mel_bins=8).activity(3, by="share", powerset=2, extra="drop")
+    ),
     AddNoise: lambda corpus: corpus.decode_audio().add_noise(_lists(corpus), snr=(0, 15), probability=0.7),
     Balance: lambda corpus: by_speaker(corpus, lambda rows: rows.balance("speaker").decode_audio().speed_perturb()),
     BalancedBatch: lambda corpus: by_speaker(
@@ -287,6 +302,9 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Loudness: lambda corpus: corpus.decode_audio().loudness(probability=0.7),
     Lowpass: lambda corpus: corpus.decode_audio().lowpass((1000, 3000), probability=0.7),
     Map: lambda corpus: corpus.decode_audio().map(_noisy).map(_quieter, length="same"),
+    Mixture: lambda corpus: (
+        corpus.map(_named).decode_audio().shuffle(5).mixture((1, 3), pause=0.1, utterances=(1, 2), window=6)
+    ),
     MfccFeatures: lambda corpus: corpus.decode_audio().mfcc(num_mel_bins=16, num_ceps=13, dither=0.1),
     Mix: mix,
     Interleave: lambda corpus: uio.interleave([corpus.decode_audio(), corpus.decode_audio().skip(2)]),

@@ -91,6 +91,11 @@ def renamed(sample: uio.Sample, rng: Any) -> uio.Sample:
     return sample
 
 
+def spoken_by(sample: uio.Sample) -> uio.Sample:
+    sample["speaker"] = sample.key[-1]
+    return sample
+
+
 def halved(sample: uio.Sample) -> uio.Sample:
     name = "feat" if "feat" in sample else "wav"
     sample[name] = sample[name] / 2
@@ -119,6 +124,14 @@ OF_SAMPLES = st.one_of(
     st.tuples(st.just("sort"), st.tuples(SIZES), st.just({})),
 )
 JOINED = st.tuples(st.just("concat"), st.just(()), st.fixed_dictionaries({"max_seconds": st.sampled_from([0.5, 2.0])}))
+MIXED = st.tuples(
+    st.just("mixture"),
+    st.sampled_from([((1, 3),), ((2, 2),)]),
+    st.fixed_dictionaries(
+        {"window": st.integers(3, 30), "utterances": st.sampled_from([(1, 1), (1, 3)])},
+        optional={"gain_db": st.just((-6, 0)), "sources": st.booleans()},
+    ).flatmap(lambda kw: st.sampled_from([kw | {"pause": 0.1}, kw | {"overlap": (0, 1)}])),
+)
 WITHIN = st.lists(
     st.one_of(
         OF_SAMPLES,
@@ -224,6 +237,8 @@ def graphs(draw: Callable[..., Any]) -> Graph:
         steps += draw(st.lists(OF_SAMPLES, max_size=1))
         steps.append(("decode_audio", (), {}))
         steps += draw(st.lists(OF_AUDIO, max_size=3))
+        if draw(st.integers(0, 4)) == 4:
+            steps += [("map", (spoken_by,), {}), draw(MIXED), ("tag", ({"txt": "mixed"},), {})]
         with_features = draw(st.booleans())
         steps += [FBANK] if with_features else []
     else:
@@ -231,7 +246,7 @@ def graphs(draw: Callable[..., Any]) -> Graph:
     steps += draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
     if draw(st.booleans()) or of_features:
         classes = isinstance(source, Source) and source.corpus.endswith("spoken") and not source.steps
-        classes = classes and {"shuffle", "sort", "concat"}.isdisjoint(name for name, *_ in steps)
+        classes = classes and {"shuffle", "sort", "concat", "mixture"}.isdisjoint(name for name, *_ in steps)
         steps.append(draw(st.one_of(BATCHES, OF_CLASSES) if classes else BATCHES))
         steps += [("pad", (), {})] if steps[-1][0] != "pack" and draw(st.booleans()) else []
     options = draw(st.fixed_dictionaries({"lanes": st.integers(1, 4), "snapshot_every": st.integers(1, 4)}))

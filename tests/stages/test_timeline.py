@@ -5,9 +5,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import corpus
 import numpy as np
 import pytest
 import soundfile
+from command import uio as uio_command
 from contract import Case, check_cuts, record
 from helpers_bad import counted
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +18,10 @@ from hypothesis import strategies as st
 import uio_pipes as uio
 from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.base.errors import DataError
+from uio_pipes.core.lane import Lane
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.tables.events import event_of, rows_in
+from uio_pipes.run.lane_runner import items_of
 
 RATE = 8000
 HI, THERE = Event(0.5, 0.8, "hi", "x", 0), Event(0.75, 1.25, "you there", "y", 1)
@@ -52,7 +57,8 @@ LHOTSE = [
         "id": "s0", "recording_id": "a", "start": 0.5, "duration": 0.3, "channel": 0, "text": "hi", "speaker": "x",
         "alignment": {"word": [["hi", 0.5, 0.3, 0.9]]},
     },
-    {"id": "s1", "recording_id": "a", "start": 0.75, "duration": 0.5, "channel": 1, "text": "you there", "speaker": "y"},
+    {"id": "s1", "recording_id": "a", "start": 0.75, "duration": 0.5, "channel": 1, "text": "you there",
+     "speaker": "y"},
 ]  # fmt: skip
 DUPLEX = {
     "nTrack": 2, "timeLenInSec": 2, "asr": [
@@ -163,10 +169,341 @@ def only(pipeline: uio.Pipeline) -> tuple[Timeline, dict[str, int]]:
 def test_forms(name: str, tmp_path: Path) -> None:
     """A file beside the recording, and a table of several; the order of the events is that of their starts."""
     text, events = FORMS[name]
-    (tmp_path / name).write_text(text)
-    timeline, skipped = only(listed(tmp_path).timeline(name.replace(name.partition(".")[0], "{'" + name[:-len(name.partition(".")[2]) - 1] + "'}")))
+    suffix = name.partition(".")[2]
+    (tmp_path / f"a.{suffix}").write_text(text)
+    timeline, skipped = only(listed(tmp_path).timeline(f"{{stem}}.{suffix}"))
     assert (list(timeline.events), skipped) == (events, {})
     assert timeline.conditions == (MOSHI["text_conditions"] if name == "moshi.json" else None)
     if name.startswith("a."):
-        timeline, skipped = only(listed(tmp_path).timeline(tmp_path / name))
+        timeline, skipped = only(listed(tmp_path).timeline(tmp_path / f"*.{suffix}"))
         assert (list(timeline.events), skipped) == (events, {})
+
+
+@pytest.mark.parametrize("name", [name for name in FORMS if name.endswith(".json")])
+def test_of_a_field(name: str, tmp_path: Path) -> None:
+    """What the row has, its text, or the path of a file; relative to the beginning of the utterance, unless a file."""
+    text, events = FORMS[name]
+    (tmp_path / "b.json").write_text(text)
+    for value in (json.loads(text), text, str(tmp_path / "b.json")):
+        assert list(only(listed(tmp_path, said=value).timeline(field="said"))[0].events) == events
+    part = only(listed(tmp_path, said=json.loads(text), start=0.25, end=1.0).timeline(field="said"))[0]
+    assert ([e.start for e in part.events], part.offset) == ([0.5], 0.25)  # the other one begins after its end
+
+
+def test_segments_instead_of_words(tmp_path: Path) -> None:
+    value = WHISPERX | {"segments": [*WHISPERX["segments"], {"start": 1.5, "end": 1.75, "text": "yes", "speaker": "y"}]}
+    words = only(listed(tmp_path, said=value).timeline(field="said"))[0].events
+    whole = only(listed(tmp_path, said=value).timeline(field="said", words=False))[0].events
+    assert [event.text for event in words] == ["hi", "you there", "yes"]
+    assert [event.text for event in whole] == ["hi you there", "yes"]
+
+
+def test_members_of_shards(tmp_path: Path) -> None:
+    clicks(tmp_path / "a.wav", [0.5, 0.75])
+    members = [("a.txt", b""), ("a.wav", (tmp_path / "a.wav").read_bytes()), ("a.rttm", RTTM.encode())]
+    (tmp_path / "s.tar").write_bytes(corpus._tar(members))
+    pipeline = uio.from_shard_list(str(tmp_path / "s.tar"))
+    assert list(only(pipeline.timeline(field="rttm"))[0].events) == plain("text")
+
+
+# Tables of many recordings
+
+
+def test_recordings_that_nobody_annotated(tmp_path: Path) -> None:
+    """Without a line in the RTTM nobody speaks; it is noted, unless the UEM says that it was annotated."""
+    (tmp_path / "all.rttm").write_text(RTTM)
+    (tmp_path / "all.uem").write_text("a 1 0 1.5\na 2 1.0 1.75\nb 1 0.25 2\n")
+    rows = [listed(tmp_path, key).stages[0].paths[0] for key in "abc"]
+    samples, stats = counted(uio.from_raw_list([json.loads(row) for row in rows]).timeline(tmp_path / "all.rttm"))
+    assert [len(sample["timeline"].events) for sample in samples] == [2, 0, 0]
+    assert (stats.skipped, stats.failures) == ({"not_annotated": 2}, 0)
+    given = {"source": tmp_path / "all.rttm", "uem": tmp_path / "all.uem"}
+    samples, stats = counted(uio.from_raw_list([json.loads(row) for row in rows]).timeline(**given))
+    assert [sample["timeline"].known for sample in samples] == [((0.0, 1.75),), ((0.25, 2.0),), ()]
+    assert stats.skipped == {"not_annotated": 1}
+
+
+def test_other_names_of_columns(tmp_path: Path) -> None:
+    """As in MagicData: times in brackets."""
+    (tmp_path / "a.txt").write_text("[0.50,0.80]\tx\tmale\thi\n[0.75,1.25]\ty\tmale\tyou there\n")
+    fields = {"start": "times | m/\\[(.*),/", "end": "times | m/,(.*)\\]/", "speaker": "who"}
+    table = uio.Table(tmp_path / "*.txt", header=("times", "who", "gender", "text"))
+    assert list(only(listed(tmp_path).timeline(table, fields=fields))[0].events) == plain("channel")
+
+
+def test_nemo_names_rttm(tmp_path: Path) -> None:
+    clicks(tmp_path / "a.wav", [])
+    (tmp_path / "other.rttm").write_text(RTTM + "SPEAKER b 1 0 1 <NA> <NA> z <NA> <NA>\n")
+    row = {"audio_filepath": "a.wav", "offset": 0.5, "duration": 1.0, "rttm_filepath": "other.rttm"}
+    (tmp_path / "m.json").write_text(json.dumps(row) + "\n")
+    pipeline = uio.from_nemo(tmp_path / "m.json").map(bare_key).timeline(field="rttm_filepath")
+    assert [(e.start, e.speaker) for e in only(pipeline)[0].events] == [(0.0, "x"), (0.25, "y")]
+
+
+def bare_key(sample: uio.Sample) -> uio.Sample:
+    sample["key"] = "a"
+    return sample
+
+
+def test_supervisions_reach_over_the_edges_of_a_cut(tmp_path: Path) -> None:
+    said = [LHOTSE[0] | {"start": -0.5, "duration": 1.0, "alignment": None}, LHOTSE[1] | {"duration": 5.0}]
+    timeline, skipped = only(listed(tmp_path, supervisions=said).timeline(field="supervisions"))
+    assert ([(e.start, e.end) for e in timeline.events], skipped) == ([(-0.5, 0.5), (0.75, 5.75)], {})
+    _, skipped = only(listed(tmp_path, said=said).timeline(field="said"))
+    assert skipped == {"negative_event": 1, "late_event": 1}
+
+
+def test_tables_are_part_of_the_fingerprint(tmp_path: Path) -> None:
+    """A state refuses another table; a folder that has moved is the same."""
+    found = []
+    for folder, text in (("x", RTTM), ("y", RTTM), ("z", RTTM.replace("0.750", "0.751"))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "all.rttm").write_text(text)
+        pipeline = listed(tmp_path).timeline(tmp_path / folder / "all.rttm")
+        found.append((pipeline.stages[-1].content(), pipeline.stages[-1].describe(stable=True)))
+    assert found[0] == found[1] != found[2]
+
+
+# Moved with the audio
+
+GRID = [0.3 + n * 0.17 for n in range(20)]  # s, rounded to samples below
+
+
+def heard(wav: np.ndarray) -> list[int]:
+    """Where the clicks are: local maxima, since what is resampled rings around them."""
+    loud = np.abs(wav)
+    peaks = [n for n in np.flatnonzero(loud > 0.3) if loud[n] >= loud[max(0, n - 20) : n + 21].max()]
+    return [n for n, after in zip(peaks, [*peaks[1:], 1 << 40], strict=True) if after - n > 20]
+
+
+def check_clicks(sample: Any) -> int:
+    """Each click is where an event starts, within a sample, and the other way round, but for those at an edge."""
+    rate, wav = sample["sample_rate"], sample["wav"][0].numpy()
+    starts = [event.start * rate for event in sample["timeline"].events]
+    found = heard(wav)
+    for at in starts:
+        assert not 20 < at < len(wav) - 20 or min(abs(at - n) for n in found) <= 1, (at, found)
+    for n in found:
+        assert not 20 < n < len(wav) - 20 or min(abs(at - n) for at in starts) <= 1, (n, starts)
+    return len(found)
+
+
+MOVES = st.one_of(
+    st.tuples(st.just("random_crop"), st.fixed_dictionaries({"max_seconds": st.floats(0.8, 3.0)})),
+    st.tuples(st.just("speed_perturb"), st.fixed_dictionaries({"speeds": st.just([0.9, 1.037, 1.1])})),
+    st.tuples(st.just("resample"), st.fixed_dictionaries({"resample_rate": st.sampled_from([6000, 11025, 16000])})),
+    st.tuples(st.just("concat"), st.fixed_dictionaries({"max_seconds": st.floats(2.0, 9.0)})),
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    cut=st.sampled_from([None, ("all", (0.7, 1.9)), ("random", (1.0, 3.0))]),
+    moves=st.lists(MOVES, max_size=4),
+    seed=st.integers(0, 99),
+)
+def test_moves_are_exact(tmp_path: Path, cut: Any, moves: list[Any], seed: int) -> None:
+    """After any chain of what cuts, joins, resamples or speeds audio, the clicks are where the timeline says."""
+    rows = []
+    for key in "abc":
+        starts = [round(at * RATE) / RATE for at in GRID]
+        if not (tmp_path / f"{key}.wav").exists():
+            clicks(tmp_path / f"{key}.wav", starts, 4.0, 1)
+        events = [{"start": at, "end": at + 0.1} for at in starts]
+        rows.append({"key": key, "wav": str(tmp_path / f"{key}.wav"), "txt": "", "said": events})
+    pipeline = uio.from_raw_list(rows).timeline(field="said")
+    if cut is not None:
+        pipeline = pipeline.segments(of="recording", pick=cut[0], cut_seconds=cut[1])
+    pipeline = pipeline.decode_audio()
+    for name, given_ in moves:
+        pipeline = getattr(pipeline, name)(**given_)
+    loader = uio.Loader(pipeline.batch(1), seed=seed)
+    samples = [sample for batch in loader for sample in batch]
+    assert sum(map(check_clicks, samples)) > 0
+    assert loader.stats().failures == 0
+
+
+def test_crops_of_features(tmp_path: Path) -> None:
+    """The same crop of the audio and of its features, at frame n, moves by n times their shift."""
+    noise = np.random.default_rng(0).standard_normal(4 * RATE).astype(np.float32)
+    soundfile.write(tmp_path / "a.wav", noise / 10, RATE, subtype="FLOAT")
+    said = [{"start": at, "end": at + 0.1, "text": str(n)} for n, at in enumerate(GRID)]
+    begun = listed(tmp_path, said=said).timeline(field="said").decode_audio()
+    for pipeline, frame in ((begun.fbank(8), 0.01), (begun.fbank(8, frame_shift=20.0).stack(3, 2), 0.04)):
+        whole, _ = counted(pipeline)
+        assert math.isclose(whole[0]["timeline"].frame, frame)
+        (cropped,), _ = counted(pipeline.random_crop(max_frames=60))
+        first = next(n for n in range(400) if np.array_equal(whole[0]["feat"][n : n + 60], cropped["feat"]))
+        at = {event.text: event.start for event in whole[0]["timeline"].events}
+        assert cropped["timeline"].events
+        for event in cropped["timeline"].events:
+            assert math.isclose(event.start, at[event.text] - first * frame, abs_tol=1e-9)
+        (trimmed,), _ = counted(pipeline.spec_trim(9))
+        assert max(e.start for e in trimmed["timeline"].events) < len(trimmed["feat"]) * frame
+
+
+def test_precomputed_features_do_not_tell_their_shift(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((300, 4), np.float32))
+    row = {"key": "a", "feat": str(tmp_path / "a.npy"), "txt": "", "said": [{"start": 0.5, "end": 1.0}]}
+    samples, stats = counted(uio.from_raw_list([row]).timeline(field="said").random_crop(max_frames=9))
+    assert (samples, dict(stats.skipped)) == ([], {"no_frame_shift": 1})
+
+
+def test_parts_without_a_timeline_are_unknown() -> None:
+    whole = Timeline((), ()).followed_by(Timeline((HI,)), 2.0)
+    assert whole.events == (HI.moved(-2.0),)
+    assert whole.known == ((2.0, math.inf),)
+
+
+# What it costs
+
+
+def untouched(sample: uio.Sample) -> uio.Sample:
+    """Touching the timeline decodes nothing, whatever speed the audio is to have."""
+    assert sample["timeline"].events[0].start in (0.5 / 0.5, 0.5)
+    assert isinstance(sample.fields["wav"], str)
+    return sample
+
+
+def test_a_touched_timeline_decodes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.srt").write_text(SRT)
+    pipeline = listed(tmp_path).timeline("{stem}.srt").decode_audio().speed_perturb([0.5]).fbank(8).map(untouched)
+    assert len(counted(pipeline)[0]) == 1
+
+
+def test_without_timelines_chains_stay_as_they_were(tmp_path: Path) -> None:
+    pipeline = listed(tmp_path).decode_audio().speed_perturb().random_crop(max_seconds=1.0).fbank(8).stack()
+    (sample,) = items_of(pipeline.build(Lane(Ledger())))
+    assert [link.name for link in sample.chain.links] == [stage.name for stage in pipeline.stages[-5:]]
+    assert "timeline" not in sample
+
+
+def test_caches_keep_timelines(tmp_path: Path) -> None:
+    """The audio's results are cached; the timeline is read and moved anew, and may be kept as a field."""
+    (tmp_path / "a.srt").write_text(SRT)
+    pipeline = listed(tmp_path).timeline("{stem}.srt").decode_audio()
+    kept = pipeline.random_crop(max_seconds=1.0).cache(tmp_path / "c", ["wav", "sample_rate", "timeline"])
+    for one in (pipeline.fbank(8).cache(tmp_path / "c"), kept):
+        first, again = (only(one)[0] for _ in range(2))
+        assert first == again
+        assert isinstance(first, Timeline)
+        assert first.events
+
+
+def test_resume(tmp_path: Path) -> None:
+    """Also in the middle of a recording that is cut."""
+    (tmp_path / "all.rttm").write_text(RTTM)
+    rows = [{"key": "a", "wav": str(tmp_path / "a.wav"), "txt": ""}] * 6
+    clicks(tmp_path / "a.wav", [])
+    cut = uio.from_raw_list(rows).timeline(tmp_path / "all.rttm").segments(of="recording", cut_seconds=(0.3, 0.9))
+    pipeline = cut.decode_audio(channel=None).speed_perturb().random_crop(max_seconds=0.4).shuffle(5).batch(2)
+    recorded = record(Case(pipeline, {"lanes": 2}))
+    check_cuts(recorded, range(len(recorded.digests)))
+
+
+# Damage
+
+
+def test_damage_is_counted_by_name(tmp_path: Path) -> None:
+    said: list[Any] = [
+        {"start": 1.0, "end": 1.5, "text": "kept"}, {"start": 0.2, "end": 0.4, "text": "kept, though unsorted"},
+        {"start": 1.5, "end": 2.5}, {"start": -1, "end": 0.5}, {"start": float("nan"), "end": 1}, {"word": "no time"},
+        {"start": 1.5, "end": 1.2}, {"start": 0, "end": 1, "channel": 2}, "no event",
+    ]  # fmt: skip
+    timeline, skipped = only(listed(tmp_path, said=said).timeline(field="said"))
+    assert [event.text for event in timeline.events] == ["kept, though unsorted", "kept"]
+    assert skipped == {
+        "late_event": 1, "negative_event": 1, "untimed_event": 2, "reversed_event": 1, "absent_channel": 1,
+        "bad_event": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given_", "fields", "reason"),
+    [
+        ({"source": "{stem}.nothing.json"}, {}, "missing_timeline"),
+        ({"field": "said"}, {}, "missing_timeline"),
+        ({"field": "said"}, {"said": {"text": "no list"}}, "bad_timeline"),
+        ({"field": "said"}, {"said": "{cut off"}, "bad_timeline"),
+        ({"field": "said", "channels": 1}, {"said": []}, "wrong_channels"),
+    ],
+)
+def test_what_fails(given_: Any, fields: Any, reason: str, tmp_path: Path) -> None:
+    samples, stats = counted(listed(tmp_path, **fields).timeline(**given_))
+    assert (samples, dict(stats.skipped)) == ([], {reason: 1})
+
+
+def test_damage_is_counted_once_for_all_parts(tmp_path: Path) -> None:
+    (tmp_path / "a.rttm").write_text(RTTM.replace("0.750 0.500", "0.750 x"))
+    cut = listed(tmp_path).timeline("{stem}.rttm").segments(of="recording", cut_seconds=(0.3, 0.4)).decode_audio()
+    assert dict(counted(cut)[1].skipped) == {"untimed_event": 1}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_damaged_bytes(name: str) -> None:
+    """Cut off or changed at any byte, a file cannot be read, or gives events whose times can be compared; of a file
+    that is cut off, all but the last are those of the whole."""
+    text, events = FORMS[name]
+    data = text.encode()
+    for at in range(len(data)):
+        for changed in (data[:at], data[:at] + bytes([data[at] ^ 0x15]) + data[at + 1 :]):
+            try:
+                found = [event_of(row) for row in rows_in(name, changed, words=True)]
+            except DataError:
+                continue
+            made = [one for one in found if isinstance(one, Event)]
+            assert all(math.isfinite(e.start) and e.start <= e.end < math.inf for e in made)
+            if changed == data[:at]:
+                assert made[:-1] == events[: len(made[:-1])]
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({}, "give a table or a pattern"),
+        ({"source": "a.rttm", "field": "b"}, "give a table or a pattern"),
+        ({"source": "a.rttm", "channels": 0}, "channels must be"),
+        ({"source": "a.csv", "fields": {"begin": "start"}}, "fields must name"),
+    ],
+)
+def test_wrong_arguments(given_: Any, message: str) -> None:
+    with pytest.raises(uio.PipelineError, match=message):
+        uio.from_raw_list("data.list").timeline(**given_)
+
+
+def test_it_comes_before_what_changes_the_audio() -> None:
+    with pytest.raises(uio.PipelineError, match="put timeline before decode_audio"):
+        uio.from_raw_list("data.list").decode_audio().timeline("all.rttm")
+
+
+# Lists of moshi-finetune
+
+
+def dialogues(folder: Path) -> Path:
+    (folder / "wavs").mkdir()
+    for name, channels in (("a", 2), ("mono", 1), ("alone", 2)):
+        clicks(folder / "wavs" / f"{name}.wav", [0.5, 0.75], channels=channels)
+        if name != "alone":
+            (folder / "wavs" / f"{name}.json").write_text(json.dumps(MOSHI))
+    rows = [{"path": f"wavs/{name}.wav", "duration": 2.0} for name in ("a", "mono", "alone")]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "data.jsonl"
+
+
+def test_moshi(tmp_path: Path) -> None:
+    samples, stats = counted(uio.from_moshi(dialogues(tmp_path)).decode_audio(channel=None))
+    assert [(s["key"], s["wav"].shape, list(s["timeline"].events)) for s in samples] == [
+        ("wavs/a", (2, 16_000), NAMED),
+    ]
+    assert samples[0]["timeline"].conditions == {"style": "calm"}
+    assert stats.skipped == {"wrong_channels": 1, "missing_timeline": 1}
+
+
+def test_inspect_knows_the_list(tmp_path: Path) -> None:
+    """By its fields; hours of speech, of overlap and of silence are shown."""
+    made = uio_command("inspect", "--json", dialogues(tmp_path))
+    seen = json.loads(made.stdout)
+    assert seen["parts"][0]["kind"] == "moshi-finetune list"
+    hours = {name: round(n * 3600, 3) for name, n in seen["hours_of_speech"].items()}
+    assert hours == {"SPEAKER_MAIN": 0.3, "SPEAKER_OTHER": 0.5, "(overlap)": 0.05, "(silence)": 1.25}
+    assert seen["failures"] == {"wrong_channels": 1, "missing_timeline": 1}

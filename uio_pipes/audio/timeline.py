@@ -49,12 +49,14 @@ class Timeline:
         offset: seconds of the recording at which the utterance begins.
         conditions: what the annotation says of the whole recording (``text_conditions``); None if it says nothing.
         frame: seconds from one frame of the utterance's features to the next; None where there are none yet.
+        centre: seconds at which the middle of the first frame is.
     """
 
     events: tuple[Event, ...]
     known: Spans | None = None
     offset: float = 0.0
     frame: float | None = None
+    centre: float = 0.0
     conditions: Any = None
 
     @classmethod

@@ -91,18 +91,6 @@ def require_whole(name: str, value: object, least: int | None = None) -> None:
         raise PipelineError(f"{name} must be a whole number{bound}, not {value!r}")
 
 
-def require_counts(stage: str, name: str, value: Any, most: int) -> tuple[int, int]:
-    """Return ``value``, the argument ``name`` of ``stage``, as a pair (fewest, most) from 1 to ``most``.
-
-    Raises: PipelineError that states the rule, the value and the remedy.
-    """
-    counts = value if isinstance(value, (list, tuple)) else ()
-    ok = len(counts) == 2 and all(map(is_whole, counts)) and 1 <= counts[0] <= counts[1] <= most
-    rule = f"{name} must be (fewest, most), whole numbers from 1 to {most}"
-    require(ok, stage, rule, value, f"try ({value}, {value})" if is_whole(value) else "give two, the lower one first")
-    return (counts[0], counts[1])
-
-
 def require_range(
     stage: str, name: str, value: object, least: float, most: float, unit: str = ""
 ) -> tuple[float, float]:

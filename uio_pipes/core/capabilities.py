@@ -81,25 +81,6 @@ class MakesBatches:
         return None
 
 
-class Grid(NamedTuple):
-    """Where frames of features are, in seconds: from one to the next, and the centre of the first."""
-
-    shift: float
-    first: float
-
-    def joined(self, frames: int, stride: int, before: int = 0) -> Grid:
-        """Return the grid of every ``stride`` frames, each joined of so many, of which ``before`` come before it."""
-        return Grid(self.shift * stride, self.first + self.shift * ((frames - 1) / 2 - before))
-
-
-class HasGrid:
-    """A stage that makes frames, or joins them."""
-
-    def grid(self, before: Grid | None, sample_rate: int) -> Grid | None:
-        """Return the grid of its frames; ``before``: that of the frames before it; ``sample_rate``: in Hz."""
-        raise NotImplementedError
-
-
 class ChecksNext:
     """A stage that restricts which stages may follow it."""
 

@@ -63,7 +63,7 @@ FLOOR = float(np.finfo(np.float32).eps)  # of a band's energy, before the logari
 
 def num_frames(samples: int, sample_rate: int, frame_length: float = 25.0, frame_shift: float = 10.0) -> int:
     """Return the number of frames that lie wholly inside ``samples`` (Kaldi's ``snip_edges``); lengths in ms."""
-    window, shift = window_and_shift(sample_rate, frame_length, frame_shift)
+    window, shift = _window_and_shift(sample_rate, frame_length, frame_shift)
     return 0 if samples < window else 1 + (samples - window) // shift
 
 
@@ -132,7 +132,7 @@ class Fbank:
 
     def bank(self, sample_rate: int) -> Float32s:
         """Return the mel triangles, (F, padded // 2) float32. Raises: PipelineError if the rate does not suit them."""
-        window, _ = window_and_shift(sample_rate, self.frame_length, self.frame_shift)
+        window, _ = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
         nyquist = 0.5 * sample_rate
         high_freq = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
         if not self.low_freq < high_freq <= nyquist:
@@ -145,7 +145,7 @@ class Fbank:
         return _mel_bank(self.num_mel_bins, padded, sample_rate, self.low_freq, high_freq)
 
     def _make_frames(self, sample_rate: int, cosines: Float32s | None = None) -> FilterBank:
-        window, shift = window_and_shift(sample_rate, self.frame_length, self.frame_shift)
+        window, shift = _window_and_shift(sample_rate, self.frame_length, self.frame_shift)
         if window < 2 or shift < 1:
             raise PipelineError(
                 f"{self.name}: at {sample_rate} Hz, a frame of {self.frame_length} ms every {self.frame_shift} ms is "
@@ -156,7 +156,7 @@ class Fbank:
         return FilterBank(weights, shift, padded, self.bank(sample_rate), FLOOR, PREEMPHASIS, cosines)
 
 
-def window_and_shift(sample_rate: int, frame_length: float, frame_shift: float) -> tuple[int, int]:
+def _window_and_shift(sample_rate: int, frame_length: float, frame_shift: float) -> tuple[int, int]:
     """Return the samples in a window and between windows, in Kaldi's order of rounding."""
     return int(sample_rate * frame_length * 0.001), int(sample_rate * frame_shift * 0.001)
 

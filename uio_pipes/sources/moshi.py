@@ -26,9 +26,9 @@ def from_moshi(paths: TablePaths, *, shuffle: bool = False, **access: Unpack[Acc
 
     Each line is a dialogue in two channels, the model left (0) and the user right (1); other audio is the failure
     ``wrong_channels``. Beside ``a.wav`` is ``a.json`` with its ``alignments``, which become the ``timeline``. Without
-    it, the dialogue is the failure ``missing_timeline``. The words of ``SPEAKER_MAIN`` are in channel 0, those of others
-    in channel 1. ``text_conditions`` are ``timeline.conditions``. The ``key`` is the path without its suffix. Decode
-    both channels: ``.decode_audio(channel=None)``.
+    it, the dialogue is the failure ``missing_timeline``. The words of ``SPEAKER_MAIN`` are in channel 0, those of
+    others in channel 1. ``text_conditions`` are ``timeline.conditions``. The ``key`` is the path without its suffix.
+    Decode both channels: ``.decode_audio(channel=None)``.
 
     Args:
         paths: the list: a path, URL or glob, or several in a list. Paths in it start at its folder.

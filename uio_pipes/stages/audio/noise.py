@@ -15,7 +15,7 @@ import torch
 
 from uio_pipes.audio.length import audio_info, segment_samples
 from uio_pipes.audio.recording import decoded, in_floats
-from uio_pipes.base.checks import refuse, require, require_counts
+from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.base.memory import Lru
@@ -265,7 +265,10 @@ class AddNoise(ClipStage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "clips", require_counts(self.name, "clips", self.clips, 100))
+        counts = self.clips if isinstance(self.clips, (list, tuple)) else ()
+        ok = len(counts) == 2 and all(map(is_whole, counts)) and 1 <= counts[0] <= counts[1] <= 100
+        require(ok, self.name, "clips must be (fewest, most), whole numbers from 1 to 100", self.clips, "try (3, 7)")
+        object.__setattr__(self, "clips", tuple(counts))
 
     def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, snr, choice = draws.uniform() < self.probability, draws.uniform(*self.snr), clips.choose(draws)

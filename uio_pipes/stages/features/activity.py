@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -15,9 +15,8 @@ import torch
 
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import check_names, is_whole, refuse, require
-from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.core.capabilities import ChecksNext, Grid, HasGrid
-from uio_pipes.core.chain import Chain
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.capabilities import ChecksNext
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.roles import Op
@@ -114,44 +113,44 @@ class Activity(ChecksNext, Op):
         sets = [one for count in range((self.powerset or 0) + 1) for one in combinations(range(self.columns), count)]
         return np.array([[speaker in one for speaker in range(self.columns)] for one in sets], np.float32)
 
-    def frames(self, fields: dict[str, Any], grid: Grid | None) -> tuple[int, Grid]:
-        """Return how many frames there are, and where. Raises: PipelineError if that is not known, or told twice."""
-        shift, window = self.shift, self.window
+    def frames(self, fields: dict[str, Any]) -> tuple[int, float, float]:
+        """Return how many frames there are, the seconds from one to the next, and the centre of the first.
+
+        Raises: PipelineError if it is not known where they are, or told twice, DataError ``wrong_rate``.
+        """
+        timeline, shift, window = fields["timeline"], self.shift, self.window
+        known, rate = timeline.frame is not None, fields.get("sample_rate", 1)
+        refuse(shift and known, self.name, "the stage that makes features says where frames are", "leave out shift")
+        refuse(
+            not (shift or known), self.name, "no stage says how far frames are apart", "give shift, as in shift=0.01"
+        )
         if shift is None:
-            if grid is None:
-                raise PipelineError("activity: no stage says how far frames are apart; give shift=0.01, if it is 10 ms")
-            count = len(fields["feat"])
+            count, shift, centre = len(fields["feat"]), timeline.frame, timeline.centre
+            if rate > 1 and not (shift * rate + 1e-6) % 1 < 2e-6:
+                rule = f"at {rate} Hz, frames are not {1000 * shift:g} ms apart, but a whole number of samples"
+                raise DataError("wrong_rate", f"{rule}: put .resample(16_000) before the features")
+        elif "feat" in fields:
+            count, centre = len(fields["feat"]), (window or shift) / 2
         else:
-            if grid is not None:
-                raise PipelineError("activity: the stage that makes features says where frames are; leave out shift")
-            grid = Grid(shift, (window or shift) / 2)
-            if "feat" in fields:
-                count = len(fields["feat"])
-            else:
-                seconds = fields["wav"].shape[-1] / fields["sample_rate"]
-                spare = round((seconds - window) / shift, _DIGITS) if window else 0.0
-                count = max(0, int(spare // 1) + 1) if window else ceil(round(seconds / shift, _DIGITS))
-        return -(-count // self.subsampling), grid.joined(self.subsampling, self.subsampling)
+            seconds, centre = fields["wav"].shape[-1] / rate, (window or shift) / 2
+            whole = round((seconds - (window or 0.0)) / shift, _DIGITS)
+            count = max(0, int(whole // 1) + 1) if window else ceil(whole)
+        of = self.subsampling
+        return -(-count // of), shift * of, centre + shift * (of - 1) / 2
 
 
 class _ActivityLink(StageLink):
-    __slots__ = ("ledger", "stages")
+    __slots__ = ("ledger",)
     stage: Activity
 
     def __init__(self, stage: Activity, site: Site, ledger: Ledger) -> None:
         super().__init__(stage, site)
         self.ledger = ledger
-        self.stages: dict[Chain, list[HasGrid]] = {}  # that make frames
 
     def run(self, sample: Sample) -> None:
-        stage, fields, chain = self.stage, sample.fields, sample.chain
-        if chain not in self.stages:
-            self.stages[chain] = [one for one in _stages_of(chain) if isinstance(one, HasGrid)]
-        grid: Grid | None = None
-        for one in self.stages[chain]:
-            grid = one.grid(grid, fields.get("sample_rate", _USUAL))
-        count, grid = stage.frames(fields, grid)
-        edges = np.round(grid.first + grid.shift * (np.arange(2 * count + 1) / 2 - 0.5), _DIGITS)  # and centres between
+        stage, fields = self.stage, sample.fields
+        count, shift, centre = stage.frames(fields)
+        edges = np.round(centre + shift * (np.arange(2 * count + 1) / 2 - 0.5), _DIGITS)  # and centres between
         timeline: Timeline = fields["timeline"]
         spoken = spans_of(timeline, edges)
         columns = list(spoken)[: stage.columns] if isinstance(stage.speakers, int) else stage.speakers
@@ -173,16 +172,6 @@ class _ActivityLink(StageLink):
         if stage.powerset:
             speak = (activity >= 0.5).astype(np.float32)
             fields["powerset"] = torch.from_numpy((speak @ stage.classes.T).argmax(1))
-
-
-def _stages_of(chain: Chain) -> Iterator[Any]:
-    """Yield the stages of the usual stream in a chain, those whose results are cached included."""
-    for link in chain.links:
-        link = getattr(link, "link", link)  # of one that is timed
-        if hasattr(link, "inner"):
-            yield from _stages_of(link.inner)
-        elif not link.of:
-            yield getattr(link, "stage", None)
 
 
 def spans_of(timeline: Timeline, edges: Floats) -> dict[str, Floats]:

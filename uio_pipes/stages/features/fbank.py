@@ -11,16 +11,15 @@ from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Trait, least, must_be
-from uio_pipes.dsp.fbank import Fbank, noise, num_frames, window_and_shift
+from uio_pipes.dsp.fbank import Fbank, noise, num_frames
 from uio_pipes.dsp.spectra import SAMPLE_RATE, LogMel, Mfcc
 
 
 @dataclass(frozen=True)
-class FbankFeatures(HasGrid, OfStream):
+class FbankFeatures(OfStream):
     """Compute Kaldi's log mel filter bank energies of ``wav``: ``feat`` (T, num_mel_bins) float32.
 
     Equal to ``torchaudio.compliance.kaldi.fbank(wav * 32768, energy_floor=0, …)`` without dither, to 1e-3 on speech.
@@ -58,10 +57,6 @@ class FbankFeatures(HasGrid, OfStream):
     def kernel(self) -> Fbank:
         return Fbank(self.num_mel_bins, self.frame_length, self.frame_shift, self.dither, self.window_type)
 
-    def grid(self, before: Grid | None, sample_rate: int) -> Grid:
-        window, shift = window_and_shift(sample_rate, self.frame_length, self.frame_shift)
-        return Grid(shift / sample_rate, window / 2 / sample_rate)
-
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
             return None
@@ -72,7 +67,7 @@ class FbankFeatures(HasGrid, OfStream):
         return plan.with_frames(num_frames(plan.samples, plan.sample_rate, self.frame_length, self.frame_shift))
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=self.frame_shift / 1000)
+        return replace(timeline, frame=self.frame_shift / 1000, centre=self.frame_length / 2000)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
@@ -122,7 +117,7 @@ class MfccFeatures(FbankFeatures):
 
 
 @dataclass(frozen=True)
-class LogMelSpectrogram(HasGrid, OfStream):
+class LogMelSpectrogram(OfStream):
     """Compute Whisper's log mel spectrogram of ``wav`` at 16 kHz: ``feat`` (T, num_mel_bins) float32.
 
     T is samples // hop_length. Radford et al. 2022; equal to their code to 1e-4. Failures: ``wrong_rate`` if the
@@ -163,9 +158,6 @@ class LogMelSpectrogram(HasGrid, OfStream):
     def kernel(self) -> LogMel:
         return LogMel(self.n_fft, self.hop_length, self.num_mel_bins, self.padding, self.pad_or_trim, self.max_duration)
 
-    def grid(self, before: Grid | None, sample_rate: int) -> Grid:
-        return Grid(self.hop_length / SAMPLE_RATE, 0.0)  # windows are centred
-
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
             return None
@@ -176,7 +168,7 @@ class LogMelSpectrogram(HasGrid, OfStream):
         return plan.with_frames(self.kernel.frames(plan.samples))
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=self.hop_length / SAMPLE_RATE)
+        return replace(timeline, frame=self.hop_length / SAMPLE_RATE, centre=0.0)  # windows are centred
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields

@@ -17,7 +17,6 @@ from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import is_weight, is_whole, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
@@ -117,7 +116,7 @@ class Deltas(OfFeatures):
 
 
 @dataclass(frozen=True)
-class Stack(HasGrid, OfFeatures):
+class Stack(OfFeatures):
     """Join neighbouring frames of ``feat`` into one wider frame, at a lower frame rate.
 
     (T, F) becomes (⌈T / stride⌉, frames × F). Frame i has those around frame i × stride: (frames - 1) // 2 before it,
@@ -136,9 +135,6 @@ class Stack(HasGrid, OfFeatures):
     frames: int = least(1, 7, "Paraformer has frames=7, stride=6")
     stride: int = least(1, 6, "Paraformer has frames=7, stride=6")
 
-    def grid(self, before: Grid | None, sample_rate: int) -> Grid | None:
-        return before and before.joined(self.frames, self.stride, (self.frames - 1) // 2)
-
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None:
             return None
@@ -147,7 +143,10 @@ class Stack(HasGrid, OfFeatures):
         return plan.with_frames(-(-plan.frames // self.stride))
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=timeline.frame and timeline.frame * self.stride)
+        if timeline.frame is None:
+            return timeline
+        off = (self.frames - 1) / 2 - (self.frames - 1) // 2  # frames from that around which the others are
+        return replace(timeline, frame=timeline.frame * self.stride, centre=timeline.centre + timeline.frame * off)
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         if feat.ndim == 1:  # codes of one codebook

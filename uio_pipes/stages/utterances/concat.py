@@ -58,7 +58,9 @@ class Joined(Sample):
 
     def _like(self, origin: Origin) -> Sample:
         like = type(self)(dict(self.fields), origin, self._run_key, self.chain, self.url)
-        like.done, like.parts, like.changed, like.ran = self.done, list(self.parts), self.changed, self.ran
+        like.done = self.done
+        for name in {*Joined.__slots__, *type(self).__slots__}:
+            setattr(like, name, getattr(self, name))
         return like
 
     def _run(self, bits: int) -> None:

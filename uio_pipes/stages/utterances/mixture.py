@@ -1,8 +1,7 @@
-"""``mixture``: simulates overlapped speech of several speakers from single utterances.
+"""``mixture``: overlapped speech of several speakers, made of single utterances.
 
-Which utterances belong together and where each begins is decided by the plan: by planned lengths, and by draws of the
-mixture, those of its first utterance. The parts are decoded when the batch is made. One that is shorter than planned,
-or fails, moves no other.
+Which utterances belong together and where each begins is decided by planned lengths, and by draws of the mixture, those
+of its first utterance. A part that is shorter than planned, or fails when it is decoded, moves no other.
 """
 
 from __future__ import annotations
@@ -12,61 +11,60 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from math import log
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.audio.recording import in_floats
 from uio_pipes.audio.timeline import Event, Timeline
-from uio_pipes.base.checks import refuse, require, require_counts
+from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.buffer import Buffer
-from uio_pipes.core.chain import Chain
+from uio_pipes.core.chain import TIMELINE, Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import compute, count_trimmed
 from uio_pipes.core.roles import check_there, have_features
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, Stage, least, must_be, within
+from uio_pipes.core.stage import RULE, Node, Stage, least, must_be, within
 from uio_pipes.stages.batches.rows import mono
 from uio_pipes.stages.utterances.concat import Joined, Joining, Joins, check_alike, join
 
+_COUNTS = {**within(1, 100), RULE: ("two whole numbers", lambda pair: all(map(is_whole, pair)), "as in (1, 4)")}
 _LONE = "too_few_speakers"
 
 
 @dataclass(frozen=True)
 class Mixture(Joins):
-    """Make overlapped speech of single utterances: for diarisation, separation and recognition of several speakers.
+    """Mix single utterances to overlapped speech, for diarisation, separation and recognition of several speakers.
 
-    Each mixture has as many speakers as is drawn. It begins with the utterance that has waited longest, and takes
-    those that wait longest of its speaker, and of the other speakers. The result is one utterance: ``wav`` is the sum,
-    and ``timeline`` has an event for each part with its text and ``speaker``, or the events of its own timeline; keys
-    are joined by "+", and other fields are gone. Put ``shuffle`` before it, and ``reverberate`` for rooms; put noise
-    and features after it. An utterance without ``speaker`` is the failure ``missing_speaker``.
+    A mixture begins with the utterance that has waited longest, and takes those of its speaker and of other speakers
+    that have waited longest. ``wav`` is the sum; ``timeline`` has an event for each part with its text and ``speaker``,
+    or the events of its own timeline; keys are joined by "+", and other fields are gone. Put ``shuffle`` before it, and
+    ``reverberate`` for rooms; put noise and features after it.
 
     With ``pause``, each speaker speaks without regard to the others, as in the recipe of EEND (Fujita et al. 2019,
-    "End-to-end neural speaker diarization with permutation-free objectives", algorithm 1). With ``overlap``, speakers
-    take turns, and each turn begins before the last one ends, as in LibriMix (Cosentino et al. 2020) with (1, 1), or
-    SparseLibriMix with (0, 1). Give exactly one of the two.
+    algorithm 1). With ``overlap``, speakers take turns, each of which begins before the last one ends, as in LibriMix
+    (Cosentino et al. 2020) with (1, 1), and SparseLibriMix with (0, 1). Give exactly one of the two.
 
-    Lengths are planned ones, and the parts are decoded when the batch is made. A part that fails then is counted and
-    left out; so is one whose sample rate or channels differ from those of the first (``mixed_sample_rates``,
-    ``mixed_channels``). Where too few speakers wait, at the end, an utterance is left out (``too_few_speakers``).
+    Nothing is decoded before the batch is made. A part that fails then is counted and left out; so is one whose sample
+    rate or channels differ from those of the first (``mixed_sample_rates``, ``mixed_channels``). An utterance without
+    ``speaker`` is the failure ``missing_speaker``. Where too few speakers wait, as at the end, one is left out
+    (``too_few_speakers``).
 
     Args:
         speakers: (fewest, most) speakers of a mixture; each number in between has equal chances. Default: (1, 4).
-        pause: mean seconds of the pause before each utterance of a speaker, the first included. Pauses are drawn from
-            an exponential distribution; the shorter, the more overlap. EEND's is 2 to 9. Default: None.
+        pause: mean seconds of the pauses before the utterances of a speaker, drawn from an exponential distribution.
+            The shorter, the more overlap; EEND's is 2 to 9. Default: None.
         overlap: (lowest, highest) share of the shorter of two turns in which both speak, from 0 to 1; it is drawn
             evenly for each turn. Nobody overlaps with themselves. Default: None.
         utterances: (fewest, most) utterances of each speaker, fewer where fewer wait. Default: (1, 1).
         gain_db: (lowest, highest) gain in dB, drawn for each speaker. For levels that do not depend on the recordings
-            put ``loudness`` before. Default: (0.0, 0.0).
+            put ``loudness`` before it. Default: (0.0, 0.0).
         sources: whether to have ``sources``, too: (S, speakers[1]) float32, what each speaker says in the order of
-            their first starts, 0 for speakers who are not there. Default: False.
+            their first starts, and 0 for those who are not there. Default: False.
         window: utterances that wait, among which partners are looked for. Default: 200.
 
     Raises:
@@ -76,18 +74,16 @@ class Mixture(Joins):
     name: ClassVar[str] = "mixture"
     reasons = (_LONE,)
 
-    speakers: Sequence[int] = (1, 4)
+    speakers: Sequence[int] = field(default=(1, 4), metadata=_COUNTS)
     pause: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "EEND's is 2 to 9 seconds")
     overlap: Sequence[float] | None = field(default=None, metadata=within(0, 1))
-    utterances: Sequence[int] = (1, 1)
+    utterances: Sequence[int] = field(default=(1, 1), metadata=_COUNTS)
     gain_db: Sequence[float] = field(default=(0.0, 0.0), metadata=within(-100, 100, "dB"))
     sources: bool = False
     window: int = least(1, 200, "200 is usual")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("speakers", "utterances"):
-            object.__setattr__(self, name, require_counts(self.name, name, getattr(self, name), 100))
         both = (self.pause is None) == (self.overlap is None)
         refuse(both, self.name, "give either pause or overlap", "try pause=2.0, or overlap=(0.0, 1.0)")
         rule = f"window must hold the most speakers, {self.speakers[1]}, or more"
@@ -101,56 +97,38 @@ class Mixture(Joins):
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _MixtureNode(source, lane, self, site)
 
-    def starts(self, turns: Sequence[Turn], rate: int, draws: Draws) -> Iterator[int]:
-        """Yield the start of each turn, in samples at ``rate``."""
+    def starts(self, turns: Sequence[tuple[str, int]], rate: int, draws: Draws) -> Iterator[int]:
+        """Yield the start of each of the ``turns``, a speaker with planned samples, in samples at ``rate``."""
         ends: dict[str, int] = {}
-        last = Turn("", 0, 1.0)
-        for turn in turns:
-            free = ends.get(turn.speaker, 0)
+        end = last = 0  # of the turn that ends last, and how long it is
+        for speaker, samples in turns:
+            start = ends.get(speaker, 0)
             if self.overlap is None:
-                start = free + round(-log(1 - draws.uniform()) * (self.pause or 0) * rate)
+                start += round(-log(1 - draws.uniform()) * (self.pause or 0) * rate)
             else:
-                shared = int(draws.uniform(*self.overlap) * min(last.samples, turn.samples))
-                start = max(free, max(ends.values(), default=0) - shared)
-            ends[turn.speaker] = start + turn.samples
-            if ends[turn.speaker] == max(ends.values()):
-                last = turn
+                start = max(start, end - int(draws.uniform(*self.overlap) * min(last, samples)))
+            ends[speaker] = start + samples
+            end, last = max((end, last), (start + samples, samples))
             yield start
 
 
-class Turn(NamedTuple):
-    """One utterance of a mixture: whose it is, its planned samples, and its gain as a factor."""
-
-    speaker: str
-    samples: int
-    gain: float
-
-
 class Mixed(Joined):
-    """Utterances of several speakers as one. ``turns``: each with its start, at the rate of ``length``."""
+    """Utterances of several speakers as one. ``turns``: speaker, gain as a factor, and start at the rate of ``length``
+    of each part."""
 
     __slots__ = ("length", "turns")
     length: Plan
-    turns: list[tuple[int, Turn]]
-
-    def _like(self, origin: Origin) -> Sample:
-        like = super()._like(origin)
-        assert isinstance(like, Mixed)
-        like.length, like.turns = self.length, self.turns
-        return like
-
-
-Heard = tuple[int, Turn, torch.Tensor]  # from which sample on, whose turn, and what is heard
+    turns: Sequence[tuple[str, float, int]]
 
 
 class _Mixing(Joining):
-    """Adds the parts up, each decoded and changed as its own chain says."""
+    """Adds the parts up, each computed as its own chain says."""
 
     name = Mixture.name
 
     def __init__(self, stage: Mixture, ledger: Ledger) -> None:
-        made = frozenset(["wav", "sample_rate", "timeline", *(["sources"] if stage.sources else [])])
-        super().__init__(made, frozenset(), ledger)
+        self.sources = [*["sources"] * stage.sources]
+        super().__init__(frozenset(["wav", "sample_rate", TIMELINE, *self.sources]), frozenset(), ledger)
         self.most = stage.speakers[1]
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
@@ -161,36 +139,33 @@ class _Mixing(Joining):
         first: dict[str, Any] = {}
         turns = iter(sample.turns)
 
-        def get(part: Sample) -> tuple[int, Turn, dict[str, Any]]:
-            start, turn = next(turns)
+        def get(part: Sample) -> tuple[Event, int, torch.Tensor, Timeline | None]:
+            speaker, gain, start = next(turns)
             compute(part)
             if not hasattr(part.fields.get("wav"), "shape"):
                 raise PipelineError("mixture: the audio is not decoded; put .decode_audio() before mixture")
             check_alike(self.name, part.fields, first or part.fields)
             count_trimmed(part, self.ledger)
             first.update({} if first else part.fields)
-            return start, turn, part.fields
+            wav, text, rate = in_floats(part.fields["wav"]), part.fields.get("txt"), first["sample_rate"]
+            at = start * rate // sample.length.sample_rate
+            end = (at + wav.shape[-1]) / rate
+            said = Event(at / rate, end, text if isinstance(text, str) else "", speaker)
+            return said, at, wav * gain, part.fields.get(TIMELINE)
 
-        spoken, heard, said, events = sample.gather(get, self), list[Heard](), list[Event](), list[Event]()
-        rate = first["sample_rate"]
-        for start, turn, fields in spoken:
-            at, wav, text = start * rate // sample.length.sample_rate, in_floats(fields["wav"]), fields.get("txt")
-            end = at + wav.shape[-1]
-            heard.append((at, turn, wav))
-            said.append(Event(at / rate, end / rate, text if isinstance(text, str) else "", turn.speaker))
-            own = fields["timeline"].events if "timeline" in fields else (said[-1].moved(at / rate),)
-            events += [one.moved(-at / rate)._replace(speaker=one.speaker or turn.speaker) for one in own]
-        total = max(at + wav.shape[-1] for at, _, wav in heard)
+        parts, events = sample.gather(get, self), list[Event]()
+        total = max(at + wav.shape[-1] for _, at, wav, _ in parts)
         mixed = torch.zeros((*first["wav"].shape[:-1], total))
-        for at, turn, wav in heard:
-            mixed[..., at : at + wav.shape[-1]].add_(wav, alpha=turn.gain)
-        sample.fields |= {"wav": mixed, "sample_rate": rate, "timeline": Timeline.of(events)}
-        if "sources" in self.writes:
-            names = Timeline.of(said).speakers
-            sources = sample.fields["sources"] = torch.zeros((total, self.most))
-            for at, turn, wav in heard:
-                one = mono(self.name, sample.key, wav)
-                sources[at : at + len(one), names.index(turn.speaker)].add_(one, alpha=turn.gain)
+        names = Timeline.of(said for said, *_ in parts).speakers
+        sources = torch.zeros((total, self.most)) if self.sources else None
+        for said, at, wav, own in parts:
+            mixed[..., at : at + wav.shape[-1]] += wav
+            if sources is not None:
+                sources[at : at + wav.shape[-1], names.index(said.speaker)] += mono(self.name, sample.key, wav)
+            moved = [said] if own is None else [one.moved(-said.start) for one in own.events]
+            events += [one._replace(speaker=one.speaker or said.speaker) for one in moved]
+        sample.fields |= {"wav": mixed, "sample_rate": first["sample_rate"], TIMELINE: Timeline.of(events)}
+        sample.fields |= dict.fromkeys(self.sources, sources)
 
 
 class _MixtureNode(Buffer):
@@ -208,7 +183,10 @@ class _MixtureNode(Buffer):
             self._wait(number, self.held[number])
 
     def _wait(self, number: int, item: Sample) -> None:
-        self.waiting.setdefault(_speaker(item), deque()).append(number)
+        if (speaker := item.get("speaker")) is None:
+            message = "the utterance has no `speaker`: add it to the list, or make it by .map(…) before mixture"
+            raise item.failure(DataError("missing_speaker", message), self.name)
+        self.waiting.setdefault(str(speaker), deque()).append(number)
 
     def next(self) -> Sample:
         while True:
@@ -229,17 +207,12 @@ class _MixtureNode(Buffer):
                 number, item = self.pull()
             except StopIteration:
                 return
-            if self.length(item) is None:
-                continue
-            if item.plan.frames is not None:
-                raise PipelineError("mixture: it works on audio, and there are features; leave them out before it")
             try:
-                self._wait(number, item)
+                if self.length(item) is not None:
+                    self._wait(number, item)
+                    self.hold(number, item)
             except DataError as error:
                 self.lane.ledger.fail(error, self.name)
-            else:
-                self.lane.ledger.succeeded(self.name)
-                self.hold(number, item)
 
     def _leave(self, speaker: str) -> Sample:
         """Release the utterance of ``speaker`` that has waited longest."""
@@ -251,30 +224,19 @@ class _MixtureNode(Buffer):
 
     def _mixed(self, speakers: Sequence[str], draws: Draws) -> Mixed:
         stage, (fewest, most) = self.stage, self.stage.utterances
-        each: list[list[tuple[Sample, str, float]]] = []
+        each: list[list[tuple[str, float, Sample]]] = []
         for name in speakers:
             gain = 10 ** (draws.uniform(*stage.gain_db) / 20)
             count = min(fewest + draws.below(most - fewest + 1), len(self.waiting[name]))
-            each.append([(self._leave(name), name, gain) for _ in range(count)])
+            each.append([(name, gain, self._leave(name)) for _ in range(count)])
         rounds = chain.from_iterable(each if stage.overlap is None else zip_longest(*each))
-        parts = [one for one in rounds if one is not None]
-        plans = [part.plan for part, *_ in parts]
+        names, gains, parts = zip(*filter(None, rounds), strict=True)
+        plans = [part.plan for part in parts]
         rates = {plan.sample_rate for plan in plans}
         rate = rates.pop() if len(rates) == 1 else TICKS
-        turns = [
-            Turn(name, -(-plan.samples * rate // plan.sample_rate), gain)
-            for (_, name, gain), plan in zip(parts, plans, strict=True)
-        ]
-        mixed = join([part for part, *_ in parts], self.chain, Mixed)
-        mixed.turns = list(zip(stage.starts(turns, rate, draws), turns, strict=True))
-        mixed.length = Plan(max(start + turn.samples for start, turn in mixed.turns), rate)
+        samples = [-(-plan.samples * rate // plan.sample_rate) for plan in plans]
+        starts = list(stage.starts(list(zip(names, samples, strict=True)), rate, draws))
+        mixed = join(list(parts), self.chain, Mixed)
+        mixed.turns = list(zip(names, gains, starts, strict=True))
+        mixed.length = Plan(max(map(int.__add__, starts, samples)), rate)
         return mixed
-
-
-def _speaker(item: Sample) -> str:
-    """Return whose utterance it is. Raises: DataError."""
-    speaker = item.get("speaker")
-    if speaker is None:
-        message = "the utterance has no `speaker`: add it to the list, or make it by .map(…) before mixture"
-        raise item.failure(DataError("missing_speaker", message), Mixture.name)
-    return str(speaker)
