@@ -1,7 +1,7 @@
 """Let the model talk with the users of a part: when does it begin to speak, and what does it say?
 
 ``python -m recipes.duplex.evaluate DATA EXP``. The user's channel is that of the recordings; text and codes of the
-model are its own, the likeliest of each frame. EXP gets ``test.jsonl``: the words that it says in each dialogue, and when.
+model are its own, the likeliest of each frame. EXP gets ``test.jsonl``: the words that it says, and when.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Score:
         commonest = max(self.words.values()) / words
         return "\n".join(
             (
-                f"questions after which the model begins to speak within {SOON:g} s: {_share(self.answered, self.turns)}",
+                f"questions after which the model speaks within {SOON:g} s: {_share(self.answered, self.turns)}",
                 f"of its beginnings, those within {SOON:g} s after a question: {_share(self.meant, self.starts)}; "
                 f"at random times they would be {self.soon / self.seconds:.0%}",
                 f"questions to which it gives the right answer, word by word: {_share(self.right, self.turns)}",

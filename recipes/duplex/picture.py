@@ -35,7 +35,7 @@ class Answers:
         before: Timeline = sample["timeline"]
         times = pairwise([*self.words[sample["key"]], (float("inf"), "")])
         said = (
-            Event(start, min(after, start + LONGEST), word, "trained model", CHANNELS[MODEL])
+            Event(start, min(after, start + LONGEST), word, "trained model", len(CHANNELS))
             for (start, word), (after, _) in times
         )
         sample["timeline"] = Timeline.of([*before.events, *said])
@@ -44,7 +44,7 @@ class Answers:
 
 def picture(data: Path, exp: Path | None = None) -> uio.Pipeline:
     """The dialogues of the test, with words, activity and text stream."""
-    graph = audio(data, "test").align(TOKENIZER, RATE).activity([MODEL, USER], shift=1 / RATE)
+    graph = audio(data, "test").align(TOKENIZER, RATE).activity([MODEL, USER])
     if exp is None:
         return graph
     rows = map(json.loads, (exp / "test.jsonl").read_text(encoding="utf-8").splitlines())

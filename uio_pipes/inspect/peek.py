@@ -285,12 +285,12 @@ def _list(value: list[Any] | tuple[Any, ...]) -> str:
 def _timeline(timeline: Timeline) -> str:
     """Return who speaks first and next, when, and what."""
     turns = []
-    for speaker, events in groupby(timeline.events, lambda event: event.speaker):
-        said = list(events)
-        words = " ".join(event.text for event in said if event.text)
-        turns.append(f"{speaker} {said[0].start:.2f}–{max(e.end for e in said):.2f} s {_short(words)}".rstrip())
-    more = f"; {plural(len(turns) - 2, 'turn')} more" if len(turns) > 2 else ""
-    return f"{plural(len(timeline.events), 'event')}: {'; '.join(turns[:2])}{more}"
+    for speaker, said in groupby(timeline.events, lambda event: event.speaker):
+        events = list(said)
+        words = _short(" ".join(event.text for event in events))
+        turns.append(f"{speaker} {events[0].start:.2f}–{max(e.end for e in events):.2f} s {words}".strip())
+    more = [f"{plural(len(turns) - 2, 'turn')} more"] if len(turns) > 2 else []
+    return f"{plural(len(timeline.events), 'event')}: {'; '.join(turns[:2] + more)}" if turns else "no events"
 
 
 def _place(item: Item | File) -> str:

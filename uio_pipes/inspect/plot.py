@@ -17,7 +17,6 @@ import torch
 
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.inspect.labels import families, label
 from uio_pipes.inspect.peek import StageRecord, trace
 from uio_pipes.inspect.plot_timeline import EPAD, WIDTH, Picture, envelope
@@ -110,12 +109,10 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
 
 def _streams(stages: tuple[Stage, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what stages know of the frames of ``activity``, and of the text stream."""
-    grid, known = None, dict[str, Any]()
+    known = dict[str, Any]()
     for stage in stages:
-        if isinstance(stage, HasGrid):
-            grid = stage.grid(grid, int(fields.get("sample_rate", 0)))
-        elif isinstance(stage, Activity):
-            known["grid"] = stage.frames(dict(fields), grid)[1]
+        if isinstance(stage, Activity):
+            known["frames"] = stage.frames(dict(fields))[1:]
             known["speakers"] = () if isinstance(stage.speakers, int) else stage.speakers
         elif isinstance(stage, Align):
             write = getattr(stage.tokenizer, "detokenize", str)
@@ -172,7 +169,7 @@ class Drawn:
     timeline: Timeline | None = None
     activity: Array | None = None  # (T, speakers)
     speakers: Sequence[str] = ()  # whose columns these are; as they begin to speak, if not given
-    grid: Grid | None = None  # of T
+    frames: tuple[float, float] | None = None  # seconds from one of T to the next, and the centre of the first
     tokens: Sequence[str] = ()  # of each frame of the text stream; "": none, EPAD: one begins after it
     rate: float = 1.0  # of these frames, in Hz
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, cycle, pairwise
 from typing import TYPE_CHECKING, Any
@@ -58,25 +58,19 @@ class Picture:
     def draw(self, figure: Any) -> None:
         """Draw all panels into a figure."""
         heights = [height for height, _ in self.panels]
+        known = ((0.0, self.seconds),) if self.timeline.known is None else self.timeline.known
+        unknown = [*zip((0.0, *(end for _, end in known)), (*(start for start, _ in known), self.seconds), strict=True)]
         rows = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for axes, (height, draw) in zip(rows, self.panels, strict=True):
             axes.spines[:].set_visible(False)
             axes.tick_params(left=False, bottom=False, labelsize=8)
             axes.set(xlim=(0, self.seconds), ylim=(0, height))
             draw(axes)
-            for start, end in self._unknown():
-                axes.axvspan(start, end, facecolor="0.96", edgecolor="0.8", hatch="///", linewidth=0, zorder=-1)
+            for start, end in unknown:
+                axes.axvspan(start, max(start, end), fc="0.96", ec="0.8", hatch="///", linewidth=0, zorder=-1)
         rows[-1].set(xlabel="time (s)")
         rows[-1].spines["bottom"].set_visible(True)
         rows[-1].tick_params(bottom=True)
-
-    def _unknown(self) -> Iterator[tuple[float, float]]:
-        """Yield the spans of which nothing is known."""
-        at = 0.0
-        for start, end in () if self.timeline.known is None else (*self.timeline.known, (self.seconds, self.seconds)):
-            if start > at:
-                yield at, start
-            at = max(at, end)
 
     def _channel(self, name: str, wave: Any, lanes: dict[str, list[Event]], axes: Any) -> None:
         ticks, top = {}, 0.0
@@ -96,13 +90,12 @@ class Picture:
 
     def _activity(self, one: Drawn, activity: npt.NDArray[Any], axes: Any) -> None:
         names = [*(one.speakers or self.timeline.speakers), *[""] * activity.shape[1]][: activity.shape[1]]
-        shift, first = one.grid or (self.seconds / len(activity), self.seconds / len(activity) / 2)
+        shift, first = one.frames or (self.seconds / len(activity), self.seconds / len(activity) / 2)
         times = first + shift * (np.arange(len(activity) + 1) - 0.5)
-        for number, (name, active) in enumerate(zip(names, activity.T, strict=True)):
-            tops = LANE * (number + 0.8 * np.append(active, active[-1:]))
-            color = self.colors.get(name, "0.6")
-            axes.fill_between(times, LANE * number, tops, step="post", color=color, linewidth=0)
-        axes.set_yticks(LANE * (np.arange(len(names)) + 0.4), [f"{name} active" for name in names])
+        for row, (name, active) in enumerate(zip(names[::-1], activity.T[::-1], strict=True)):  # the first on top
+            tops = LANE * (row + 0.8 * np.append(active, active[-1:]))
+            axes.fill_between(times, LANE * row, tops, step="post", color=self.colors.get(name, "0.6"), linewidth=0)
+        axes.set_yticks(LANE * (np.arange(len(names)) + 0.4), [f"{name} active" for name in names[::-1]])
 
     def _tokens(self, tokens: Sequence[str], rate: float, axes: Any) -> None:
         frames = [at for at, token in enumerate(tokens) if token]
