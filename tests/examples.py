@@ -51,7 +51,7 @@ from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.batches.window import WindowBatch
 from uio_pipes.stages.features.activity import Activity
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
-from uio_pipes.stages.features.frames import Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
+from uio_pipes.stages.features.frames import Delay, Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.mix import Interleave, Mix
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
@@ -59,6 +59,7 @@ from uio_pipes.stages.order.shuffle import Shuffle, Sort
 from uio_pipes.stages.reading.load_from_tar import LoadFromTar
 from uio_pipes.stages.reading.loading import Declare, ListFiles, LoadFromRaw, LoadRecords, Resampled, ShardingFilter
 from uio_pipes.stages.reading.open_files import OpenFiles
+from uio_pipes.stages.text.align import Align
 from uio_pipes.stages.text.chat import Chat
 from uio_pipes.stages.text.tokenize import ChooseText, CtcFilter, Language, NormalizeText, Tokenize
 from uio_pipes.stages.utterances.cache import Cache
@@ -188,6 +189,27 @@ def _peaks(pcm: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torc
     return whole.abs().argmax(2), lengths // 160
 
 
+def aligned(corpus: uio.Pipeline) -> uio.Pipeline:
+    """Two codes a frame, below the letters of the text, at 100 frames a second."""
+    coded = corpus.decode_audio().map(_with_codes, length="same")
+    return coded.align(_code_points, 100.0, main=0, in_word_padding=1)
+
+
+def delayed(corpus: uio.Pipeline) -> uio.Pipeline:
+    return aligned(corpus).random_crop(max_frames=90).delay([0, 1, 2], weights=[1, 100, 0], text_padding_weight=0.5)
+
+
+def _with_codes(sample: Sample) -> Sample:
+    samples, rate = sample["wav"].shape[-1], sample["sample_rate"]
+    frames = -(-samples * 100 // rate)
+    words = [
+        Event(0.3 * n, 0.3 * n + 0.25, word, channel=n % 3 // 2) for n, word in enumerate(sample["txt"].split() * 3)
+    ]
+    sample["timeline"] = Timeline.of(words)
+    sample["feat"] = torch.arange(2 * frames).view(frames, 2) % 50
+    return sample
+
+
 def mix(corpus: uio.Pipeline) -> uio.Pipeline:
     audio = corpus.decode_audio()
     return uio.mix({"loud": audio, "own": audio.shuffle(4), "few": audio.take(2)}, weights=[3, 1, 2], stop="cycle")
@@ -269,6 +291,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
         corpus.map(_timed).decode_audio().fbank(num_mel_bins=8).activity(3, by="share", powerset=2, extra="drop")
     ),
     AddNoise: lambda corpus: corpus.decode_audio().add_noise(_lists(corpus), snr=(0, 15), probability=0.7),
+    Align: aligned,
     Balance: lambda corpus: by_speaker(corpus, lambda rows: rows.balance("speaker").decode_audio().speed_perturb()),
     BalancedBatch: lambda corpus: by_speaker(
         corpus,
@@ -288,6 +311,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     Declare: lambda corpus: corpus.then(Declare(0.01, "trim")).decode_audio(),
     DecodeAudio: lambda corpus: corpus.decode_audio(),
     DecodeVideo: lambda corpus: corpus.decode_audio().map(_with_video).decode_video(fps=10),
+    Delay: delayed,
     Deltas: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8, dither=0.1).deltas(),
     DynamicBatch: lambda corpus: corpus.decode_audio().fbank(num_mel_bins=8).dynamic_batch(600).pad(),
     Encoded: encoded,
@@ -342,4 +366,4 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     WindowBatch: lambda corpus: corpus.decode_audio().bucket_batch(max_frames=500, window=7, drop_last=True).pad(),
 }
 
-CHAINS = {"audio": audio_chain, "features": features_chain, "labels": labels_chain}
+CHAINS = {"audio": audio_chain, "features": features_chain, "labels": labels_chain, "codes": delayed}

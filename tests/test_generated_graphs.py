@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, assume, given, note, reject, settings
 from hypothesis import strategies as st
 
 import uio_pipes as uio
+from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.base.errors import ListError, NothingRead, TooManyFailures
 
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
@@ -102,12 +103,24 @@ def halved(sample: uio.Sample) -> uio.Sample:
     return sample
 
 
+def eventful(sample: uio.Sample) -> uio.Sample:
+    sample["events"] = [{"start": n / 9, "end": n / 9 + 0.2, "text": sample["txt"]} for n in range(9)]
+    return sample
+
+
 def some(sample: uio.Sample, rng: Any) -> list[uio.Sample]:
     return [sample] * int(rng.integers(3))
 
 
 def product(one: int, other: int) -> int:
     return one * other
+
+
+def timed(sample: uio.Sample) -> uio.Sample:
+    sample["timeline"] = Timeline.of(
+        [Event(0.2 * n, 0.2 * n + 0.15, word, "A") for n, word in enumerate(sample["txt"])]
+    )
+    return sample
 
 
 def quarter(lengths: uio.Lengths) -> int:
@@ -146,7 +159,9 @@ DEALT = st.sampled_from(["", "shuffle", "resampled"])
 BALANCE = st.tuples(st.just("balance"), st.just(("speaker",)), st.fixed_dictionaries({"power": st.floats(0, 1)}))
 SPOKEN = st.sampled_from(["spoken", "bad_spoken"])
 BALANCED = st.builds(Source, SPOKEN, st.sampled_from(["", "shuffle"]), st.tuples(BALANCE))
+TIMED = ("map", (eventful,), {}), ("timeline", (), {"field": "events"})
 PLAIN = st.one_of(
+    st.builds(Source, st.sampled_from(["plain", "bad", "raw"]), DEALT, st.just(TIMED)),
     st.builds(Source, st.sampled_from(["plain", "gz", "bad", "bad_gz", "raw", "unequal"]), DEALT),
     st.builds(Source, SPOKEN, DEALT),
     BALANCED,
@@ -171,6 +186,7 @@ OF_AUDIO = st.one_of(
     st.just(("resample", (6000,), {})),
     st.just(("speed_perturb", ([0.9, 1.0, 1.1],), {})),
     st.just(("tokenize", (code_points,), {})),
+    st.just(("random_crop", (), {"max_seconds": 0.6})),
     JOINED,
     OF_LENGTHS,
     OF_SAMPLES,
@@ -183,6 +199,7 @@ OF_FEATURES = st.one_of(
     OF_LENGTHS,
     OF_SAMPLES,
 )
+ALIGNED = (("map", (timed,), {}), ("align", (code_points, 50.0), {"main": "A"}), ("delay", ([2],), {}))
 FBANK = ("fbank", (), {"num_mel_bins": 6, "dither": 0.1})
 ENDS = {"drop_last": st.booleans(), "min_batch_size": st.integers(1, 4)}
 KNOWN_BUCKETS = st.fixed_dictionaries(
@@ -243,7 +260,8 @@ def graphs(draw: Callable[..., Any]) -> Graph:
         steps += [FBANK] if with_features else []
     else:
         with_features = True
-    steps += draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
+    coded = not with_features and draw(st.booleans())
+    steps += ALIGNED if coded else draw(st.lists(OF_FEATURES if with_features else OF_AUDIO, max_size=3))
     if draw(st.booleans()) or of_features:
         classes = isinstance(source, Source) and source.corpus.endswith("spoken") and not source.steps
         classes = classes and {"shuffle", "sort", "concat", "mixture"}.isdisjoint(name for name, *_ in steps)

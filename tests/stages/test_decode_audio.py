@@ -39,9 +39,13 @@ def test_missing_channel_is_a_failure_that_says_so(tmp_path: Path) -> None:
         run(graph, failures="raise")
 
 
-def test_several_channels_cannot_be_padded_and_the_message_says_what_to_do(tmp_path: Path) -> None:
+def test_several_channels_cannot_be_packed_or_have_features_and_the_message_says_what_to_do(tmp_path: Path) -> None:
     graph = pipeline(tmp_path, "wav", [audio(800, channels=2)]).decode_audio(channel=None)
-    for stopped in (graph.batch(1).pad(), graph.fbank().batch(1).pad(), graph.resample(16_000).batch(1).pad()):
+    for stopped in (
+        graph.pack(max_frames=900),
+        graph.fbank().batch(1).pad(),
+        graph.resample(16_000).pack(max_frames=900),
+    ):
         with pytest.raises(uio.PipelineError, match="channel"):
             run(stopped)
 

@@ -235,14 +235,11 @@ def test_nemo_names_rttm(tmp_path: Path) -> None:
     clicks(tmp_path / "a.wav", [])
     (tmp_path / "other.rttm").write_text(RTTM + "SPEAKER b 1 0 1 <NA> <NA> z <NA> <NA>\n")
     row = {"audio_filepath": "a.wav", "offset": 0.5, "duration": 1.0, "rttm_filepath": "other.rttm"}
-    (tmp_path / "m.json").write_text(json.dumps(row) + "\n")
-    pipeline = uio.from_nemo(tmp_path / "m.json").map(bare_key).timeline(field="rttm_filepath")
-    assert [(e.start, e.speaker) for e in only(pipeline)[0].events] == [(0.0, "x"), (0.25, "y")]
-
-
-def bare_key(sample: uio.Sample) -> uio.Sample:
-    sample["key"] = "a"
-    return sample
+    lines = [json.dumps({**row, "key": key}) + "\n" for key in "ab"]
+    (tmp_path / "m.json").write_text("".join(lines))
+    samples, _ = counted(uio.from_nemo(tmp_path / "m.json").timeline(field="rttm_filepath"))
+    found = [[(event.start, event.speaker) for event in sample["timeline"].events] for sample in samples]
+    assert found == [[(0.0, "x"), (0.25, "y")], [(-0.5, "z")]]
 
 
 def test_supervisions_reach_over_the_edges_of_a_cut(tmp_path: Path) -> None:
@@ -309,7 +306,7 @@ def test_moves_are_exact(tmp_path: Path, cut: Any, moves: list[Any], seed: int) 
         starts = [round(at * RATE) / RATE for at in GRID]
         if not (tmp_path / f"{key}.wav").exists():
             clicks(tmp_path / f"{key}.wav", starts, 4.0, 1)
-        events = [{"start": at, "end": at + 0.1} for at in starts]
+        events = [{"start": at, "end": at + 0.5 / RATE} for at in starts]  # too short to be cut in two
         rows.append({"key": key, "wav": str(tmp_path / f"{key}.wav"), "txt": "", "said": events})
     pipeline = uio.from_raw_list(rows).timeline(field="said")
     if cut is not None:
@@ -349,10 +346,18 @@ def test_precomputed_features_do_not_tell_their_shift(tmp_path: Path) -> None:
     assert (samples, dict(stats.skipped)) == ([], {"no_frame_shift": 1})
 
 
+def test_events_end_where_parts_are_joined() -> None:
+    """What reaches over the edge of a part is not heard in the other one."""
+    whole = Timeline((HI, THERE)).followed_by(Timeline((HI.moved(0.6), THERE)), 1.0)
+    spans = [(round(event.start, 9), round(event.end, 9)) for event in whole.events]
+    assert spans == [(0.5, 0.8), (0.75, 1.0), (1.0, 1.2), (1.75, 2.25)]
+
+
 def test_parts_without_a_timeline_are_unknown() -> None:
     whole = Timeline((), ()).followed_by(Timeline((HI,)), 2.0)
     assert whole.events == (HI.moved(-2.0),)
     assert whole.known == ((2.0, math.inf),)
+    assert whole.followed_by(Timeline((), ()), 5.0).known == ((2.0, 5.0),)
 
 
 # What it costs

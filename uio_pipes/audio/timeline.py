@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError
@@ -93,13 +94,16 @@ class Timeline:
         return frames * self.frame
 
     def followed_by(self, other: Timeline, seconds: float) -> Timeline:
-        """Return this timeline, of audio of ``seconds``, with another one after it."""
-        later = tuple(event.moved(-seconds) for event in other.events)
+        """Return this timeline, of audio of ``seconds``, with another one after it. Events that reach over the edge
+        between the two end there: the audio on its other side is not theirs."""
+        mine = [event._replace(end=min(event.end, seconds)) for event in self.events if event.start < seconds]
+        later = [event._replace(start=max(0.0, event.start)).moved(-seconds) for event in other.events]
         known = None
         if self.known is not None or other.known is not None:
-            mine = ((0.0, seconds),) if self.known is None else self.known
-            known = (*mine, *((start + seconds, end + seconds) for start, end in other.known or ((0.0, float("inf")),)))
-        return replace(self, events=(*self.events, *later), known=known)
+            before, after = (((0.0, inf),) if one.known is None else one.known for one in (self, other))
+            ended = ((start, min(end, seconds)) for start, end in before if start < seconds)
+            known = (*ended, *((start + seconds, end + seconds) for start, end in after))
+        return replace(self, events=(*mine, *later), known=known)
 
     @property
     def speakers(self) -> tuple[str, ...]:

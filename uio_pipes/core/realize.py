@@ -229,6 +229,12 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return _make(shape, dtype)
 
 
+def dtype_of(row: torch.Tensor | _Kept) -> torch.dtype:
+    """Return the type of a batch of such features or waveforms: features of whole numbers, such as codes, stay so."""
+    whole = row.ndim > 1 and isinstance(row, torch.Tensor) and not row.is_floating_point()
+    return torch.int64 if whole else torch.float32
+
+
 def use(make: Make) -> None:
     """Make this process allocate the tensors of its batches with ``make`` from now on."""
     global _make

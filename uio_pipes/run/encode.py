@@ -176,12 +176,12 @@ def _rows(made: Any, fields: Sequence[str], count: int, channels: int) -> Iterat
     columns = {name: _cut(name, pair, count * channels) for name, pair in named.items()}
     for first in range(0, count * channels, channels):
         each = {name: rows[first : first + channels] for name, rows in columns.items()}
-        yield {name: rows[0] if channels == 1 else _beside(rows) for name, rows in each.items()}
-
-
-def _beside(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return what a model made of each channel of an utterance, (T, K) or (T,), as columns, (T, C × K)."""
-    return torch.cat([row.unsqueeze(1) if row.ndim == 1 else row for row in rows], dim=1)
+        if channels > 1:  # side by side
+            each = {
+                name: [torch.cat([row if row.ndim > 1 else row.unsqueeze(1) for row in rows], 1)]
+                for name, rows in each.items()
+            }
+        yield {name: rows[0] for name, rows in each.items()}
 
 
 def _cut(name: str, pair: Any, count: int) -> list[torch.Tensor]:

@@ -16,18 +16,8 @@ from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node
-from uio_pipes.stages.batches.rows import (
-    IGNORE,
-    AudioRow,
-    audio_of,
-    dtype_of,
-    mono,
-    numbers_of,
-    odd_ones,
-    put_row,
-    target_of,
-    with_kept,
-)
+from uio_pipes.stages.batches.pad import IGNORE
+from uio_pipes.stages.batches.rows import AudioRow, audio_of, mono, numbers_of, odd_ones, put_row, target_of, with_kept
 
 if TYPE_CHECKING:
     from uio_pipes.stages.batches.pack import Pack
@@ -92,19 +82,17 @@ class _JoinedRows:
 
     def add(self, key: str, row: AudioRow, rate: int) -> None:
         """Add the row of the utterance ``key``, ``rate`` of whose places are a second. Raises: PipelineError."""
-        first, length, tail = self.ends[-1], row.shape[0], tuple(row.shape[1:])
+        first, length, tail, dtype = self.ends[-1], row.shape[0], tuple(row.shape[1:]), batch_memory.dtype_of(row)
         if begins := not self.rates:
             aligned, self.room = (self.multiple_of or 0) * rate, -(-self.frames * rate // FRAMES)
             rule = f"multiple_of={self.multiple_of} frames of 10 ms are no whole number of samples at {rate:,} Hz"
             near = f"give a multiple of {FRAMES // gcd(FRAMES, rate)}, or put .resample(16_000) before"
             refuse(aligned % FRAMES, "pack", rule, near)
             self.name, self.step, self.tail = "feats" if tail else "pcm", max(1, aligned // FRAMES), tail
-            self.dtype = dtype_of(row)
-            self.padding = IGNORE if self.dtype == torch.int64 else 0.0
-        if (tail, dtype_of(row)) != (self.tail, self.dtype):
-            kinds = ((tail, dtype_of(row)), (self.tail, self.dtype))
-            same = dtype_of(row) == self.dtype
-            has, have = (f"features of {one[0]} bins{'' if same else f' ({d})'}" if one else "audio" for one, d in kinds)
+            self.dtype, self.padding = dtype, IGNORE if dtype == torch.int64 else 0.0
+        if (tail, dtype) != (self.tail, self.dtype):
+            kinds = ((tail, dtype), (self.tail, self.dtype))
+            has, have = (f"features of {one[0]} bins ({kind})" if one else "audio" for one, kind in kinds)
             raise PipelineError(f"pack: {key} has {has}, others in its batch have {have}; they cannot share a batch")
         end = first - (-length // self.step) * self.step
         if begins or end > len(self.out):  # or the first row had audio of a lower rate

@@ -15,12 +15,11 @@ from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
-from uio_pipes.core.realize import realize
+from uio_pipes.core.realize import dtype_of, realize
 from uio_pipes.core.roles import Flow, check_there
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, one_of
 from uio_pipes.stages.batches.rows import (
-    IGNORE,
     LAYOUTS,
     PADDED,
     AudioRow,
@@ -28,13 +27,13 @@ from uio_pipes.stages.batches.rows import (
     PaddedRows,
     check_kept,
     check_outputs,
-    dtype_of,
     mono,
     odd_ones,
     together,
     waveform,
 )
 
+IGNORE = -1  # WeNet's padding of targets
 NO_LOSS = -100  # torch's, in the field ``labels`` of conversations
 _OF_BATCH = ("keys", "feats", "feats_lengths", "pcm", "pcm_length", "target", "target_lengths", "langs", "tasks")
 _MADE = frozenset([*_OF_BATCH, "wav", "feat", "label"])  # names that ``keep`` cannot have
@@ -50,9 +49,9 @@ Collate = Callable[[list[Sample]], dict[str, Any]]
 class Pad(Flow):
     """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
-    A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, or of whole numbers, such as codes, int64,
-    padded by -1, and ``feats_lengths`` (B,) int32; if there are no features, ``pcm`` (B, S) float32, or (B, C, S) of
-    audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels,
+    A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, or if they are whole numbers, such as
+    codes, int64, padded by -1, and ``feats_lengths`` (B,) int32; if there are no features, ``pcm`` (B, S) float32, or
+    (B, C, S) of audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels,
     ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
     ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32
     or a list of names, and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
@@ -351,7 +350,8 @@ class _Batch:
             rows.dtype, rows.padding = dtype, padding
         if rows.lengths and (row.shape[1:] != rows.tail or dtype != rows.dtype):
             unit = "channels" if rows.ndim == 1 else "bins" if dtype == rows.dtype else f"bins ({rows.dtype})"
-            one, other = ("×".join(map(str, tail)) or "no" for tail in (rows.tail, row.shape[1:]))
+            none = "1" if rows.ndim == 1 else "no"
+            one, other = ("×".join(map(str, tail)) or none for tail in (rows.tail, row.shape[1:]))
             widths = f"{self._first} has a {name} of {one} {unit}, {fields['key']} one of {other}"
             raise PipelineError(f"pad: {widths}; they cannot share a batch")
         rows.add(row)

@@ -23,7 +23,6 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.dsp.frames import put_pcm
 
 MIXED = "mixed_rates"
-IGNORE = -1  # WeNet's padding of targets
 
 
 def rates_of(fields: Mapping[str, Any], of: str = "") -> list[int]:
@@ -84,12 +83,6 @@ def put_row(row: AudioRow, place: npt.NDArray[Any], padding: float) -> None:
         place[len(row) :] = padding
     else:
         put_pcm(row, place, padding)
-
-
-def dtype_of(row: AudioRow) -> torch.dtype:
-    """Return the type of a batch of such features or waveforms: features of whole numbers, such as codes, stay so."""
-    whole = row.ndim > 1 and isinstance(row, torch.Tensor) and not row.is_floating_point()
-    return torch.int64 if whole else torch.float32
 
 
 class PaddedRows:
@@ -293,8 +286,7 @@ def mono(stage: str, key: str, audio: Any, of: str = "") -> Any:
     """Return decoded audio of one channel as (S,), 16-bit samples as they are. Raises: PipelineError."""
     wav = waveform(stage, key, audio, of)
     if wav.ndim == 2:
-        remedy = "put .mono() before, or choose one with .decode_audio(channel=…)"
-        raise PipelineError(f"{stage}: {key} has {wav.shape[1]} channels; {remedy}")
+        raise PipelineError(f"{stage}: {key} has {wav.shape[1]} channels; choose one, or put .mono() before")
     return wav
 
 
@@ -374,15 +366,12 @@ class Outputs:
             if self.mask:
                 places = torch.arange(batch[name].shape[1])
                 batch[f"{name}_mask"] = places < batch[lengths][:, None]
-            if self._turns(name, batch[name]):
+            turned = (
+                name in self.transpose if isinstance(self.transpose, tuple) else self.transpose and _are_features(name)
+            )
+            if turned or (name.endswith("pcm") and getattr(batch[name], "ndim", 0) == 3 and not batch[name].is_nested):
                 batch[name] = batch[name].transpose(1, 2).contiguous()
         return batch if self.names is None else self._named(batch, self.names)
-
-    def _turns(self, name: str, rows: Any) -> bool:
-        if not isinstance(rows, torch.Tensor) or rows.is_nested or rows.ndim < 3:
-            return False
-        chosen = _are_features(name) if isinstance(self.transpose, bool) else name in self.transpose
-        return name.rpartition("_")[2] == "pcm" or (bool(self.transpose) and chosen)
 
     def _named(self, batch: dict[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
         _check_there("names", names, batch)

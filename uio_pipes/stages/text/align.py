@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.audio.timeline import Event, Spans, Timeline
+from uio_pipes.audio.timeline import Spans, Timeline
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
@@ -23,6 +24,7 @@ from uio_pipes.stages.text.tokenize import Tokenize, check_tokenizer
 from uio_pipes.tokenizers import Tokenizer
 
 _WORDS = 1 << 16  # whose tokens are remembered
+_EDGE = -1e-6  # seconds: a word at the beginning of a crop may be earlier by an error of floats
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Align(Op):
     may_lack = ("feat", "wav", "sample_rate")
     writes = ("feat",)
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
+    moves = ()
 
     tokenizer: Tokenizer | Callable[[str], Any]
     rate: float = must_be(12.5, "frames a second, above 0", lambda n: n > 0, "Mimi's is 12.5")
@@ -89,6 +92,9 @@ class Align(Op):
         if plan is None or plan.frames is not None:
             return plan
         return plan.with_frames(ceil(plan.samples * self.rate / plan.sample_rate))
+
+    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
+        return replace(timeline, frame=1 / self.rate)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
@@ -135,7 +141,7 @@ class Align(Op):
         """Yield of each word the frame in which it begins, that in which it ends, both at most ``frames``, and its
         tokens."""
         spoke = False  # whether the main speaker did so last
-        for event in sorted((one for one in timeline.events if one.start >= 0), key=_start):
+        for event in sorted((one for one in timeline.events if one.start > _EDGE), key=attrgetter("start")):
             main = (event.speaker if isinstance(self.main, str) else event.channel) == self.main
             if self.keep_main_only and not main:
                 continue
@@ -176,7 +182,3 @@ class Align(Op):
             if first > end:
                 yield end, first
             end = max(end, last)
-
-
-def _start(event: Event) -> float:
-    return event.start

@@ -141,14 +141,16 @@ def _join(group: list[SegmentRun], separator: str | None) -> SegmentRun:
 
 
 def pieces(run: SegmentRun, low: int, high: int, draws: Draws, even: bool = False) -> Iterator[SegmentRun]:
-    """Yield all of ``run`` in pieces of random ``low`` to ``high`` milliseconds; ``even``: all but the last of ``high``.
+    """Yield all of ``run`` in pieces of random ``low`` to ``high`` milliseconds; ``even``: of ``high``, but the last.
 
     The rest at the end is part of the last piece or a piece of its own, if the bounds allow it.
     """
     at, total = 0, milliseconds(run)
     while total - at >= low:
         left = total - at
-        length = left if left <= high else high if even else low + draws.below(max(low, min(high, left - low)) - low + 1)
+        length = (
+            left if left <= high else high if even else low + draws.below(max(low, min(high, left - low)) - low + 1)
+        )
         yield _piece(run, at, length, total)
         at += length
 

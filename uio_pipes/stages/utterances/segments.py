@@ -21,7 +21,14 @@ from uio_pipes.core.stage import Node, Stage, Trait, must_be, one_of
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.stages.utterances.flat_map import Expanding
-from uio_pipes.stages.utterances.segment_runs import SegmentRun, merged, milliseconds, parse_segments, pieces, random_piece
+from uio_pipes.stages.utterances.segment_runs import (
+    SegmentRun,
+    merged,
+    milliseconds,
+    parse_segments,
+    pieces,
+    random_piece,
+)
 
 _TOUCHED = frozenset(["wav", "start", "end", "txt", "*"])
 

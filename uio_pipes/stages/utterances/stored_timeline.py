@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from uio_pipes.audio.decode import TOLERANCE
@@ -107,33 +108,24 @@ class TimelineLink:
         known = None
         if self.tables.annotated is not None:
             known = known_spans(next(filter(None, map(self.tables.annotated.find, stored.names)), []))
-        unusable, start, end = list[Unusable](), float(stored.audio.get("start") or 0.0), stored.audio.get("end")
-        info = _info(stored.audio.get("wav"), sample.fields.get("wav"))
-        if self.stage.channels is not None and info is not None and info.channels != self.stage.channels:
-            promised = f"the audio has {info.channels} channels, and {self.stage.channels} are wanted"
+        info, wanted = _info(stored.audio.get("wav"), sample.fields.get("wav")), self.stage.channels
+        if wanted is not None and info is not None and info.channels != wanted:
+            promised = f"the audio has {info.channels} channels, and {wanted} are wanted"
             raise DataError("wrong_channels", f"{promised}: correct it, or remove it from the list")
-        seconds = _seconds(stored.audio, info) if end is None else None
-        channels, cut = None if info is None else info.channels, self.stage.field == "supervisions"
-        events, conditions = [], None
-        for one in found:
-            if isinstance(one, Conditions):
-                conditions = one.value
-                continue
-            reason = one.reason if isinstance(one, Unusable) else _wrong(one, seconds and seconds - base, channels, cut)
-            if isinstance(one, Unusable) or reason:
-                shown = one.shown if isinstance(one, Unusable) else f"{one.start:g} to {one.end:g} s, {one.text!r:.40}"
-                unusable.append(Unusable(reason, max(0.0, one.start) + base, shown))
-            else:
-                events.append(one.moved(-base) if base else one)
-        last = float("inf") if end is None else end
-        self._count([one for one in unusable if start <= one.start < last], len(found), sample)
-        timeline = replace(Timeline.of(events, known), conditions=conditions)
-        if not start and end is None:
-            return timeline
+        start, end = float(stored.audio.get("start") or 0.0), stored.audio.get("end")
+        seconds, last = (_seconds(stored.audio, info) - base, inf) if end is None else (inf, end)
+        overhang = self.stage.field == "supervisions"  # which may reach over the edges of their cut
+        checked = [_checked(one, seconds, inf if info is None else info.channels, overhang) for one in found]
+        lost = [one for one in checked if isinstance(one, Unusable) and start <= max(0.0, one.start) + base < last]
+        for reason, count, shown in summary(lost):
+            self._note(reason, f"{count} of {len(found)} events are left out: {shown}: correct them", sample)
+            self.ledger.count(reason, count - 1)
+        timeline = Timeline.of((one.moved(-base) for one in checked if isinstance(one, Event)), known)
+        timeline = replace(timeline, conditions=next((o.value for o in checked if isinstance(o, Conditions)), None))
         if info is not None:  # the audio is cut so, too
-            start, last = (at if at in (0, float("inf")) else round(at * info.sample_rate) / info.sample_rate
-                           for at in (start, last))  # fmt: skip
-        return timeline.cut(start, last)
+            start = round(start * info.sample_rate) / info.sample_rate
+            last = last if end is None else round(last * info.sample_rate) / info.sample_rate
+        return timeline if not start and end is None else timeline.cut(start, last)
 
     def _found(self, stored: StoredTimeline, sample: Sample) -> tuple[list[Found], float]:
         """Return what there is of a recording, and the seconds of it at which its clock begins."""
@@ -152,7 +144,7 @@ class TimelineLink:
             raise DataError("missing_timeline", f"the utterance has no {what} for its timeline: correct the list")
         if isinstance(value, RelativeRef) or (isinstance(value, str) and value.lstrip()[:1] not in ("{", "[")):
             path = value.local if isinstance(value, RelativeRef) else self._path(value, stored)
-            return self.lately.get(path, lambda: _made(self._of(self._file(path), stored)), len), 0.0
+            return self.lately.get((path, stored.names), lambda: _made(self._of(self._file(path), stored)), len), 0.0
         if isinstance(value, (str, bytes, Ref)):
             data = value.read() if isinstance(value, Ref) else value
             name = path_of_audio(value) if isinstance(value, Ref) else ""
@@ -190,11 +182,6 @@ class TimelineLink:
             return listed
         return [row for row in listed if isinstance(row, DataError) or recording_of(row) in (None, wanted)]
 
-    def _count(self, unusable: list[Unusable], number: int, sample: Sample) -> None:
-        for reason, count, shown in summary(unusable):
-            self._note(reason, f"{count} of {number} events are left out: {shown}: correct them", sample)
-            self.ledger.count(reason, count - 1)
-
     def _note(self, reason: str, message: str, sample: Sample) -> None:
         self.ledger.handle(sample.failure(DataError(reason, message), self.name), self.name)
 
@@ -203,14 +190,15 @@ def _made(rows: Iterable[Row | DataError]) -> list[Found]:
     return [found for found in map(event_of, rows) if found is not None]
 
 
-def _wrong(event: Event, seconds: float | None, channels: int | None, cut: bool) -> str:
-    """Return why an event cannot be one of audio of so many seconds and channels; "" if it can. ``cut``: it may reach
-    over the edges, as that of a cut may."""
-    if (event.end if cut else event.start) < 0:
-        return "negative_event"
-    if seconds is not None and (event.start if cut else event.end) > seconds + TOLERANCE:
-        return "late_event"
-    return "absent_channel" if None not in (channels, event.channel) and event.channel >= channels else ""
+def _checked(one: Found, seconds: float, channels: float, overhang: bool) -> Found:
+    """Return an event, or why it cannot be one of audio of so many seconds and channels; anything else as it is.
+    ``overhang``: it may begin before the audio, or end after it."""
+    if not isinstance(one, Event):
+        return one
+    first, last = (one.end, one.start) if overhang else (one.start, one.end)
+    reason = "negative_event" if first < 0 else "late_event" if last > seconds + TOLERANCE else ""
+    reason = reason or ("absent_channel" if (one.channel or 0) >= channels else "")
+    return Unusable(reason, one.start, f"{one.start:g} to {one.end:g} s, {one.text!r:.40}") if reason else one
 
 
 def _info(wav: Any, now: Any) -> AudioInfo | None:
@@ -222,11 +210,11 @@ def _info(wav: Any, now: Any) -> AudioInfo | None:
     return None if wav is None or isinstance(wav, Piped) else audio_info(wav, {})
 
 
-def _seconds(audio: Mapping[str, Any], info: AudioInfo | None) -> float | None:
-    """Return the length of the recording, or at least not less; None if it is not known."""
+def _seconds(audio: Mapping[str, Any], info: AudioInfo | None) -> float:
+    """Return the length of the recording, or at least not less; infinity if it is not known."""
     if info is not None:
         return info.samples / info.sample_rate
     if hasattr(audio.get("wav"), "shape") and audio.get("sample_rate"):
         return float(audio["wav"].shape[-1] / audio["sample_rate"])
     plan = planned_by_duration(dict(audio))
-    return None if plan is None else plan.samples / plan.sample_rate
+    return inf if plan is None else plan.samples / plan.sample_rate
