@@ -25,9 +25,9 @@ from .data import RATE, SAMPLE_RATE, audio, codes
 
 __all__ = ["Codec", "encode_all", "main"]
 
-BINS, SHIFT = 40, 20  # mel bands of a frame, and ms from one to the next
+BINS, SHIFT = 24, 20  # mel bands of a frame, and ms from one to the next
 SIDE_BY_SIDE = round(1000 / RATE / SHIFT)  # of these frames in one of the codec
-FLOOR = 12.5  # log energies below are silence: all of it gets the same code
+FLOOR = 13.0  # log energies below are silence: all of it gets the same code
 FRAMES = 10_000  # that it is fitted to
 
 

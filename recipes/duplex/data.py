@@ -14,6 +14,7 @@ __all__ = ["EPAD", "PAD", "RATE", "SAMPLE_RATE", "TOKENIZER", "audio", "batches"
 SAMPLE_RATE = 16_000
 RATE = 12.5  # frames of the codec in a second
 EPAD, PAD = 0, 3  # of the text stream, as align has them: the frame before a word, and others without one
+TEXT, PADDING = 4.0, 0.1  # weights of text among the losses, and of its padding in turn: words are rare
 WORDS = sorted({word for kind in ANSWERS for answer in kind.values() for word in answer.split()})
 TOKENIZER = uio.CharTokenizer(
     {"<epad>": EPAD, "<unk>": 1, "<pad>": PAD, **{word: 4 + number for number, word in enumerate(WORDS)}},
@@ -36,8 +37,10 @@ def streams(data: Path, part: str, settings: Settings, shuffle: bool = False) ->
     graph = codes(data, part, settings, shuffle).align(TOKENIZER, RATE)
     if shuffle:
         graph = graph.random_crop(max_frames=round(settings.data.seconds * RATE))
-    late = [0] + [1] * (settings.model.codebooks - 1)
-    return graph.delay([0, *late, *late], text_padding_weight=0.5)
+    count = settings.model.codebooks
+    late = [0] + [1] * (count - 1)
+    weights = [TEXT, *[1.0] * count, *[0.0] * count]  # the user's codes are heard, and not predicted
+    return graph.delay([0, *late, *late], weights=weights, text_padding_weight=PADDING)
 
 
 def batches(data: Path, part: str, settings: Settings, shuffle: bool = False) -> uio.Pipeline:

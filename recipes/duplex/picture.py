@@ -6,7 +6,7 @@ With ``--exp EXP``, what the model has said by itself (``evaluate``) is above wh
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +38,7 @@ class Answers:
             Event(start, min(after, start + LONGEST), word, "trained model", len(CHANNELS))
             for (start, word), (after, _) in times
         )
-        sample["timeline"] = Timeline.of([*before.events, *said])
+        sample["timeline"] = replace(before, events=Timeline.of([*before.events, *said]).events)
         return sample
 
 

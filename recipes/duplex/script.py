@@ -15,9 +15,9 @@ __all__ = ["ANSWERS", "CHANNELS", "MODEL", "USER", "Line", "Word", "lines", "pla
 
 MODEL, USER = "SPEAKER_MAIN", "SPEAKER_USER"  # as moshi-finetune calls the model; it has no name for the other one
 CHANNELS = {MODEL: 0, USER: 1}  # the model is on the left
-NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-COLOURS = {"grass": "green", "snow": "white", "coal": "black", "blood": "red", "gold": "yellow"}
-OPPOSITES = {"hot": "cold", "big": "small", "old": "new", "long": "short", "day": "night"}
+NUMBERS = ("one", "two", "three", "four", "five", "six")
+COLOURS = {"grass": "green", "snow": "white", "coal": "black", "blood": "red"}
+OPPOSITES = {"hot": "cold", "big": "small", "old": "new", "long": "short"}
 ANSWERS = (  # for each kind of question all of them, with their answers
     {f"what comes after {number}": f"{after} comes next" for number, after in pairwise(NUMBERS)},
     {f"what colour is {thing}": f"{thing} is {colour}" for thing, colour in COLOURS.items()},

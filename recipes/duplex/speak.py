@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from uio_pipes.io.files import write_lines
 from uio_pipes.tools.data.common import follow
-from uio_pipes.tools.data.example_speech import RATE, EspeakVoices, Voice, draw_voice, to_int16
+from uio_pipes.tools.data.example_speech import RATE, EspeakVoices, Voice, to_int16
 
 from ..common.corpus import OtherCorpus, SpeakingFailed, check_settings, in_fresh_processes, write_settings
 from ..common.problems import told
@@ -47,7 +47,7 @@ BLOCK = 50  # dialogues spoken by one process; the bytes depend on it
 SOFT = 200  # of 32768: the silence after a word is below
 TAIL = 0.5  # seconds after the last word
 NOISE = 3.0  # standard deviation of each channel's own noise, of 32768
-MODEL_VOICE = Voice("f1", 240, 50, "en-us")  # the model has one voice; users have many
+VOICES = [Voice(variant, 240, 50, "en-us") for variant in ("f1", "m1", "steph", "m7")]  # the first is the model's
 Samples = NDArray[np.int16]
 Say = Callable[[str, Voice], Samples]
 
@@ -68,7 +68,7 @@ class Settings:
 def dialogue(key: str, say: Say) -> tuple[Samples, list[list[object]]]:
     """Return a dialogue, (samples, 2) at 16 kHz, and its alignments; ``key`` decides all draws."""
     rng = random.Random(key)  # seeded by sha512: alike on every machine
-    voices = {MODEL: MODEL_VOICE, USER: user_voice(rng)}
+    voices = {MODEL: VOICES[0], USER: rng.choice(VOICES[1:])}
     spoken: dict[tuple[str, str], Samples] = {}
 
     def length(text: str, speaker: str) -> int:
@@ -83,12 +83,6 @@ def dialogue(key: str, say: Say) -> tuple[Samples, list[list[object]]]:
         samples[word.start : word.end, CHANNELS[word.speaker]] += spoken[word.text, word.speaker]
     seconds = [[word.text, [word.start / RATE, word.end / RATE], word.speaker] for word in words]
     return to_int16(samples), seconds
-
-
-def user_voice(rng: random.Random) -> Voice:
-    """Draw the voice of a user, who speaks as fast as the model."""
-    drawn = draw_voice(rng, "en-us")
-    return Voice(drawn.variant, drawn.speed + 60, drawn.pitch, drawn.language)
 
 
 def without_silence(samples: Samples) -> Samples:

@@ -17,7 +17,7 @@ from recipes.common.corpus import OtherCorpus
 from recipes.duplex import speak as speaking
 from recipes.duplex.codec import Codec, encode_all
 from recipes.duplex.config import settings_of
-from recipes.duplex.data import EPAD, PAD, RATE, TOKENIZER, batches
+from recipes.duplex.data import EPAD, PAD, PADDING, RATE, TEXT, TOKENIZER, batches
 from recipes.duplex.evaluate import turns
 from recipes.duplex.picture import picture
 from recipes.duplex.script import ANSWERS, CHANNELS, MODEL, USER, lines, placed
@@ -134,12 +134,13 @@ def test_streams_say_what_the_model_says_when_it_does(folder: Path) -> None:
             assert TOKENIZER.detokenize([int(text[at])]) == turn.answer.text.split()[0]
             assert text[at - 1] == EPAD
     assert (codes[:, [2, 4], 0] == -1).all(), "the second codebook is a frame late"
-    assert torch.equal(loss[:, 1:] > 0, codes[:, 1:] >= 0)
-    assert loss[:, 0][(codes[:, 0] == PAD) | (codes[:, 0] == EPAD)].unique().tolist() == [0.5]
+    assert torch.equal(loss[:, 1:3] > 0, codes[:, 1:3] >= 0)
+    assert not loss[:, 3:].any(), "what the user says is not predicted"
+    assert loss[:, 0][(codes[:, 0] == PAD) | (codes[:, 0] == EPAD)].unique().tolist() == pytest.approx([TEXT * PADDING])
 
 
 def test_training_gets_crops_with_their_words(folder: Path) -> None:
-    crops = [batch for batch in uio.Loader(batches(folder, "train", SETTINGS, shuffle=True), seed=1)]
+    crops = list(uio.Loader(batches(folder, "train", SETTINGS, shuffle=True), seed=1))
     assert sum(len(batch["keys"]) for batch in crops) == 24
     assert {int(length) for batch in crops for length in batch["codes_lengths"]} == {50}
     assert all(isinstance(one, Timeline) and one.offset > 0 for one in crops[0]["timeline"])

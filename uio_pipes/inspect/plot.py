@@ -103,22 +103,22 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
             plain = before if plain is None else plain
             masked = _changed(before, after, feat, masked)
             names.append(stage.name)
-    known = _streams(stages, last) if last.get("timeline") is not None else {}
+    known = _streams(stages, records) if last.get("timeline") is not None else {}
     return replace(finished(last), plain=plain, masked=masked, made_by=", ".join(names), **known)
 
 
-def _streams(stages: tuple[Stage, ...], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _streams(stages: tuple[Stage, ...], records: list[StageRecord]) -> dict[str, Any]:
     """Return what stages know of the frames of ``activity``, and of the text stream."""
     known = dict[str, Any]()
-    for stage in stages:
+    for stage, record in zip(stages, records, strict=True):
         if isinstance(stage, Activity):
-            known["frames"] = stage.frames(dict(fields))[1:]
+            known["frames"] = stage.frames(record.item)[1:]
             known["speakers"] = () if isinstance(stage.speakers, int) else stage.speakers
         elif isinstance(stage, Align):
             write = getattr(stage.tokenizer, "detokenize", str)
             shown = {stage.text_padding: "", stage.in_word_padding: "", stage.zero_padding: "", -1: ""}
             shown[stage.end_of_text_padding] = EPAD
-            stream = fields["feat"][:, 0].tolist()
+            stream = records[-1].item["feat"][:, 0].tolist()
             known |= {"tokens": [shown[one] if one in shown else write([one]) for one in stream], "rate": stage.rate}
     return known
 
