@@ -150,7 +150,7 @@ class Trainer:
     def take_step(self, batch: Batch) -> float:
         """Take one optimizer step; return the loss of a label."""
         self.step += 1
-        torch.manual_seed(hash((self.settings.train.seed, self.step)))  # dropout draws the same after a resume
+        torch.manual_seed(self.settings.train.seed << 32 | self.step)  # dropout draws the same after a resume
         optim = self.settings.optim
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(optim, self.step, self.epoch, self.settings.train.epochs)
