@@ -191,8 +191,7 @@ def _peaks(pcm: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torc
 
 def aligned(corpus: uio.Pipeline) -> uio.Pipeline:
     """Two codes a frame, below the letters of the text, at 100 frames a second."""
-    coded = corpus.decode_audio().map(_with_codes, length="same")
-    return coded.align(_code_points, 100.0, main=0, in_word_padding=1)
+    return corpus.decode_audio().map(_with_codes).align(_code_points, 100.0, main=0, in_word_padding=1)
 
 
 def delayed(corpus: uio.Pipeline) -> uio.Pipeline:

@@ -645,34 +645,33 @@ class Pipeline(Graph):
         sources: bool = False,
         window: int = 200,
     ) -> Pipeline:
-        """Make overlapped speech of single utterances: for diarisation, separation and recognition of several speakers.
+        """Mix single utterances to overlapped speech, for diarisation, separation and recognition of several speakers.
 
-        Each mixture has as many speakers as is drawn. It begins with the utterance that has waited longest, and takes
-        those that wait longest of its speaker, and of the other speakers. The result is one utterance: ``wav`` is the sum,
-        and ``timeline`` has an event for each part with its text and ``speaker``, or the events of its own timeline; keys
-        are joined by "+", and other fields are gone. Put ``shuffle`` before it, and ``reverberate`` for rooms; put noise
-        and features after it. An utterance without ``speaker`` is the failure ``missing_speaker``.
+        A mixture begins with the utterance that has waited longest, and takes those of its speaker and of other speakers
+        that have waited longest. ``wav`` is the sum; ``timeline`` has an event for each part with its text and ``speaker``,
+        or the events of its own timeline; keys are joined by "+", and other fields are gone. Put ``shuffle`` before it, and
+        ``reverberate`` for rooms; put noise and features after it.
 
         With ``pause``, each speaker speaks without regard to the others, as in the recipe of EEND (Fujita et al. 2019,
-        "End-to-end neural speaker diarization with permutation-free objectives", algorithm 1). With ``overlap``, speakers
-        take turns, and each turn begins before the last one ends, as in LibriMix (Cosentino et al. 2020) with (1, 1), or
-        SparseLibriMix with (0, 1). Give exactly one of the two.
+        algorithm 1). With ``overlap``, speakers take turns, each of which begins before the last one ends, as in LibriMix
+        (Cosentino et al. 2020) with (1, 1), and SparseLibriMix with (0, 1). Give exactly one of the two.
 
-        Lengths are planned ones, and the parts are decoded when the batch is made. A part that fails then is counted and
-        left out; so is one whose sample rate or channels differ from those of the first (``mixed_sample_rates``,
-        ``mixed_channels``). Where too few speakers wait, at the end, an utterance is left out (``too_few_speakers``).
+        Nothing is decoded before the batch is made. A part that fails then is counted and left out; so is one whose sample
+        rate or channels differ from those of the first (``mixed_sample_rates``, ``mixed_channels``). An utterance without
+        ``speaker`` is the failure ``missing_speaker``. Where too few speakers wait, as at the end, one is left out
+        (``too_few_speakers``).
 
         Args:
             speakers: (fewest, most) speakers of a mixture; each number in between has equal chances. Default: (1, 4).
-            pause: mean seconds of the pause before each utterance of a speaker, the first included. Pauses are drawn from
-                an exponential distribution; the shorter, the more overlap. EEND's is 2 to 9. Default: None.
+            pause: mean seconds of the pauses before the utterances of a speaker, drawn from an exponential distribution.
+                The shorter, the more overlap; EEND's is 2 to 9. Default: None.
             overlap: (lowest, highest) share of the shorter of two turns in which both speak, from 0 to 1; it is drawn
                 evenly for each turn. Nobody overlaps with themselves. Default: None.
             utterances: (fewest, most) utterances of each speaker, fewer where fewer wait. Default: (1, 1).
             gain_db: (lowest, highest) gain in dB, drawn for each speaker. For levels that do not depend on the recordings
-                put ``loudness`` before. Default: (0.0, 0.0).
+                put ``loudness`` before it. Default: (0.0, 0.0).
             sources: whether to have ``sources``, too: (S, speakers[1]) float32, what each speaker says in the order of
-                their first starts, 0 for speakers who are not there. Default: False.
+                their first starts, and 0 for those who are not there. Default: False.
             window: utterances that wait, among which partners are looked for. Default: 200.
 
         Raises:
@@ -1495,9 +1494,9 @@ class Pipeline(Graph):
     ) -> Pipeline:
         """Make the padded batch that a model takes, longest utterance first, with WeNet's names. Decoding happens here.
 
-        A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, or of whole numbers, such as codes, int64,
-        padded by -1, and ``feats_lengths`` (B,) int32; if there are no features, ``pcm`` (B, S) float32, or (B, C, S) of
-        audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels,
+        A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, or if they are whole numbers, such as
+        codes, int64, padded by -1, and ``feats_lengths`` (B,) int32; if there are no features, ``pcm`` (B, S) float32, or
+        (B, C, S) of audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels,
         ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
         ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32
         or a list of names, and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)

@@ -110,7 +110,10 @@ def test_what_is_wrong_with_an_utterance_is_told() -> None:
             widths,
             "1 has features of 5 bins .*, others in its batch have features of 4 bins .*; they cannot share a batch",
         ),
-        ([{"key": "a", "wav": np.ones((2, 900)), "sample_rate": RATE}], r"a has 2 channels; put \.mono\(\) before"),
+        (
+            [{"key": "a", "wav": np.ones((2, 900)), "sample_rate": RATE}],
+            r"a has 2 channels; choose one, or put \.mono\(\) before",
+        ),
         ([{"key": "a", "wav": np.ones(900), "sample_rate": 11_025}], "no whole number of samples .*multiple of 4, or"),
         ([{"key": "a", "wav": b"RIFF", "sample_rate": RATE, "duration": 0.1}], "put .decode_audio.. before batching"),
     ]

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import corpora_small
 import corpus
 import numpy as np
 import pytest
@@ -479,6 +480,19 @@ def test_wrong_arguments(given_: Any, message: str) -> None:
 def test_it_comes_before_what_changes_the_audio() -> None:
     with pytest.raises(uio.PipelineError, match="put timeline before decode_audio"):
         uio.from_raw_list("data.list").decode_audio().timeline("all.rttm")
+
+
+def test_dialogues_of_duplexconv(tmp_path: Path) -> None:
+    """As the page has it: whole dialogues out of the archives, their turns in the channels that they are in."""
+    corpora_small.made("duplexconv", tmp_path, downloaded=True)
+    table = uio.Table("*.json", within=tmp_path / "Edu" / "jsons.tar.gz")
+    fields = {"key": "table | stem", "wav": "table | stem", "asr": "asr"}
+    archives = str(tmp_path / "Edu" / "audios" / "*.tar")
+    begun = uio.from_table(table, archives=archives, match="path | stem", fields=fields).timeline(field="asr")
+    samples, stats = counted(begun.decode_audio(channel=None))
+    assert [(len(s["wav"]), [e.channel for e in s["timeline"].events]) for s in samples] == [(2, [0, 1, 0])] * 2
+    assert [event.text for event in samples[0]["timeline"].events] == ["你好0", "你好1", "你好2"]
+    assert stats.skipped == {}
 
 
 # Lists of moshi-finetune

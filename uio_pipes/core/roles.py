@@ -81,7 +81,7 @@ class Op(Stage):
         raise NotImplementedError
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        """Return the timeline after this stage: called before :meth:`apply`, with the same draws, by what ``moves``."""
+        """Return the ``timeline`` of the ``sample`` after this stage; before :meth:`apply`, with the same ``draws``."""
         raise NotImplementedError
 
     def check(self, before: Sequence[Stage]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from uio_pipes.formats.tables.description import Table
-from uio_pipes.io.access import AccessOptions, Unpack
+from uio_pipes.io.access import AccessOptions, Unpack, reaches_files
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.seen import Found, Seen
 from uio_pipes.sources.table.source import TablePaths, from_table
@@ -21,6 +21,7 @@ class MoshiList:
         return Found("moshi-finetune list", from_moshi, (seen.path,))
 
 
+@reaches_files
 def from_moshi(paths: TablePaths, *, shuffle: bool = False, **access: Unpack[AccessOptions]) -> Pipeline:
     """Start a pipeline from moshi-finetune's lists: lines of ``{"path": "rel/a.wav", "duration": 24.52}``.
 

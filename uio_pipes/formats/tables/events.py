@@ -52,7 +52,7 @@ class Conditions(NamedTuple):
     value: Any
 
 
-Found = Event | Unusable | Conditions
+RowResult = Event | Unusable | Conditions
 
 
 def recording_of(row: Row) -> str | None:
@@ -60,7 +60,7 @@ def recording_of(row: Row) -> str | None:
     return next((str(row[name]) for name in _RECORDINGS if row.get(name) not in (None, "")), None)
 
 
-def event_of(row: Row | DataError) -> Found | None:
+def event_of(row: Row | DataError) -> RowResult | None:
     """Return the event of a row; None of a line that is about something else."""
     if isinstance(row, DataError):
         return Unusable("bad_event", 0.0, row.message)

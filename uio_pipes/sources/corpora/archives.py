@@ -167,7 +167,8 @@ DUPLEXCONV = Corpus(
         }),
     ),
     notes="The channel is the number of the speaker's track. Turns without a text (redacted ones, too) count as "
-    "`not_kept`. Names of two folders differ only in case: keep them apart.",
+    "`not_kept`. Names of two folders differ only in case: keep them apart. docs/timelines.md shows how whole dialogues "
+    "are read.",
 )  # fmt: skip
 
 _FIRST = Table("{first}{lang}/*_B*.jsonl")

@@ -85,6 +85,7 @@ class Align(Op):
         pair = self.bos_eos
         ok = pair is None or (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(is_whole, pair)))
         require(ok, self.name, "bos_eos must be two tokens", pair, "as in (1, 2)")
+        object.__setattr__(self, "bos_eos", pair and tuple(pair))
         both = pair is not None and self.keep_main_only
         refuse(both, self.name, "bos_eos marks who speaks, but only one does", "add keep_main_only=False")
 

@@ -22,7 +22,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.formats.archives.directory import MemberRef
 from uio_pipes.formats.tables.events import (
     Conditions,
-    Found,
+    RowResult,
     Unusable,
     event_of,
     known_spans,
@@ -127,13 +127,13 @@ class TimelineLink:
             last = last if end is None else round(last * info.sample_rate) / info.sample_rate
         return timeline if not start and end is None else timeline.cut(start, last)
 
-    def _found(self, stored: StoredTimeline, sample: Sample) -> tuple[list[Found], float]:
+    def _found(self, stored: StoredTimeline, sample: Sample) -> tuple[list[RowResult], float]:
         """Return what there is of a recording, and the seconds of it at which its clock begins."""
         value, table, words = stored.value, self.tables.events, self.stage.words
         if table is not None:
             for name in stored.names:
-                if rows := self.lately.get(name, lambda name=name: _made(table.find(name)), len):  # type: ignore[misc]
-                    return rows, 0.0
+                if events := self.lately.get(name, lambda name=name: _made(table.find(name)), len):  # type: ignore[misc]
+                    return events, 0.0
             if self.tables.annotated is not None and any(map(self.tables.annotated.find, stored.names)):
                 return [], 0.0
             known = f"no row of {redact(str(self.stage.source))} is about {in_words(map(repr, stored.names), 'or')}"
@@ -186,11 +186,11 @@ class TimelineLink:
         self.ledger.handle(sample.failure(DataError(reason, message), self.name), self.name)
 
 
-def _made(rows: Iterable[Row | DataError]) -> list[Found]:
+def _made(rows: Iterable[Row | DataError]) -> list[RowResult]:
     return [found for found in map(event_of, rows) if found is not None]
 
 
-def _checked(one: Found, seconds: float, channels: float, overhang: bool) -> Found:
+def _checked(one: RowResult, seconds: float, channels: float, overhang: bool) -> RowResult:
     """Return an event, or why it cannot be one of audio of so many seconds and channels; anything else as it is.
     ``overhang``: it may begin before the audio, or end after it."""
     if not isinstance(one, Event):
