@@ -16,9 +16,9 @@ __all__ = ["Data", "Settings", "settings_of"]
 
 @dataclass(frozen=True)
 class Data:
-    """From the list to batches of ``batch`` crops of ``seconds``."""
+    """From the list to batches of ``batch`` dialogues, or crops of ``seconds`` of those that are longer."""
 
-    seconds: float = 8.0
+    seconds: float = 20.0
     batch: int = 16
     window: int = 200  # dialogues of a lane to choose from
     lanes: int = 4  # workers at most; the same batches with any number of them

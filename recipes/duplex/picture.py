@@ -55,11 +55,11 @@ def main(
     data: Annotated[Path, typer.Argument(help="Folder of the dialogues.")],
     to: Annotated[Path, typer.Argument(help="The .png file.")],
     exp: Annotated[Path | None, typer.Option(help="Folder of the experiment, evaluated.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many dialogues.")] = 1,
+    key: Annotated[str, typer.Option(help="Which dialogue.")] = "test/d0000",
 ) -> None:
-    """Draw dialogues: both channels, words, activity and text stream on one axis."""
+    """Draw a dialogue: both channels, words, activity and text stream on one axis."""
     with told(uio.UioError, OSError):
-        picture(data, exp).plot(to, count)
+        picture(data, exp).filter(lambda sample: sample["key"] == key).plot(to, count=1)
 
 
 if __name__ == "__main__":

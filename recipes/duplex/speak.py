@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,7 +65,7 @@ class Settings:
         return {"train": self.dialogues, "test": max(2, self.dialogues // 10)}
 
 
-def dialogue(key: str, say: Say) -> tuple[Samples, list[list[object]]]:
+def dialogue(key: str, say: Say) -> tuple[Samples, list[Sequence[object]]]:
     """Return a dialogue, (samples, 2) at 16 kHz, and its alignments; ``key`` decides all draws."""
     rng = random.Random(key)  # seeded by sha512: alike on every machine
     voices = {MODEL: VOICES[0], USER: rng.choice(VOICES[1:])}
@@ -81,7 +81,9 @@ def dialogue(key: str, say: Say) -> tuple[Samples, list[list[object]]]:
     samples = noise.normal(0, NOISE, (max(word.end for word in words) + round(TAIL * RATE), len(CHANNELS)))
     for word in words:
         samples[word.start : word.end, CHANNELS[word.speaker]] += spoken[word.text, word.speaker]
-    seconds = [[word.text, [word.start / RATE, word.end / RATE], word.speaker] for word in words]
+    seconds: list[Sequence[object]] = [
+        [word.text, [word.start / RATE, word.end / RATE], word.speaker] for word in words
+    ]
     return to_int16(samples), seconds
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate, cycle, pairwise
+from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 WIDTH = 12.0  # inches
 WAVE, LANE, MARGIN = 0.8, 0.24, 0.85  # inches of a waveform, of a speaker, and of the title and the axis
-SIZE, ACROSS = 7.0, 195  # points of a word; how many narrow characters of this size fit into the width
-LAST_NARROW = 0x2E7F  # the characters after it, such as Chinese ones, are twice as wide
+SIZE, ACROSS = 7.0, 180  # points of a word; about how many characters of this size fit into the width
 POINTS = 4000  # of a waveform; more than a figure has pixels
 EPAD = "·"  # the token before a word
 COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
@@ -115,17 +114,16 @@ class Picture:
         axes.set_yticks([WAVE / 2], [f"{feat.shape[1]} features"])
 
     def _write(self, axes: Any, start: float, end: float, bottom: float, text: str) -> None:
-        """Write a text, or as much of it as fits between two times."""
-        start, known = max(start, 0.0), glyphs()
-        room = (min(end, self.seconds) - start) / self.seconds * ACROSS
-        widths = accumulate(2 if ord(character) > LAST_NARROW else 1 for character in text)
-        fits = sum(width <= room for width in widths)
-        if fits < len(text):
-            text = f"{text[: fits - 2]}…" if fits > 2 else ""  # it is two wide
-        if text and known.issuperset(map(ord, text)):
+        """Write as much of a text as fits between two times."""
+        from matplotlib.patches import Rectangle
+
+        start, end = max(start, 0.0), min(end, self.seconds)
+        room = int((end - start) / self.seconds * ACROSS)
+        if room and text and glyphs().issuperset(map(ord, text)):
             at: dict[str, Any] = {"xy": (start, bottom + LANE * 0.47), "xytext": (2, 0), "textcoords": "offset points"}
-            written = axes.annotate(text, **at, fontsize=SIZE, va="center", family=families(), annotation_clip=False)
+            written = axes.annotate(text[: 2 * room], **at, fontsize=SIZE, va="center", family=families())
             written.set_parse_math(False)
+            written.set_clip_path(Rectangle((start, bottom), end - start, LANE, transform=axes.transData))
 
 
 def envelope(wave: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
