@@ -37,7 +37,7 @@ class Settings:
     model: Sizes = field(default_factory=Sizes)
     data: Data = field(default_factory=Data)
     optim: OptimConfig = field(default_factory=lambda: OptimConfig(0.005, 50, "cosine", 0.01, 1.0))
-    train: TrainingOptions = field(default_factory=lambda: TrainingOptions(epochs=30))
+    train: TrainingOptions = field(default_factory=lambda: TrainingOptions(epochs=50))
 
 
 def settings_of(overrides: Sequence[str]) -> Settings:
