@@ -1,4 +1,4 @@
-"""``pipeline.plot(…)`` draws waveform, features and masks of a few utterances; an installed program plays them."""
+"""``pipeline.plot(…)`` draws a few utterances: waveform, features and masks, or the timeline. A program plays them."""
 
 from __future__ import annotations
 
