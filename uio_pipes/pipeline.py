@@ -234,6 +234,8 @@ class Pipeline(Graph):
     def plot(self, path: str | os.PathLike[str], count: int = 3) -> None:
         """Draw waveform, features and masks of the first utterances to a PNG. Needs ``pip install 'uio_pipes[plot]'``.
 
+        One with a ``timeline`` is drawn on an axis in seconds: channels with their words, activity and text stream.
+
         Args:
             path: the file to write.
             count: how many utterances to draw, at least 1. Default: 3.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..common.alone import TrainingOptions
 from ..common.config import OptimConfig, set_key
 from ..common.strict import check, read
 from .model import Sizes
@@ -30,19 +31,10 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Train:
-    """``save_every`` and ``log_every``: steps. ``packed: false``: the same batches, but a row for each utterance."""
+class Train(TrainingOptions):
+    """``packed: false``: the same batches, but a row for each utterance."""
 
-    seed: int = 1
-    epochs: int = 10
-    save_every: int = 50
-    keep: int = 2  # checkpoints
-    log_every: int = 20
     packed: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "save_every", "keep", "log_every"):
-            check(getattr(self, name) >= 1, f"train.{name}", "1 or more", getattr(self, name))
 
 
 @dataclass(frozen=True)

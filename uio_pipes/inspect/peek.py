@@ -12,12 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 
 from uio_pipes.audio.length import TICKS, Plan
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.urls import plural
 from uio_pipes.core.items import File, Item
@@ -267,6 +269,8 @@ def describe(value: Any) -> str:
         return _place(value)
     if isinstance(value, (list, tuple)):
         return _list(value)
+    if isinstance(value, Timeline):
+        return _timeline(value)
     plain = isinstance(value, (str, int, float)) or value is None
     return _short(repr(value) if plain else type(value).__name__)
 
@@ -276,6 +280,17 @@ def _list(value: list[Any] | tuple[Any, ...]) -> str:
         return plural(len(value), "utterance")
     kinds = {type(v).__name__ for v in value}
     return f"list of {len(value)} {kinds.pop() if len(kinds) == 1 else 'items'}: {_short(repr(list(value)))}"
+
+
+def _timeline(timeline: Timeline) -> str:
+    """Return who speaks first and next, when, and what."""
+    turns = []
+    for speaker, said in groupby(timeline.events, lambda event: event.speaker):
+        events = list(said)
+        words = _short(" ".join(event.text for event in events))
+        turns.append(f"{speaker} {events[0].start:.2f}–{max(e.end for e in events):.2f} s {words}".strip())
+    more = [f"{plural(len(turns) - 2, 'turn')} more"] if len(turns) > 2 else []
+    return f"{plural(len(timeline.events), 'event')}: {'; '.join(turns[:2] + more)}" if turns else "no events"
 
 
 def _place(item: Item | File) -> str:

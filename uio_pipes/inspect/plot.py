@@ -1,4 +1,4 @@
-"""``pipeline.plot(…)`` draws waveform, features and masks of a few utterances; an installed program plays them."""
+"""``pipeline.plot(…)`` draws a few utterances: waveform, features and masks, or the timeline. A program plays them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +15,13 @@ import numpy.typing as npt
 import soundfile
 import torch
 
+from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.base.memory import kept
-from uio_pipes.base.urls import plural
+from uio_pipes.inspect.labels import families, label
 from uio_pipes.inspect.peek import StageRecord, trace
+from uio_pipes.inspect.plot_timeline import EPAD, WIDTH, Picture, envelope
+from uio_pipes.stages.features.activity import Activity
+from uio_pipes.stages.text.align import Align
 
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
@@ -70,13 +72,19 @@ def plot(pipeline: Graph, path: str | os.PathLike[str], count: int = 3) -> None:
 
 def draw(drawn: list[Drawn], path: str | os.PathLike[str]) -> None:
     """Draw utterances to a PNG file. Raises: PipelineError if there is nothing to draw, or matplotlib is missing."""
+    pictures = [None if d.timeline is None else Picture(d, d.timeline) for d in drawn]
     columns = [name for name in ("wav", "plain", "feat") if any(getattr(d, name) is not None for d in drawn)]
-    if not columns:
+    if not columns and not any(pictures):
         raise PipelineError("there is nothing to draw: the utterances have neither audio nor features; add .fbank()")
-    figure = new_figure(len(drawn), len(columns))
-    for row, one in zip(figure.subfigures(len(drawn), 1, squeeze=False)[:, 0], drawn, strict=True):
-        for axes, column in zip(row.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
-            DRAW[column](axes, one)
+    heights = [ROW if picture is None else picture.height for picture in pictures]
+    figure = new_figure(WIDTH if any(pictures) else 5.2 * len(columns), sum(heights))
+    rows = figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for row, one, picture in zip(rows, drawn, pictures, strict=True):
+        if picture is not None:
+            picture.draw(row)
+        elif columns:
+            for axes, column in zip(row.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
+                DRAW[column](axes, one)
         text = label(one.key, one.text)
         title = row.suptitle(text, x=0.01, ha="left", fontsize=10, fontweight="bold", fontfamily=families())
         title.set_parse_math(False)
@@ -95,7 +103,24 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
             plain = before if plain is None else plain
             masked = _changed(before, after, feat, masked)
             names.append(stage.name)
-    return replace(finished(last), plain=plain, masked=masked, made_by=", ".join(names))
+    known = _streams(stages, records) if last.get("timeline") is not None else {}
+    return replace(finished(last), plain=plain, masked=masked, made_by=", ".join(names), **known)
+
+
+def _streams(stages: tuple[Stage, ...], records: list[StageRecord]) -> dict[str, Any]:
+    """Return what stages know of the frames of ``activity``, and of the text stream."""
+    known = dict[str, Any]()
+    for stage, record in zip(stages, records, strict=True):
+        if isinstance(stage, Activity):
+            known["frames"] = stage.frames(record.item)[1:]
+            known["speakers"] = () if isinstance(stage.speakers, int) else stage.speakers
+        elif isinstance(stage, Align):
+            write = getattr(stage.tokenizer, "detokenize", str)
+            shown = {stage.text_padding: "", stage.in_word_padding: "", stage.zero_padding: "", -1: ""}
+            shown[stage.end_of_text_padding] = EPAD
+            stream = records[-1].item["feat"][:, 0].tolist()
+            known |= {"tokens": [shown[one] if one in shown else write([one]) for one in stream], "rate": stage.rate}
+    return known
 
 
 def _changed(before: Array | None, after: Array | None, feat: Array, masked: Array | None) -> Array | None:
@@ -112,7 +137,8 @@ def finished(fields: Mapping[str, Any]) -> Drawn:
     """Return the data to draw of a finished utterance whose stages are unknown."""
     wav, feat = _array(fields.get("wav")), _array(fields.get("feat"))
     rate = int(fields.get("sample_rate", 0))
-    return Drawn(str(fields.get("key", "")), str(fields.get("txt", "")), wav, rate, None, feat, None, "")
+    key, text, timeline = str(fields.get("key", "")), str(fields.get("txt", "")), fields.get("timeline")
+    return Drawn(key, text, wav, rate, None, feat, None, "", timeline, _array(fields.get("activity")))
 
 
 def _array(value: Any) -> Array | None:
@@ -124,13 +150,7 @@ def _array(value: Any) -> Array | None:
 
 # Panels
 
-LATIN_FONT = "DejaVu Sans"  # matplotlib's own
-CHINESE_FONTS = [
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
-    *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Arial Unicode MS"),
-]
-WIDE = 60  # most characters of a text that are shown
-POINTS = 4000  # of a waveform; more than a figure has pixels
+ROW = 2.8  # inches of an utterance without a timeline
 Array = npt.NDArray[Any]
 
 
@@ -146,16 +166,22 @@ class Drawn:
     feat: Array | None
     masked: Array | None
     made_by: str
+    timeline: Timeline | None = None
+    activity: Array | None = None  # (T, speakers)
+    speakers: Sequence[str] = ()  # whose columns these are; as they begin to speak, if not given
+    frames: tuple[float, float] | None = None  # seconds from one of T to the next, and the centre of the first
+    tokens: Sequence[str] = ()  # of each frame of the text stream; "": none, EPAD: one begins after it
+    rate: float = 1.0  # of these frames, in Hz
 
 
-def new_figure(rows: int, columns: int) -> Any:
-    """Return a figure without using pyplot, whose state is global."""
+def new_figure(width: float, height: float) -> Any:
+    """Return a figure of that many inches without using pyplot, whose state is global."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PipelineError('plot needs matplotlib, which is missing: pip install "uio_pipes[plot]"') from error
-    figure = Figure(figsize=(5.2 * columns, 2.8 * rows), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
@@ -166,10 +192,9 @@ def _draw_wav(axes: Any, one: Drawn) -> None:
         return
     wav = one.wav.reshape(-1, one.wav.shape[-1])[0]
     seconds = len(wav) / one.sample_rate
-    step = -(-len(wav) // POINTS)
-    blocks = np.pad(wav, (0, -len(wav) % step), mode="edge").reshape(-1, step)
-    times = np.linspace(0, seconds, len(blocks))
-    axes.fill_between(times, blocks.min(1), blocks.max(1), linewidth=0.5, color="tab:blue", edgecolor="tab:blue")
+    low, high = envelope(wav)
+    times = np.linspace(0, seconds, len(low))
+    axes.fill_between(times, low, high, linewidth=0.5, color="tab:blue", edgecolor="tab:blue")
     axes.set(xlim=(0, seconds))
     axes.set_title(f"{seconds:.2f} s, {one.sample_rate:,} Hz", loc="left", fontsize=8, color="dimgray")
 
@@ -208,34 +233,3 @@ DRAW: dict[str, Callable[[Any, Drawn], None]] = {
     "plain": lambda axes, one: _image(axes, one.plain, one.plain, "features before masks"),
     "feat": _draw_feat,
 }
-
-
-# Titles
-
-
-def label(key: str, text: str) -> str:
-    """Return the key and the text. Characters that no font has are escaped in a key; such a text is only counted."""
-    known = _glyphs()
-    drawn = "".join(c if ord(c) in known else c.encode("unicode_escape").decode() for c in " ".join(key.split()))
-    said = " ".join(text.split())
-    if any(ord(c) not in known for c in said):
-        said = plural(len(said), "character")
-    return " · ".join(part for part in (drawn, said if len(said) <= WIDE else f"{said[: WIDE - 1]}…") if part)
-
-
-@cache
-def families() -> list[str]:
-    """Return matplotlib's own font, for Latin, Greek and Cyrillic, and one for Chinese, if there is one."""
-    from matplotlib import font_manager
-
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    return [LATIN_FONT, *[name for name in CHINESE_FONTS if name in known][:1]]
-
-
-@kept("characters of fonts", 1, lambda found: 64 * len(found))
-def _glyphs() -> frozenset[int]:
-    """Return all characters that the fonts have."""
-    from matplotlib import font_manager
-
-    fonts = (font_manager.get_font(font_manager.findfont(name)) for name in families())
-    return frozenset(code for font in fonts for code in font.get_charmap())
