@@ -51,6 +51,8 @@ NOT_NAMED = {
     ("list_text", "root"): "it says where the files are",
     ("overlay", "path"): BY_CONTENT,
     ("speaker", "table"): "a hash of the numbers is named",
+    ("timeline", "source"): BY_CONTENT,
+    ("timeline", "uem"): BY_CONTENT,
 }
 
 

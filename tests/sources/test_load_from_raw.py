@@ -94,9 +94,9 @@ def test_features_from_npy(tmp_path: Path, dtype: str, order: Any) -> None:
         items.append({"key": str(i), "feat": str(tmp_path / f"{i}.npy"), "txt": "t"})
     (batch,), _ = run(uio.from_raw_list(items).sort(3).dynamic_batch(27).pad())
     assert batch["keys"] == ["1", "0", "2"]
-    assert batch["feats"].dtype == torch.float32
+    assert batch["feats"].dtype == (torch.int64 if dtype == "int16" else torch.float32)  # codes stay whole numbers
     assert batch["feats_lengths"].tolist() == [9, 5, 2]
-    assert torch.equal(batch["feats"][1, :5], torch.from_numpy(np.load(tmp_path / "0.npy").astype(np.float32)))
+    assert batch["feats"][1, :5].tolist() == np.load(tmp_path / "0.npy").tolist()
 
 
 @pytest.mark.parametrize(

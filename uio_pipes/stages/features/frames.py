@@ -113,7 +113,7 @@ class Deltas(OfFeatures):
     win_length: int = must_be(5, "an odd number of frames, 3 or more", lambda n: n >= 3 and n % 2 == 1, "5 is usual")
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
-        return append_deltas(feat, self.order, self.win_length)
+        return append_deltas(feat.float(), self.order, self.win_length)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from uio_pipes.audio.timeline import Spans, Timeline
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.roles import Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Trait, must_be
@@ -28,7 +29,7 @@ _EDGE = -1e-6  # seconds: a word at the beginning of a crop may be earlier by an
 
 
 @dataclass(frozen=True)
-class Align(Op):
+class Align(HasGrid, Op):
     """Put the words of ``timeline`` on the frames of the codec, as a first column of ``feat``: Moshi's text stream.
 
     ``feat`` (T, N), the codes of an audio codec, becomes (T, 1 + N) int64. An utterance with decoded audio and no codes
@@ -88,6 +89,9 @@ class Align(Op):
         object.__setattr__(self, "bos_eos", pair and tuple(pair))
         both = pair is not None and self.keep_main_only
         refuse(both, self.name, "bos_eos marks who speaks, but only one does", "add keep_main_only=False")
+
+    def grid(self, before: Grid | None, sample_rate: int) -> Grid:
+        return Grid(1 / self.rate, 0.5 / self.rate)
 
     def plan(self, plan: Plan | None, sample: Sample, draws: Draws) -> Plan | None:
         if plan is None or plan.frames is not None:
