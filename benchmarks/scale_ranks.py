@@ -230,7 +230,7 @@ def _simulated(arguments: Any, report: Report) -> None:
 
 def _real(arguments: Any, report: Report) -> None:
     rows = []
-    for law, ways in REAL.items():
+    for law, ways in list(REAL.items())[: sized(len(REAL), 1)]:
         jobs = {f"{when}: {way}": {"when": when, "way": way, "law": law} for when, way in ways}
         found = report.ran(rounds(MODULE, jobs, arguments.repeats, data=arguments.data))
         for name, ran in found.items():
