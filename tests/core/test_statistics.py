@@ -67,7 +67,7 @@ def test_the_share_that_was_left_out_is_told_as_far_as_it_is_known() -> None:
     text = shards.told_left_out(4, shared=False)
     assert "epoch 4 ended with the first rank that ran out of data, and left out 3 of at least 14 utterances" in text
     assert "(21% at least, as 2 list items were not opened)" in text
-    assert "21% of the epoch left out, as another rank had no more" in str(shards)
+    assert "21% of the epoch left out at its end" in str(shards)
     lines = uio.Stats(delivered=11, left_out=(3, 2), items_are_utterances=True)
     assert lines.delivered_share == pytest.approx(11 / 16)
     assert "left out 5 of at least 16 utterances (31%)" in lines.told_left_out(4, shared=False)

@@ -118,7 +118,7 @@ class Stats:
         if self.sources:
             parts.append("from " + ", ".join(f"{name}: {n:,}" for name, n in self.sources.items()))
         if any(self.left_out):
-            parts.append(f"{1 - self.delivered_share:.0%} of the epoch left out, as another rank had no more")
+            parts.append(f"{1 - self.delivered_share:.0%} of the epoch left out at its end")
         return "; ".join([*parts, *filter(None, [self.held])])
 
     @property

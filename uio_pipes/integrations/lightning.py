@@ -38,7 +38,7 @@ class LightningLoader:
         if options.get("uneven") == "join":
             raise PipelineError(
                 "Lightning's ranks step together, so uneven='join' would make them wait for ever; "
-                "remove it, or use 'repeat' (each rank continues until the last has ended)"
+                "remove it: ranks then share what is left (uneven='share')"
             )
         known = {name: value for name, value in options.items() if name != "ranks"}
         Loader(pipeline, **{**known, "uneven": "join", "rank": 0, "world_size": 1})  # wrong options fail now

@@ -16,6 +16,7 @@ from uio_pipes.tools.cli.plan import simulation_tables
 from uio_pipes.tools.reports.page import html
 from uio_pipes.tools.reports.simulate import simulate
 from uio_pipes.tools.reports.simulation import Simulation, of_simulation
+from uio_pipes.tools.reports.waiting import LOSES
 
 
 def by_frames(pipeline: uio.Pipeline) -> uio.Pipeline:
@@ -269,3 +270,15 @@ def test_what_ranks_lose_is_told_with_the_line_that_mends_it(
     run = simulate(batches(uio.from_iterable(items).sharding_filter()), world_size=4)
     assert run.skew_squared > run.skew
     assert re.search(rf"wait {run.skew:.1%} of the time.*{line}", run.notes[-1])
+
+
+def test_packed_batches_are_not_to_be_padded_again_and_the_end_is_named_as_it_was_asked_for() -> None:
+    lengths = np.random.default_rng(1).integers(3, 20, 104).tolist()
+    items = [{"key": str(i), "feat": np.zeros((n, 1), np.float32)} for i, n in enumerate(lengths)]
+    for uneven in ("share", "stop"):
+        packed = uio.from_iterable(items).sharding_filter().pack(max_frames=60)
+        run = simulate(packed, world_size=4, lanes=4, uneven=uneven)
+        assert run.skew_squared > LOSES
+        assert not any("in place of" in note for note in run.notes)
+        assert run.cut_off[0]
+        assert f"after the common end ({uneven})" in str(simulation_tables(run))

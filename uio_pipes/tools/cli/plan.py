@@ -171,7 +171,9 @@ def simulation_tables(run: Simulation) -> list[PageTable]:
         found.append(("Along the epoch", heads, stretches))
     left: list[tuple[str, Any]] = [(reason, f"{n:,}") for reason, n in run.left_out.items()]
     if run.cut_off[0]:
-        left.append(("after the common end (stop)", f"{run.cut_off[0]:,} in {plural(run.cut_off[1], 'batch')}"))
+        left.append(
+            (f"after the common end ({run.uneven})", f"{run.cut_off[0]:,} in {plural(run.cut_off[1], 'batch')}")
+        )
     found.append(("Utterances left out, as known from headers", ("reason", "count"), left or [("none", "0")]))
     notes = [*run.notes, *filter(None, [run.remedy]), *(f"failed: {report}" for report in run.reports[:5])]
     return [*found, ("Notes", ("",), [(note,) for note in notes])] if notes else found

@@ -38,14 +38,14 @@ def mend(pipeline: Graph, share: float, squared: float, usual: float) -> str:
     ``usual``: the mean padded length of a batch.
     """
     at, stage = next(((i, s) for i, s in enumerate(pipeline.stages) if isinstance(s, MakesBatches)), (0, None))
-    if stage is None or max(share, squared) <= LOSES:
+    if stage is None or stage.name == "pack" or max(share, squared) <= LOSES:
         return ""
     told = f"ranks that step together wait {share:.1%} of the time for the slowest one"
     if isinstance(stage, WindowBatch):
         return f"{told}: a window of {2 * stage.window:_} makes their batches more alike" if share > LOSES else ""
     before = takewhile(lambda s: s.name in ("shuffle", "sort"), reversed(pipeline.stages[:at]))
     given = {name: value for name in KEPT if (value := getattr(stage, name, None)) is not None}
-    if stage.name == "pack" or not set(KEPT[:4]) & given.keys() or any(isinstance(v, Schedule) for v in given.values()):
+    if not set(KEPT[:4]) & given.keys() or any(isinstance(v, Schedule) for v in given.values()):
         given = {"max_tokens" if "tokens" in str(stage.sized_by) else "max_frames": int(float(f"{usual:.2g}"))}
     line = ", ".join(f"{name}={show(value)}" for name, value in given.items())
     places = in_words(f".{s.name}(…)" for s in [*reversed([*before]), stage])
