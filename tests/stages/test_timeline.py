@@ -439,6 +439,28 @@ def test_what_fails(given_: Any, fields: Any, reason: str, tmp_path: Path) -> No
     assert (samples, dict(stats.skipped)) == ([], {reason: 1})
 
 
+def test_damaged_lines_of_tables_count_for_the_recording_before_them(tmp_path: Path) -> None:
+    (tmp_path / "all.rttm").write_text(RTTM.replace("\n", "\ngarbage\nSPEAKER\n", 1))
+    (tmp_path / "all.uem").write_text("a 1 0\na 1 2 1\na 1 0 1\n")
+    timeline, skipped = only(listed(tmp_path).timeline(tmp_path / "all.rttm", uem=tmp_path / "all.uem"))
+    assert (len(timeline.events), timeline.known) == (2, ((0.0, 1.0),))
+    assert skipped == {"bad_event": 1, "untimed_event": 2, "reversed_event": 1}
+
+
+def test_gaps_of_an_stm_are_no_speaker(tmp_path: Path) -> None:
+    (tmp_path / "all.stm").write_text("a 1 inter_segment_gap 0 0.5 <o>\na 1 x 0.5 0.8 <o> hi\n")
+    timeline, skipped = only(listed(tmp_path).timeline(tmp_path / "all.stm"))
+    assert (timeline.speakers, skipped) == (("x",), {})
+
+
+def test_what_ends_late_is_left_out_of_parts_too(tmp_path: Path) -> None:
+    (tmp_path / "a.rttm").write_text(RTTM.replace("0.750 0.500", "0.750 9.000"))
+    cut = listed(tmp_path).timeline("{stem}.rttm").segments(of="recording", cut_seconds=(0.3, 0.4)).decode_audio()
+    samples, stats = counted(cut)
+    assert dict(stats.skipped) == {"late_event": 1}
+    assert {event.speaker for sample in samples for event in sample["timeline"].events} == {"x"}
+
+
 def test_damage_is_counted_once_for_all_parts(tmp_path: Path) -> None:
     (tmp_path / "a.rttm").write_text(RTTM.replace("0.750 0.500", "0.750 x"))
     cut = listed(tmp_path).timeline("{stem}.rttm").segments(of="recording", cut_seconds=(0.3, 0.4)).decode_audio()
