@@ -203,7 +203,9 @@ def test_events_of_a_part_end_at_its_edges() -> None:
     made, _ = run(uio.from_iterable([{**item, "timeline": words} for item in ITEMS]).mixture((2, 2), overlap=(0, 0)))
     for one in made:
         begin = 0.0
-        for key, events in zip(one["key"].split("+"), (one["timeline"].events[:2], one["timeline"].events[2:])):
+        for key, events in zip(
+            one["key"].split("+"), (one["timeline"].events[:2], one["timeline"].events[2:]), strict=False
+        ):
             end = begin + BY_KEY[key]["wav"].shape[1] / RATE
             times = [event[:2] for event in events]
             assert np.allclose(times, [(begin, begin + 0.02), (begin + 0.03, end)], atol=1e-9)
