@@ -10,6 +10,7 @@ import corpus
 import numpy as np
 import pytest
 import soundfile
+import torch
 from command import uio as uio_command
 from contract import Case, check_cuts, record
 from helpers_bad import counted
@@ -329,7 +330,6 @@ def test_crops_of_features(tmp_path: Path) -> None:
     begun = listed(tmp_path, said=said).timeline(field="said").decode_audio()
     for pipeline, frame in ((begun.fbank(8), 0.01), (begun.fbank(8, frame_shift=20.0).stack(3, 2), 0.04)):
         whole, _ = counted(pipeline)
-        assert math.isclose(whole[0]["timeline"].frame, frame)
         (cropped,), _ = counted(pipeline.random_crop(max_frames=60))
         first = next(n for n in range(400) if np.array_equal(whole[0]["feat"][n : n + 60], cropped["feat"]))
         at = {event.text: event.start for event in whole[0]["timeline"].events}
@@ -345,6 +345,28 @@ def test_precomputed_features_do_not_tell_their_shift(tmp_path: Path) -> None:
     row = {"key": "a", "feat": str(tmp_path / "a.npy"), "txt": "", "said": [{"start": 0.5, "end": 1.0}]}
     samples, stats = counted(uio.from_raw_list([row]).timeline(field="said").random_crop(max_frames=9))
     assert (samples, dict(stats.skipped)) == ([], {"no_frame_shift": 1})
+
+
+def test_joined_features_know_where_their_frames_are(tmp_path: Path) -> None:
+    """So do those of parts of which only one has a timeline."""
+    items = [{"key": key, "wav": torch.zeros(1, RATE), "sample_rate": RATE, "txt": ""} for key in "ab"]
+    items[0]["timeline"] = Timeline.of([Event(0.2, 0.4)])
+    joined = uio.from_iterable(items).fbank(8).concat(max_seconds=9)
+    ((one,), _) = counted(joined.activity(1).turn_end(silence=0.1))
+    assert one["timeline"].known == ((0.0, 0.98),)
+    assert one["activity"][:, 0].nonzero().flatten().tolist() == list(range(19, 39))
+    assert int((one["turn_end"] == 1).nonzero()[0]) == 39
+    (chunk, *_) = list(uio.Loader(joined.chunks(1.0, rows=1).pad()))
+    assert chunk["chunk_lengths"].tolist() == [100]
+
+
+def test_chunks_and_turn_ends_of_stacked_frames() -> None:
+    """A frame every 60 ms, whether there is a timeline or not."""
+    item = {"key": "a", "wav": torch.zeros(1, 2 * RATE), "sample_rate": RATE, "txt": ""}
+    stacked = uio.from_iterable([{**item, "timeline": Timeline.of([Event(0.2, 0.6)])}]).fbank(8).stack(1, 6)
+    (batch, *_) = list(uio.Loader(stacked.turn_end().chunks(1.0, rows=1, along=["turn_end"]).pad()))
+    assert batch["chunk_lengths"].tolist() == [17]
+    assert int((batch["turn_end"][0] == 1).nonzero()[0]) == 10, "whose centre is at 0.6125 s"
 
 
 def test_events_end_where_parts_are_joined() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
@@ -17,6 +17,7 @@ from uio_pipes.audio.timeline import Spans, Timeline
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
+from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.roles import Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Trait, must_be
@@ -28,7 +29,7 @@ _EDGE = -1e-6  # seconds: a word at the beginning of a crop may be earlier by an
 
 
 @dataclass(frozen=True)
-class Align(Op):
+class Align(HasGrid, Op):
     """Put the words of ``timeline`` on the frames of the codec, as a first column of ``feat``: Moshi's text stream.
 
     ``feat`` (T, N), the codes of an audio codec, becomes (T, 1 + N) int64. An utterance with decoded audio and no codes
@@ -65,7 +66,6 @@ class Align(Op):
     may_lack = ("feat", "wav", "sample_rate")
     writes = ("feat",)
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
-    moves = ()
 
     tokenizer: Tokenizer | Callable[[str], Any]
     rate: float = must_be(12.5, "frames a second, above 0", lambda n: n > 0, "Mimi's is 12.5")
@@ -94,8 +94,8 @@ class Align(Op):
             return plan
         return plan.with_frames(ceil(plan.samples * self.rate / plan.sample_rate))
 
-    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=1 / self.rate)
+    def grid(self, before: Grid | None, sample_rate: int) -> Grid:
+        return Grid(1 / self.rate, 0.5 / self.rate)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
