@@ -295,7 +295,7 @@ EXAMPLES: dict[type[Stage], Callable[[uio.Pipeline], uio.Pipeline]] = {
     ListTarIndex: lambda corpus: corpus,
     FromIterable: from_iterable,
     Activity: lambda corpus: (
-        corpus.map(_timed).decode_audio().fbank(num_mel_bins=8).activity(3, by="share", powerset=2, extra="drop")
+        corpus.map(_timed).decode_audio().activity(3, by="share", powerset=2, extra="drop", shift=0.01)
     ),
     AddNoise: lambda corpus: corpus.decode_audio().add_noise(_lists(corpus), snr=(0, 15), probability=0.7),
     Align: aligned,

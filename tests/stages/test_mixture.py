@@ -197,6 +197,21 @@ def test_events_of_its_own_move_along() -> None:
             first += item["wav"].shape[1] / RATE
 
 
+def test_events_of_a_part_end_at_its_edges() -> None:
+    """As those of a recording that was cut, which reach over the edges of their part."""
+    words = Timeline.of([Event(-0.5, 0.02), Event(0.03, 9.0)])
+    made, _ = run(uio.from_iterable([{**item, "timeline": words} for item in ITEMS]).mixture((2, 2), overlap=(0, 0)))
+    for one in made:
+        begin = 0.0
+        for key, events in zip(
+            one["key"].split("+"), (one["timeline"].events[:2], one["timeline"].events[2:]), strict=False
+        ):
+            end = begin + BY_KEY[key]["wav"].shape[1] / RATE
+            times = [event[:2] for event in events]
+            assert np.allclose(times, [(begin, begin + 0.02), (begin + 0.03, end)], atol=1e-9)
+            begin = end
+
+
 # What goes wrong
 
 

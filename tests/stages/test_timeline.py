@@ -10,6 +10,7 @@ import corpus
 import numpy as np
 import pytest
 import soundfile
+import torch
 from command import uio as uio_command
 from contract import Case, check_cuts, record
 from helpers_bad import counted
@@ -329,7 +330,6 @@ def test_crops_of_features(tmp_path: Path) -> None:
     begun = listed(tmp_path, said=said).timeline(field="said").decode_audio()
     for pipeline, frame in ((begun.fbank(8), 0.01), (begun.fbank(8, frame_shift=20.0).stack(3, 2), 0.04)):
         whole, _ = counted(pipeline)
-        assert math.isclose(whole[0]["timeline"].frame, frame)
         (cropped,), _ = counted(pipeline.random_crop(max_frames=60))
         first = next(n for n in range(400) if np.array_equal(whole[0]["feat"][n : n + 60], cropped["feat"]))
         at = {event.text: event.start for event in whole[0]["timeline"].events}
@@ -345,6 +345,28 @@ def test_precomputed_features_do_not_tell_their_shift(tmp_path: Path) -> None:
     row = {"key": "a", "feat": str(tmp_path / "a.npy"), "txt": "", "said": [{"start": 0.5, "end": 1.0}]}
     samples, stats = counted(uio.from_raw_list([row]).timeline(field="said").random_crop(max_frames=9))
     assert (samples, dict(stats.skipped)) == ([], {"no_frame_shift": 1})
+
+
+def test_joined_features_know_where_their_frames_are(tmp_path: Path) -> None:
+    """So do those of parts of which only one has a timeline."""
+    items = [{"key": key, "wav": torch.zeros(1, RATE), "sample_rate": RATE, "txt": ""} for key in "ab"]
+    items[0]["timeline"] = Timeline.of([Event(0.2, 0.4)])
+    joined = uio.from_iterable(items).fbank(8).concat(max_seconds=9)
+    ((one,), _) = counted(joined.activity(1).turn_end(silence=0.1))
+    assert one["timeline"].known == ((0.0, 0.98),)
+    assert one["activity"][:, 0].nonzero().flatten().tolist() == list(range(19, 39))
+    assert int((one["turn_end"] == 1).nonzero()[0]) == 39
+    (chunk, *_) = list(uio.Loader(joined.chunks(1.0, rows=1).pad()))
+    assert chunk["chunk_lengths"].tolist() == [100]
+
+
+def test_chunks_and_turn_ends_of_stacked_frames() -> None:
+    """A frame every 60 ms, whether there is a timeline or not."""
+    item = {"key": "a", "wav": torch.zeros(1, 2 * RATE), "sample_rate": RATE, "txt": ""}
+    stacked = uio.from_iterable([{**item, "timeline": Timeline.of([Event(0.2, 0.6)])}]).fbank(8).stack(1, 6)
+    (batch, *_) = list(uio.Loader(stacked.turn_end().chunks(1.0, rows=1, along=["turn_end"]).pad()))
+    assert batch["chunk_lengths"].tolist() == [17]
+    assert int((batch["turn_end"][0] == 1).nonzero()[0]) == 10, "whose centre is at 0.6125 s"
 
 
 def test_events_end_where_parts_are_joined() -> None:
@@ -437,6 +459,28 @@ def test_damage_is_counted_by_name(tmp_path: Path) -> None:
 def test_what_fails(given_: Any, fields: Any, reason: str, tmp_path: Path) -> None:
     samples, stats = counted(listed(tmp_path, **fields).timeline(**given_))
     assert (samples, dict(stats.skipped)) == ([], {reason: 1})
+
+
+def test_damaged_lines_of_tables_count_for_the_recording_before_them(tmp_path: Path) -> None:
+    (tmp_path / "all.rttm").write_text(RTTM.replace("\n", "\ngarbage\nSPEAKER\n", 1))
+    (tmp_path / "all.uem").write_text("a 1 0\na 1 2 1\na 1 0 1\n")
+    timeline, skipped = only(listed(tmp_path).timeline(tmp_path / "all.rttm", uem=tmp_path / "all.uem"))
+    assert (len(timeline.events), timeline.known) == (2, ((0.0, 1.0),))
+    assert skipped == {"bad_event": 1, "untimed_event": 2, "reversed_event": 1}
+
+
+def test_gaps_of_an_stm_are_no_speaker(tmp_path: Path) -> None:
+    (tmp_path / "all.stm").write_text("a 1 inter_segment_gap 0 0.5 <o>\na 1 x 0.5 0.8 <o> hi\n")
+    timeline, skipped = only(listed(tmp_path).timeline(tmp_path / "all.stm"))
+    assert (timeline.speakers, skipped) == (("x",), {})
+
+
+def test_what_ends_late_is_left_out_of_parts_too(tmp_path: Path) -> None:
+    (tmp_path / "a.rttm").write_text(RTTM.replace("0.750 0.500", "0.750 9.000"))
+    cut = listed(tmp_path).timeline("{stem}.rttm").segments(of="recording", cut_seconds=(0.3, 0.4)).decode_audio()
+    samples, stats = counted(cut)
+    assert dict(stats.skipped) == {"late_event": 1}
+    assert {event.speaker for sample in samples for event in sample["timeline"].events} == {"x"}
 
 
 def test_damage_is_counted_once_for_all_parts(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-from uio_pipes.base.errors import DataError
-
 Spans = tuple[tuple[float, float], ...]
 
 
@@ -50,15 +48,11 @@ class Timeline:
             None: all of it is annotated.
         offset: seconds of the recording at which the utterance begins.
         conditions: what the annotation says of the whole recording (``text_conditions``); None if it says nothing.
-        frame: seconds from one frame of the utterance's features to the next; None where there are none yet.
-        centre: seconds at which the middle of the first frame is.
     """
 
     events: tuple[Event, ...]
     known: Spans | None = None
     offset: float = 0.0
-    frame: float | None = None
-    centre: float = 0.0
     conditions: Any = None
 
     @classmethod
@@ -86,13 +80,6 @@ class Timeline:
         the recording."""
         known = self.known and tuple((start / speed, end / speed) for start, end in self.known)
         return replace(self, events=tuple(event.moved(0.0, speed) for event in self.events), known=known)
-
-    def seconds(self, frames: int) -> float:
-        """Return how long so many frames of the utterance's features are. Raises: DataError ``no_frame_shift``."""
-        if self.frame is None:
-            message = "the timeline does not know how long a frame of these features is: compute them from the audio"
-            raise DataError("no_frame_shift", message)
-        return frames * self.frame
 
     def followed_by(self, other: Timeline, seconds: float) -> Timeline:
         """Return this timeline, of audio of ``seconds``, with another one after it. Events that reach over the edge

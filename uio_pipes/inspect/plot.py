@@ -17,10 +17,12 @@ import torch
 
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.inspect.labels import families, label
 from uio_pipes.inspect.peek import StageRecord, trace
 from uio_pipes.inspect.plot_timeline import EPAD, WIDTH, Picture, envelope
 from uio_pipes.stages.features.activity import Activity
+from uio_pipes.stages.features.grid import USUAL
 from uio_pipes.stages.text.align import Align
 
 if TYPE_CHECKING:
@@ -109,10 +111,12 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
 
 def _streams(stages: tuple[Stage, ...], records: list[StageRecord]) -> dict[str, Any]:
     """Return what stages know of the frames of ``activity``, and of the text stream."""
-    known = dict[str, Any]()
+    known, grid = dict[str, Any](), Grid(0.0, 0.0)
     for stage, record in zip(stages, records, strict=True):
+        if isinstance(stage, HasGrid):
+            grid = stage.grid(grid, record.item.get("sample_rate", USUAL)) or grid
         if isinstance(stage, Activity):
-            known["frames"] = stage.frames(record.item)[1:]
+            known["frames"] = stage.placed(Grid(stage.shift, stage.shift / 2) if stage.shift else grid)
             known["speakers"] = () if isinstance(stage.speakers, int) else stage.speakers
         elif isinstance(stage, Align):
             write = getattr(stage.tokenizer, "detokenize", str)

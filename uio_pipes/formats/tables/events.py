@@ -35,6 +35,7 @@ _PASSED = frozenset([
     "LEXEME", "NON-LEX", "NON-SPEECH", "SEGMENT", "NOSCORE", "NO_RT_METADATA", "FILLER", "EDIT", "IP", "SU", "CB",
     "A/P", "SPKR-INFO",
 ])  # fmt: skip
+_NOBODY = "inter_segment_gap"  # the speaker of STM's lines about what lies between turns
 _MAIN = "SPEAKER_MAIN"  # whom moshi-finetune's annotations name so is in the left channel
 
 
@@ -71,6 +72,8 @@ def event_of(row: Row | DataError) -> RowResult | None:
         return Conditions(row[CONDITIONS])
     if (kind := row.get("rttm", "SPEAKER")) != "SPEAKER":
         return None if kind in _PASSED else Unusable("bad_event", 0.0, f"a line of the unknown type {kind!r}")
+    if row.get("speaker") == _NOBODY:
+        return None
     start, end = _time(row, _STARTS), _time(row, _ENDS)
     if end is None and start is not None and (duration := _time(row, {"duration": 1.0})) is not None:
         end = round(start + duration, _DIGITS)
@@ -187,9 +190,9 @@ def rows_in(name: str, data: bytes, words: bool) -> Iterator[Row | DataError]:
         raise DataError("bad_timeline", f"{redact(name)}: {message}: write it again") from error
 
 
-def known_spans(rows: Iterable[Row | DataError]) -> Spans:
-    """Return the spans of the rows of a UEM, sorted, and joined where they overlap; what is no span is left out."""
-    spans = sorted((e.start, e.end) for e in map(event_of, rows) if isinstance(e, Event))
+def known_spans(rows: Iterable[RowResult]) -> Spans:
+    """Return the spans of a UEM, sorted, and joined where they overlap; what is no span is left out."""
+    spans = sorted((one.start, one.end) for one in rows if isinstance(one, Event))
     joined = list[tuple[float, float]]()
     for start, end in spans:
         if joined and start <= joined[-1][1]:

@@ -61,7 +61,7 @@ class OpenRecording:
             rate = float(fields.get(names["sample_rate"], USUAL))
             if framed:
                 fields.pop(names["wav"], None)  # it takes more memory than all else
-                rate = 1 / grid_of(stage.name, sample.chain, stage.shift, round(rate), of).shift
+                rate = 1 / grid_of(stage, sample, stage.shift, round(rate), of).shift
             context = round(stage.left * rate), round(stage.right * rate)
             self.tracks[names["feat" if framed else "wav"]] = Track(rate, 0 if framed else -1, *context)
         (self.main, track), *_ = self.tracks.items()

@@ -153,7 +153,7 @@ class _ChunksNode(Buffer):
         if plan.frames is None:
             return plan.samples, self.stage.seconds * plan.sample_rate
         rate = plan.sample_rate if plan.samples and plan.sample_rate != TICKS else USUAL
-        return plan.frames, self.stage.seconds / grid_of(self.name, item.chain, self.stage.shift, rate).shift
+        return plan.frames, self.stage.seconds / grid_of(self.stage, item, self.stage.shift, rate).shift
 
     def _planned(self, row: int) -> Sample:
         """Return the next chunk of a row with nothing but its planned length."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import ceil
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +15,20 @@ import torch
 
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import check_names, is_whole, refuse, require
-from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.core.capabilities import ChecksNext
+from uio_pipes.base.errors import DataError
+from uio_pipes.core.capabilities import ChecksNext, Grid
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.roles import Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, least, must_be, one_of
 from uio_pipes.core.stage_link import StageLink
+from uio_pipes.stages.features.grid import USUAL, grid_of
 
 Moments = npt.NDArray[np.float64]
 CENTRE, SHARE = "centre", "share"
 FAIL, DROP = "fail", "drop"
 _DIGITS = 9  # of seconds: sums of floats have errors, which must not move a frame
-_USUAL = 16_000  # Hz: windows of features whose rate is not known are those of this rate
 _POSITIVE = "try 0.02"
 
 
@@ -113,31 +113,22 @@ class Activity(ChecksNext, Op):
         sets = [one for count in range((self.powerset or 0) + 1) for one in combinations(range(self.columns), count)]
         return np.array([[speaker in one for speaker in range(self.columns)] for one in sets], np.float32)
 
-    def frames(self, fields: dict[str, Any]) -> tuple[int, float, float]:
-        """Return how many frames there are, the seconds from one to the next, and the centre of the first.
+    def placed(self, grid: Grid) -> Grid:
+        """Return where frames of ``activity`` are. ``grid``: where those are of which they are made."""
+        first = self.window / 2 if self.window else grid.first
+        return grid._replace(first=first).joined(self.subsampling, self.subsampling)
 
-        Raises: PipelineError if it is not known where they are, or told twice, DataError ``wrong_rate``.
-        """
-        timeline, window, of = fields["timeline"], self.window, self.subsampling
-        shift, rate = timeline.frame, fields.get("sample_rate", 0)
-        refuse(
-            shift and self.shift, self.name, "the stage that makes features says where frames are", "leave out shift"
-        )
-        if self.shift is not None:
-            shift, centre = self.shift, (window or self.shift) / 2
-        elif shift is None:
-            raise PipelineError("activity: no stage says how far frames are apart; give shift, as in shift=0.01")
-        elif not (shift * rate + 1e-6) % 1 < 2e-6:
-            rule = f"at {rate} Hz, frames are not {1000 * shift:g} ms apart, but a whole number of samples"
-            raise DataError("wrong_rate", f"{rule}: put .resample(16_000) before the features")
-        else:
-            centre = timeline.centre
+    def frames(self, sample: Sample) -> tuple[int, Grid]:
+        """Return how many frames there are, and where. Raises: PipelineError if that is not known, or told twice."""
+        fields, window = sample.fields, self.window
+        rate = fields.get("sample_rate", USUAL)
+        grid = grid_of(self, sample, self.shift, rate)
         if "feat" in fields:
             count = len(fields["feat"])
         else:
-            room = round((fields["wav"].shape[-1] / rate - (window or 0.0)) / shift, _DIGITS)
+            room = round((fields["wav"].shape[-1] / rate - (window or 0.0)) / grid.shift, _DIGITS)
             count = max(0, int(room // 1) + 1) if window else ceil(room)
-        return -(-count // of), shift * of, centre + shift * (of - 1) / 2
+        return -(-count // self.subsampling), self.placed(grid)
 
 
 class _ActivityLink(StageLink):
@@ -150,7 +141,7 @@ class _ActivityLink(StageLink):
 
     def run(self, sample: Sample) -> None:
         stage, fields = self.stage, sample.fields
-        count, shift, centre = stage.frames(fields)
+        count, (shift, centre) = stage.frames(sample)
         edges = np.round(centre + shift * (np.arange(2 * count + 1) / 2 - 0.5), _DIGITS)  # and centres between
         timeline: Timeline = fields["timeline"]
         spoken = spans_of(timeline, edges)

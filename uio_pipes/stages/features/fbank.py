@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 from uio_pipes.audio.length import ROUNDING, TICKS, Plan, check_no_features
-from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.hashing import Draws
@@ -42,7 +41,6 @@ class FbankFeatures(HasGrid, OfStream):
     reads = ("wav", "sample_rate")
     writes = ("feat",)
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
-    moves = ()
 
     num_mel_bins: int = 23
     frame_length: float = 25.0
@@ -70,9 +68,6 @@ class FbankFeatures(HasGrid, OfStream):
             window, shift = self.frame_length * 1000 - ROUNDING, self.frame_shift * 1000 - ROUNDING
             return plan.with_frames(1 + max(0, int((plan.samples - window) // shift)))
         return plan.with_frames(num_frames(plan.samples, plan.sample_rate, self.frame_length, self.frame_shift))
-
-    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=self.frame_shift / 1000, centre=self.frame_length / 2000)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
@@ -143,7 +138,6 @@ class LogMelSpectrogram(HasGrid, OfStream):
     name: ClassVar[str] = "log_mel_spectrogram"
     reads = ("wav", "sample_rate")
     writes = ("feat",)
-    moves = ()
 
     n_fft: int = must_be(400, "an even number of samples, 2 or more", lambda n: n >= 2 and n % 2 == 0, "try 400")
     hop_length: int = least(1, 160, "Whisper's is 160")
@@ -174,9 +168,6 @@ class LogMelSpectrogram(HasGrid, OfStream):
             return plan.with_frames(self.kernel.frames(plan.samples * SAMPLE_RATE // TICKS + 1))
         _check_rate(plan.sample_rate)
         return plan.with_frames(self.kernel.frames(plan.samples))
-
-    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=self.hop_length / SAMPLE_RATE, centre=0.0)  # windows are centred
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields

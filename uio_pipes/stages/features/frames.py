@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, least, must_be, printed
 from uio_pipes.dsp.features import Cmvn, append_deltas, apply_masks, cmvn_of, read_cmvn, spec_aug_masks
+from uio_pipes.stages.features.grid import frame_shift
 
 
 class OfFeatures(OfStream):
@@ -131,7 +132,6 @@ class Stack(HasGrid, OfFeatures):
     """
 
     name: ClassVar[str] = "stack"
-    moves = ()
 
     frames: int = least(1, 7, "Paraformer has frames=7, stride=6")
     stride: int = least(1, 6, "Paraformer has frames=7, stride=6")
@@ -145,12 +145,6 @@ class Stack(HasGrid, OfFeatures):
         if plan.frames is None:
             raise PipelineError("stack works on features: put .fbank(…) before it")
         return plan.with_frames(-(-plan.frames // self.stride))
-
-    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        if timeline.frame is None:
-            return timeline
-        off = (self.frames - 1) / 2 - (self.frames - 1) // 2  # frames from that around which the others are
-        return replace(timeline, frame=timeline.frame * self.stride, centre=timeline.centre + timeline.frame * off)
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         if feat.ndim == 1:  # codes of one codebook
@@ -247,7 +241,7 @@ class SpecTrim(OfFeatures):
 
     def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
         frames, cut = len(sample.fields["feat"]), self._draw(draws)
-        return timeline.cut(0.0, timeline.seconds(frames - cut)) if frames > 2 * cut else timeline
+        return timeline.cut(0.0, (frames - cut) * frame_shift(sample, self)) if frames > 2 * cut else timeline
 
     def change(self, feat: torch.Tensor, draws: Draws) -> torch.Tensor:
         cut = self._draw(draws)

@@ -81,7 +81,7 @@ class TurnEnd(ChecksNext, Op):
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields, timeline = sample.fields, sample.fields["timeline"]
         rate = fields.get("sample_rate", USUAL)
-        grid = grid_of(self.name, sample.chain, self.shift, rate)
+        grid = grid_of(self, sample, self.shift, rate)
         feat = fields.get("feat")
         count = ceil(round(fields["wav"].shape[-1] / rate / grid.shift, _DIGITS)) if feat is None else len(feat)
         centres = np.round(grid.first + grid.shift * np.arange(count), _DIGITS)

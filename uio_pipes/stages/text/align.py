@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
@@ -66,7 +66,6 @@ class Align(HasGrid, Op):
     may_lack = ("feat", "wav", "sample_rate")
     writes = ("feat",)
     traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
-    moves = ()
 
     tokenizer: Tokenizer | Callable[[str], Any]
     rate: float = must_be(12.5, "frames a second, above 0", lambda n: n > 0, "Mimi's is 12.5")
@@ -98,8 +97,8 @@ class Align(HasGrid, Op):
             return plan
         return plan.with_frames(ceil(plan.samples * self.rate / plan.sample_rate))
 
-    def move(self, timeline: Timeline, sample: Sample, draws: Draws) -> Timeline:
-        return replace(timeline, frame=1 / self.rate)
+    def grid(self, before: Grid | None, sample_rate: int) -> Grid:
+        return Grid(1 / self.rate, 0.5 / self.rate)
 
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields

@@ -26,6 +26,7 @@ from uio_pipes.core.realize import compute, count_trimmed
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
+from uio_pipes.stages.features.grid import frame_shift
 
 T = TypeVar("T")
 J = TypeVar("J", bound="Joined")
@@ -218,19 +219,20 @@ class _JoinAudio(Joining):
             sample.fields["wav"] = torch.cat([torch.as_tensor(f["wav"]) for f in fields], dim=-1)
             sample.fields["sample_rate"] = first["sample_rate"]
         if TIMELINE in self.names:
-            sample.fields[TIMELINE] = _joined_timeline(fields)
+            sample.fields[TIMELINE] = _joined_timeline(sample.parts)
         for name in first.keys() - self.names:  # written by functions that do not declare it
             _keep_equal(sample, name, fields)
 
 
-def _joined_timeline(parts: list[dict[str, Any]]) -> Timeline:
+def _joined_timeline(parts: list[Sample]) -> Timeline:
     """Return the timeline of parts one after the other; of one without a timeline, nothing is known."""
     whole, at = Timeline(()), 0.0
-    for fields in parts:
+    for sample in parts:
+        fields = sample.fields
         part = fields.get(TIMELINE) or Timeline((), ())
         whole = whole.followed_by(part, at) if at else part
         if "feat" in fields:
-            at += part.seconds(len(fields["feat"]))
+            at += len(fields["feat"]) * frame_shift(sample)
         else:
             at += fields["wav"].shape[-1] / fields["sample_rate"]
     return whole

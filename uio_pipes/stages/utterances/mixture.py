@@ -164,7 +164,9 @@ class _Mixing(Joining):
                 column = sources[at : at + wav.shape[-1], names.index(said.speaker)]
                 column.add_(mono(self.name, sample.key, wav), alpha=gain)
             moved = [said] if own is None else [one.moved(-said.start) for one in own.events]
-            events += [one._replace(speaker=one.speaker or said.speaker) for one in moved]
+            for one in moved:  # what reaches over the edges of a part is not heard
+                start, end = max(one.start, said.start), min(one.end, said.end)
+                events.append(one._replace(start=start, end=end, speaker=one.speaker or said.speaker))
         sample.fields |= {"wav": mixed, "sample_rate": first["sample_rate"], TIMELINE: Timeline.of(events)}
         sample.fields |= dict.fromkeys(self.sources, sources)
 

@@ -16,6 +16,7 @@ from uio_pipes.core.roles import OfStream, have_features
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage
 from uio_pipes.formats.lists.json_lines import as_seconds
+from uio_pipes.stages.features.grid import frame_shift
 from uio_pipes.stages.utterances.concat import check_bounds, join_text
 
 _MANIFEST = frozenset(["duration", "recording_id", "channel", "custom"])  # of a supervision, no field of the utterance
@@ -241,7 +242,8 @@ class RandomCrop(OfStream):
         fields = sample.fields
         if self.max_frames is not None:
             first, count = _place(len(fields["feat"]), self.max_frames, draws)
-            return timeline.cut(timeline.seconds(first), timeline.seconds(first + count))
+            shift = frame_shift(sample, self)
+            return timeline.cut(first * shift, (first + count) * shift)
         rate = fields["sample_rate"]
         first, count = _place(fields["wav"].shape[-1], self._samples(rate), draws)
         return timeline.cut(first / rate, (first + count) / rate)

@@ -105,15 +105,17 @@ class TimelineLink:
 
     def _read(self, stored: StoredTimeline, sample: Sample) -> Timeline:
         found, base = self._found(stored, sample)
-        known = None
+        known, annotated = None, list[RowResult]()
         if self.tables.annotated is not None:
-            known = known_spans(next(filter(None, map(self.tables.annotated.find, stored.names)), []))
+            annotated = _made(next(filter(None, map(self.tables.annotated.find, stored.names)), []))
+            known = known_spans(annotated)
         info, wanted = _info(stored.audio.get("wav"), sample.fields.get("wav")), self.stage.channels
         if wanted is not None and info is not None and info.channels != wanted:
             promised = f"the audio has {info.channels} channels, and {wanted} are wanted"
             raise DataError("wrong_channels", f"{promised}: correct it, or remove it from the list")
         start, end = float(stored.audio.get("start") or 0.0), stored.audio.get("end")
-        seconds, last = (_seconds(stored.audio, info) - base, inf) if end is None else (inf, end)
+        last = inf if end is None else end
+        seconds = inf if info is None and end is not None else _seconds(stored.audio, info) - base
         overhang = self.stage.field == "supervisions"  # which may reach over the edges of their cut
         if end is not None:  # the events of other parts need no check here
             found = [
@@ -123,8 +125,11 @@ class TimelineLink:
             ]
         checked = [_checked(one, seconds, inf if info is None else info.channels, overhang) for one in found]
         lost = [one for one in checked if isinstance(one, Unusable) and start <= max(0.0, one.start) + base < last]
+        lost += [one for one in annotated if isinstance(one, Unusable) and start <= max(0.0, one.start) < last]
         for reason, count, shown in summary(lost):
-            self._note(reason, f"{count} of {len(found)} events are left out: {shown}: correct them", sample)
+            self._note(
+                reason, f"{count} of {len(found) + len(annotated)} rows are left out: {shown}: correct them", sample
+            )
             self.ledger.count(reason, count - 1)
         events = (one.moved(-base) if base else one for one in checked if isinstance(one, Event))
         timeline = Timeline.of(events, known)

@@ -24,7 +24,7 @@ from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
 from uio_pipes.formats.expressions import Expression, compiled, lookup
-from uio_pipes.formats.tables.description import Table
+from uio_pipes.formats.tables.description import NIST_CHANNEL, Table
 from uio_pipes.formats.tables.events import recording_of
 from uio_pipes.formats.tables.opening import open_rows
 from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
@@ -175,11 +175,13 @@ class RowsByRecording:
         """Yield the recording of each row; one that is damaged counts as being about the same as that before it."""
         last = ""
         for number, row in enumerate(map(self._renamed, self._rows.scan())):
-            last = self._name(row, number) if not (isinstance(row, DataError) and last) else last
+            last = self._name(row, number) or last or stem_of(self._rows.file(number))
             yield last
 
     def _name(self, row: Row | DataError, number: int) -> str:
-        return (None if isinstance(row, DataError) else recording_of(row)) or stem_of(self._rows.file(number))
+        if isinstance(row, DataError):
+            return ""
+        return recording_of(row) or ("" if NIST_CHANNEL in row else stem_of(self._rows.file(number)))
 
     def find(self, name: str) -> list[Row | DataError]:
         """Return the rows of a recording."""
@@ -189,7 +191,7 @@ class RowsByRecording:
                 row = self._renamed(self._rows.row(number))
             except DataError as error:
                 row = error
-            if isinstance(row, DataError) or self._name(row, number) == name:
+            if self._name(row, number) in ("", name):
                 found.append(row)
         return found
 
