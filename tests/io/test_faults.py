@@ -190,12 +190,12 @@ def test_tiny_files(server: FaultServer, data: bytes) -> None:
 
 
 def test_reading_ahead_keeps_several_blocks_in_flight(server: FaultServer) -> None:
-    url = server.add("a", DATA * 4, latency=0.05)
+    url = server.add("a", DATA * 4, latency=1.0)
     ahead = ReadAhead(RemoteFile(url))
     assert ahead.read_upto(0, 300_000) == DATA[:300_000]
     starts = sorted(when for _, _, when in server.asked)[1:]
     assert len(starts) >= 3
-    assert starts[2] - starts[0] < 0.04  # asked for together, not one after the other
+    assert starts[2] - starts[0] < 1.0  # asked for before the first answer
 
 
 def test_reading_ahead_begins_where_it_is_asked_to(server: FaultServer) -> None:

@@ -23,6 +23,7 @@ from functools import lru_cache
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
+from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +72,8 @@ class _File:
         self.places = [place / (self.name + suffix) for suffix in (DATA, INDEX)]
         self.path = str(self.places[0])
         self.data, self.index = (path.open("xb", buffering=0) for path in self.places)
+        for file in (self.data, self.index):
+            finalize(self, file.close)
 
     def add(self, key: RecordKey, data: bytes, lengths: PlanNumbers) -> Entry:
         """Append a record. Raises: OSError."""

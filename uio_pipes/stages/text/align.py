@@ -97,9 +97,6 @@ class Align(HasGrid, Op):
             return plan
         return plan.with_frames(ceil(plan.samples * self.rate / plan.sample_rate))
 
-    def grid(self, before: Grid | None, sample_rate: int) -> Grid:
-        return Grid(1 / self.rate, 0.5 / self.rate)
-
     def apply(self, sample: Sample, draws: Draws) -> None:
         fields = sample.fields
         if "timeline" not in fields:
