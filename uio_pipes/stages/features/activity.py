@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from math import ceil
 from typing import ClassVar
 
 import numpy as np
@@ -16,24 +15,21 @@ import torch
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import check_names, is_whole, refuse, require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.capabilities import ChecksNext, Grid
+from uio_pipes.core.capabilities import Grid
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.core.roles import Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Deferred, Node, Stage, least, must_be, one_of
+from uio_pipes.core.stage import Deferred, Node, least, must_be, one_of
 from uio_pipes.core.stage_link import StageLink
-from uio_pipes.stages.features.grid import USUAL, grid_of
+from uio_pipes.stages.features.grid import DIGITS, FrameLabels, Moments, annotated, covered, times_of
 
-Moments = npt.NDArray[np.float64]
 CENTRE, SHARE = "centre", "share"
 FAIL, DROP = "fail", "drop"
-_DIGITS = 9  # of seconds: sums of floats have errors, which must not move a frame
 _POSITIVE = "try 0.02"
 
 
 @dataclass(frozen=True)
-class Activity(ChecksNext, Op):
+class Activity(FrameLabels):
     """Make the targets of diarisation of the ``timeline``: who speaks in which frame.
 
     ``activity`` (T, S) float32 has a column for each speaker. T is the number of frames of ``feat``, whose grid is that
@@ -87,22 +83,8 @@ class Activity(ChecksNext, Op):
         return self.speakers if isinstance(self.speakers, int) else len(self.speakers)
 
     @property
-    def reads(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset(["timeline", "feat", "sample_rate", *(["wav"] if self.shift else [])])
-
-    @property
-    def may_lack(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset(["sample_rate", *(["wav", "feat"] if self.shift else [])])
-
-    @property
     def writes(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset(["activity", "known", *(["powerset"] if self.powerset else [])])
-
-    def check_next(self, stage: Stage) -> None:
-        if isinstance(stage, Op) and not stage.of and stage.changes_length:
-            sentence = f"{stage.name} changes the length, which frames of activity would not follow"
-            late = {"wav", "feat"} & {*stage.reads} & {*stage.writes}
-            refuse(late, self.name, sentence, f"put {stage.name} before activity")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return Deferred(source, _ActivityLink(self, site, lane.ledger))
@@ -118,18 +100,6 @@ class Activity(ChecksNext, Op):
         first = self.window / 2 if self.window else grid.first
         return grid._replace(first=first).joined(self.subsampling, self.subsampling)
 
-    def frames(self, sample: Sample) -> tuple[int, Grid]:
-        """Return how many frames there are, and where. Raises: PipelineError if that is not known, or told twice."""
-        fields, window = sample.fields, self.window
-        rate = fields.get("sample_rate", USUAL)
-        grid = grid_of(self, sample, self.shift, rate)
-        if "feat" in fields:
-            count = len(fields["feat"])
-        else:
-            room = round((fields["wav"].shape[-1] / rate - (window or 0.0)) / grid.shift, _DIGITS)
-            count = max(0, int(room // 1) + 1) if window else ceil(room)
-        return -(-count // self.subsampling), self.placed(grid)
-
 
 class _ActivityLink(StageLink):
     __slots__ = ("ledger",)
@@ -141,8 +111,9 @@ class _ActivityLink(StageLink):
 
     def run(self, sample: Sample) -> None:
         stage, fields = self.stage, sample.fields
-        count, (shift, centre) = stage.frames(sample)
-        edges = np.round(centre + shift * (np.arange(2 * count + 1) / 2 - 0.5), _DIGITS)  # and centres between
+        count, grid = stage.frames(sample, stage.window)
+        count, (shift, centre) = -(-count // stage.subsampling), stage.placed(grid)
+        edges = np.round(centre + shift * (np.arange(2 * count + 1) / 2 - 0.5), DIGITS)  # and centres between
         timeline: Timeline = fields["timeline"]
         spoken = spans_of(timeline, edges)
         columns = list(spoken)[: stage.columns] if isinstance(stage.speakers, int) else stage.speakers
@@ -153,13 +124,11 @@ class _ActivityLink(StageLink):
                 raise DataError("too_many_speakers", f"{rule}: raise speakers, or give extra='drop'")
             self.ledger.count("dropped_speakers")
         activity = np.zeros((count, stage.columns), np.float32)
-        mark = at_centres if stage.by == CENTRE else shares
         for column, name in enumerate(columns):
             if name in spoken:
-                activity[:, column] = mark(spoken[name], edges)
-        known = np.ones(count, np.float32)
-        if timeline.known is not None:
-            known[:] = at_centres(np.round(np.array(timeline.known).reshape(-1, 2), _DIGITS), edges)
+                spans = spoken[name]
+                activity[:, column] = covered(spans, edges[1::2]) if stage.by == CENTRE else shares(spans, edges)
+        known = annotated(timeline, edges[1::2]).astype(np.float32)
         fields |= {"activity": torch.from_numpy(activity), "known": torch.from_numpy(known)}
         if stage.powerset:
             speak = (activity >= 0.5).astype(np.float32)
@@ -171,10 +140,7 @@ def spans_of(timeline: Timeline, edges: Moments) -> dict[str, Moments]:
 
     Raises: DataError ``bad_timeline``.
     """
-    times = np.array([event[:2] for event in timeline.events], np.float64).reshape(-1, 2)
-    if not np.isfinite(times).all():
-        raise DataError("bad_timeline", "some events have no times (NaN or infinite): correct them, or leave them out")
-    times = np.round(times, _DIGITS)
+    times = times_of(timeline)
     there = (times[:, 1] > times[:, 0]) & (times[:, 1] > edges[0]) & (times[:, 0] < edges[-1])
     spoken: dict[str, list[int]] = {}
     for number in np.flatnonzero(there)[np.argsort(times[there, 0], kind="stable")]:
@@ -182,16 +148,9 @@ def spans_of(timeline: Timeline, edges: Moments) -> dict[str, Moments]:
     return {name: times[numbers] for name, numbers in spoken.items()}
 
 
-def at_centres(spans: Moments, edges: Moments) -> npt.NDArray[np.bool_]:
-    """Return whether a span covers the centre of each frame: of the spans (N, 2), sorted by start, some begin by then
-    that do not end by then. ``edges``: the edges of frames with their centres in between."""
-    starts, ends = (np.searchsorted(times, edges[1::2], "right") for times in (spans[:, 0], np.sort(spans[:, 1])))
-    covered: npt.NDArray[np.bool_] = starts > ends
-    return covered
-
-
 def shares(spans: Moments, edges: Moments) -> Moments:
-    """Return the share of each frame that is covered by spans (N, 2), sorted by start; see :func:`at_centres`."""
+    """Return the share of each frame that is covered by spans (N, 2), sorted by start. ``edges``: the edges
+    of frames with their centres in between."""
     ends = np.maximum.accumulate(spans[:, 1])
     apart = np.flatnonzero(spans[1:, 0] > ends[:-1])  # spans after which nobody speaks
     runs = np.stack([spans[np.r_[0, apart + 1], 0], ends[np.r_[apart, -1]]], 1)

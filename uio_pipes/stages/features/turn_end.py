@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.timeline import Timeline
-from uio_pipes.base.checks import is_whole, refuse, require
-from uio_pipes.base.errors import DataError
+from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.capabilities import ChecksNext
-from uio_pipes.core.roles import Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Stage, must_be
-from uio_pipes.stages.features.grid import USUAL, grid_of
+from uio_pipes.core.stage import must_be
+from uio_pipes.stages.features.grid import DIGITS, FrameLabels, Moments, annotated, covered, times_of
 
-_Floats = npt.NDArray[np.float64]
 UNKNOWN = -1  # of frames that nobody has annotated; also what ``pad`` pads whole numbers with
-_DIGITS = 9  # of seconds: sums of floats have errors, which must not move a frame
 
 
 @dataclass(frozen=True)
-class TurnEnd(ChecksNext, Op):
+class TurnEnd(FrameLabels):
     """Mark the frames in which a turn has ended, by the ``timeline``: what a model that endpoints learns to tell.
 
     ``turn_end`` (T,) int64 is 1 in frames whose centre lies in the silence behind the last word of a turn, until
@@ -64,42 +57,20 @@ class TurnEnd(ChecksNext, Op):
         require(ok, self.name, rule, self.speakers, 'as in ["user"]')
         object.__setattr__(self, "speakers", self.speakers and tuple(self.speakers))
 
-    @property
-    def reads(self) -> Collection[str]:  # type: ignore[override]
-        return ("timeline", "feat", "sample_rate", *(["wav"] if self.shift else []))
-
-    @property
-    def may_lack(self) -> Collection[str]:  # type: ignore[override]
-        return ("sample_rate", *(["wav", "feat"] if self.shift else []))
-
-    def check_next(self, stage: Stage) -> None:
-        if isinstance(stage, Op) and not stage.of and stage.changes_length:
-            sentence = f"{stage.name} changes the length, which the frames of turn_end would not follow"
-            late = not {"wav", "feat"}.isdisjoint({*stage.reads} & {*stage.writes})
-            refuse(late, self.name, sentence, f"put {stage.name} before turn_end")
-
     def apply(self, sample: Sample, draws: Draws) -> None:
-        fields, timeline = sample.fields, sample.fields["timeline"]
-        rate = fields.get("sample_rate", USUAL)
-        grid = grid_of(self, sample, self.shift, rate)
-        feat = fields.get("feat")
-        count = ceil(round(fields["wav"].shape[-1] / rate / grid.shift, _DIGITS)) if feat is None else len(feat)
-        centres = np.round(grid.first + grid.shift * np.arange(count), _DIGITS)
+        count, grid = self.frames(sample)
+        centres = np.round(grid.first + grid.shift * np.arange(count), DIGITS)
+        timeline: Timeline = sample.fields["timeline"]
         labels = covered(self.ends(timeline), centres).astype(np.int64)
-        if timeline.known is not None:
-            labels[~covered(np.array(timeline.known).reshape(-1, 2), centres)] = UNKNOWN
-        fields["turn_end"] = torch.from_numpy(labels)
+        labels[~annotated(timeline, centres)] = UNKNOWN
+        sample.fields["turn_end"] = torch.from_numpy(labels)
 
-    def ends(self, timeline: Timeline) -> _Floats:
+    def ends(self, timeline: Timeline) -> Moments:
         """Return the silences (N, 2) in which a turn has ended, in seconds. Raises: DataError ``bad_timeline``."""
-        times = np.array([event[:2] for event in timeline.events], np.float64).reshape(-1, 2)
-        if not np.isfinite(times).all():
-            raise DataError(
-                "bad_timeline", "some events have no times (NaN or infinite): correct them, or leave them out"
-            )
+        times = times_of(timeline)
         there = np.flatnonzero(times[:, 1] > times[:, 0])
         order = there[np.argsort(times[there, 0], kind="stable")]
-        starts, ends = np.round(times[order].T, _DIGITS)
+        starts, ends = times[order].T
         events = [timeline.events[i] for i in order]
         until = np.maximum.accumulate(ends)  # when all have ended that had begun, and which of them was the last
         latest = np.maximum.accumulate(np.where(ends == until, np.arange(len(ends)), 0))
@@ -107,15 +78,8 @@ class TurnEnd(ChecksNext, Op):
         silent = np.flatnonzero(again > until)
         last, until, again = latest[silent], until[silent], again[silent]
         who = np.array([*(event.speaker or event.channel for event in events), None], object)
-        goes_on = (who[last] == who[silent + 1]) & (np.round(again - until, _DIGITS) < self.silence)
+        goes_on = (who[last] == who[silent + 1]) & (np.round(again - until, DIGITS) < self.silence)
         mine = [self.speakers is None or not {*events[i][3:5]}.isdisjoint(self.speakers) for i in last]
         silences = np.stack([until, np.minimum(again, until + self.most)], 1)
-        marked: _Floats = silences[~goes_on & np.array(mine, bool)]
+        marked: Moments = silences[~goes_on & np.array(mine, bool)]
         return marked
-
-
-def covered(spans: _Floats, times: _Floats) -> npt.NDArray[np.bool_]:
-    """Return which of the sorted ``times`` lie in one of the spans (N, 2), which begin with their first moment."""
-    starts, ends = (np.searchsorted(np.sort(spans[:, side]), times, "right") for side in (0, 1))
-    within: npt.NDArray[np.bool_] = starts > ends
-    return within
