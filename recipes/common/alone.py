@@ -8,10 +8,10 @@ how many labels there are; the loss of a step is their mean. EXP gets ``checkpoi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +19,29 @@ from torch import Tensor, nn
 import uio_pipes as uio
 
 from . import checkpoint
-from .config import OptimConfig
+from .config import OptimConfig, set_key
 from .ranks import Busy
 from .steps import Groups, learning_rate
-from .strict import ConfigError, check
+from .strict import ConfigError, check, read
 
-__all__ = ["PROBLEMS", "Batch", "Blocks", "Trainer", "TrainingOptions"]
+__all__ = ["PROBLEMS", "Batch", "Blocks", "DataOptions", "Trainer", "TrainingOptions", "with_overrides"]
 
 PROBLEMS = (ConfigError, uio.UioError, Busy, checkpoint.Damaged, OSError)
 Batch = dict[str, Any]
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Batches are the same with any ``num_workers``, of which there are at most ``lanes``."""
+
+    lanes: int = 4
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = int(name != "num_workers")
+            check(value >= least, f"data.{name}", f"{least} or more", value)
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,14 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         for name in ("epochs", "save_every", "keep", "log_every"):
             check(getattr(self, name) >= 1, f"train.{name}", "1 or more", getattr(self, name))
+
+
+def with_overrides(kind: type[Settings], overrides: Sequence[str]) -> Settings:
+    """Return the defaults of the settings with overrides like ``train.epochs=3``. Raises: ConfigError."""
+    values: dict[str, Any] = {name: dict(vars(getattr(kind(), name))) for name in ("optim", "train")}
+    for text in overrides:
+        set_key(values, text)
+    return read(kind, values)
 
 
 class Blocks(Protocol):

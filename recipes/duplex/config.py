@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
-from ..common.alone import TrainingOptions
-from ..common.config import OptimConfig, set_key
-from ..common.strict import check, read
+from ..common.alone import DataOptions, TrainingOptions, with_overrides
+from ..common.config import OptimConfig
 from .model import Sizes
 
 __all__ = ["Data", "Settings", "settings_of"]
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(DataOptions):
     """From the list to batches of ``batch`` dialogues, or crops of ``seconds`` of those that are longer."""
 
     seconds: float = 20.0
     batch: int = 16
     window: int = 200  # dialogues of a lane to choose from
-    lanes: int = 4  # workers at most; the same batches with any number of them
-    num_workers: int = 1
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            least = int(name != "num_workers")
-            check(value >= least, f"data.{name}", f"{least} or more", value)
 
 
 @dataclass(frozen=True)
@@ -40,9 +31,4 @@ class Settings:
     train: TrainingOptions = field(default_factory=lambda: TrainingOptions(epochs=50))
 
 
-def settings_of(overrides: Sequence[str]) -> Settings:
-    """Return the defaults with overrides like ``train.epochs=3``. Raises: ConfigError."""
-    values: dict[str, Any] = {name: dict(vars(getattr(Settings(), name))) for name in ("optim", "train")}
-    for text in overrides:
-        set_key(values, text)
-    return read(Settings, values)
+settings_of = partial(with_overrides, Settings)
