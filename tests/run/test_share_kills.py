@@ -170,9 +170,11 @@ def resumed(world: int, path: str, folder: Path, states: list[Any], before: list
         return {"error": str(error)}
     errors: list[str] = []
     with started(world, folder, path, state, None, None, 0) as pids:
+        until = time.monotonic() + 3 * LONG
         while any(map(runs, pids)) and not errors:  # torchrun ends the others of a rank that fails, too
             time.sleep(0.05)
-            errors = [line["error"] for one in lines(folder, world) for line in one if "error" in line]
+            errors = ["it hangs"] if time.monotonic() > until else []
+            errors += [line["error"] for one in lines(folder, world) for line in one if "error" in line]
     told = lines(folder, world)
     keys = before + [key for one in told for line in one for key in line.get("keys", ())]
     return {"error": errors[0] if errors else "", "keys": keys, "world": world}

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.inspect.record import Logged, Recorder, files_of, table_of
 from uio_pipes.run.loader import ON_STATE, Loader
-from uio_pipes.run.ranks import private_group, waiting
+from uio_pipes.run.ranks import all_reduced
 
 Means = Mapping[str, float]
 Rule = Callable[[Means], Means]
@@ -117,8 +116,7 @@ class _Follower:
                         sums[name] += np.array([counted.sum(dtype=np.float64), len(counted)])
         word = torch.tensor(np.array([*sums.values()]))
         if loader.world_size > 1:
-            with waiting(ranks.members or (), "to follow what was logged"):
-                dist.all_reduce(word, group=private_group(ranks.members or ()))
+            word = all_reduced(word, ranks.members or (), "to follow what was logged")
         # To nine digits, so that no order of adding up shows.
         means = {name: float(f"{total / n:.9g}") for name, (total, n) in zip(sums, word.tolist(), strict=True) if n}
         for now in live:

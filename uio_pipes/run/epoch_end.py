@@ -22,7 +22,7 @@ from uio_pipes.core.lane import lanes_of
 from uio_pipes.run.empty_epochs import at_rest, no_batch
 from uio_pipes.run.merge import Merge
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.ranks import RankPlace, is_grouped, private_group, waiting
+from uio_pipes.run.ranks import RankPlace, all_reduced, is_grouped, private_group, waiting
 
 UNEVEN = ("share", "stop", "join")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
@@ -99,8 +99,7 @@ class Horizon:
         goes_on = merge.known > delivered or not self.endless
         mine = [merge.known, -int(merge.had_batches), int(merge.had_batches), int(goes_on)]
         word = torch.tensor(mine if self.ranks.reads else NEUTRAL)
-        with waiting(self.members, "to say how many batches they have"):
-            dist.all_reduce(word, dist.ReduceOp.MIN, group=self.group)
+        word = all_reduced(word, self.members, "to say how many batches they have", dist.ReduceOp.MIN)
         known, some_had, all_had, go_on = int(word[0]), bool(word[1]), bool(word[2]), bool(word[3])
         had = some_had if merge.shares else all_had
         if not (had and go_on):
@@ -149,8 +148,7 @@ class Horizon:
         """Return the sums over the ranks, at the end of an epoch that they ended together."""
         word = torch.tensor(counts if self.ranks.reads or self.group is None else [0] * len(counts))
         if self.group is not None:
-            with waiting(self.members, "to end the epoch"):
-                dist.all_reduce(word, group=self.group)
+            word = all_reduced(word, self.members, "to end the epoch")
         return [int(count) for count in word]
 
 

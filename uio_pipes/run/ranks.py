@@ -7,6 +7,7 @@ import logging
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +31,7 @@ ProcessGroups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their member
 PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
 WARN_AFTER = 60.0  # seconds after which a rank says for whom it waits
 _groups: weakref.WeakKeyDictionary[Any, ProcessGroups] = weakref.WeakKeyDictionary()  # by the world that they are in
+_reduced: deque[Any] = deque(maxlen=4)
 
 
 class RankPlace(NamedTuple):
@@ -157,6 +159,15 @@ def private_group(members: Sequence[int]) -> Any:
             group = dist.new_group(list(members), backend="gloo", timeout=patience(), use_local_synchronization=True)
         ours[members] = weakref.ref(group)  # torch.distributed owns it: destroy_process_group ends its threads
     return group
+
+
+def all_reduced(word: Any, members: Sequence[int], what: str, op: Any = dist.ReduceOp.SUM) -> Any:
+    """Reduce a tensor in place over the ranks of a private group, and return it; ``what`` is as for :func:`waiting`."""
+    with waiting(members, what):
+        dist.all_reduce(word, op, group=private_group(members))
+    # Until torch 2.6, destroy_process_group never returned if gloo's thread was the last to have the tensor.
+    _reduced.append(word)
+    return word
 
 
 @contextlib.contextmanager
