@@ -52,13 +52,13 @@ def rank(
             if not kill[1]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def gathered(*arguments: Any, tell: Any = epoch_run.gathered) -> Any:
+    def gathered(*arguments: Any, tell: Any = epoch_run.all_gathered) -> Any:
         die("deals")
         told = tell(*arguments)
         die("dealt")
         return told
 
-    epoch_run.gathered = gathered
+    epoch_run.all_gathered = gathered
     with out.open("a") as file:
 
         def note(**line: Any) -> None:

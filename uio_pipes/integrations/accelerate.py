@@ -13,7 +13,7 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.merge import utterances_in
-from uio_pipes.run.ranks import private_group, waiting
+from uio_pipes.run.ranks import all_gathered, private_group
 from uio_pipes.run.trainers import gathered
 
 
@@ -83,20 +83,13 @@ class EvaluationLoader:
         loader = self.loader
         if loader.world_size == 1:
             return [rows]
-        found: list[Any] = [0] * loader.world_size
-        with waiting(loader._options.ranks.members or (), "to evaluate the next batch"):
-            dist.all_gather_object(found, rows, group=self._group)
-        return found
+        return all_gathered(rows, loader._options.ranks.members or (), "to evaluate the next batch")
 
     def _lent(self, batch: Any) -> Any:
         first = next(rank for rank, rows in enumerate(self.rows) if rows)
         lent = [batch]
-        dist.broadcast_object_list(lent, group=self._group, group_src=first)
+        dist.broadcast_object_list(lent, group=private_group(self.loader._options.ranks.members or ()), group_src=first)
         return batch or lent[0]
-
-    @property
-    def _group(self) -> Any:
-        return private_group(self.loader._options.ranks.members or ())
 
     def gather(self, values: Any) -> Any:
         """Return the results of all ranks for this step, those of each utterance once: a collective.

@@ -18,9 +18,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
-import torch.distributed as dist
-
-from uio_pipes.run.ranks import waiting
 from uio_pipes.run.state import LaneState, lane_name, read_lane
 
 LaneBatch = tuple[int, int]  # lane, and the number of the batch in it
@@ -118,14 +115,6 @@ class RankRest(NamedTuple):
     lanes: Mapping[int, str]
     lost: LaneBatch | None = None
     short: tuple[int, int] | None = None
-
-
-def gathered(mine: RankRest, members: Collection[int], group: Any) -> list[RankRest]:
-    """Return what all ranks tell."""
-    rests: list[Any] = [None] * dist.get_world_size(group)
-    with waiting(tuple(members), "to share what is left of the epoch"):
-        dist.all_gather_object(rests, mine, group=group)
-    return rests
 
 
 def deal_anew(rests: Collection[RankRest], before: Deal | None, ranks: int, step: int) -> Deal:

@@ -10,7 +10,6 @@ grow.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +21,7 @@ from uio_pipes.core.lane import lanes_of
 from uio_pipes.run.empty_epochs import at_rest, no_batch
 from uio_pipes.run.merge import Merge
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.ranks import RankPlace, all_reduced, is_grouped, private_group, waiting
+from uio_pipes.run.ranks import RankPlace, all_gathered, all_reduced, is_grouped, private_group
 
 UNEVEN = ("share", "stop", "join")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
@@ -47,14 +46,13 @@ def choose_uneven(uneven: str | None, ranks: RankPlace) -> str:
     return uneven
 
 
-def group_for_states(options: RunOptions) -> Any:
-    """Return the group to gather states in. Raises: StateError if ranks do not step together, as they would hang."""
+def require_steps_together(options: RunOptions) -> None:
+    """Raises: StateError if ranks do not step together: they would hang when they gather their states."""
     if not options.together:
         raise StateError(
             'gather_state needs all ranks at the same step, which uneven="join" does not promise; let each rank save '
             "its own loader.state_dict() and join them by uio.merge_states when loading"
         )
-    return private_group(options.ranks.members or ())
 
 
 class Horizon:
@@ -118,10 +116,9 @@ class Horizon:
 
         ``goes_on``: this rank could have continued; ``choice``: with what all ranks could have.
         """
-        reasons: list[Any] = [None] * dist.get_world_size(self.group)
         mine = f"rank {self.ranks.rank}: {self.merge.losses.describe(self.pipeline)}"
-        with waiting(self.members, "to say why they have no batch"):
-            dist.all_gather_object(reasons, "" if goes_on or not self.ranks.reads else mine, group=self.group)
+        mine = "" if goes_on or not self.ranks.reads else mine
+        reasons = all_gathered(mine, self.members, "to say why they have no batch")
         why = "; ".join(filter(None, reasons))
         if had:
             return at_rest(why)

@@ -18,7 +18,7 @@ from uio_pipes.base.errors import NothingRead, PipelineError, UioError
 from uio_pipes.base.urls import plural
 from uio_pipes.core.ledger import FailureLog, Report, Tally, add_tallies, check_budget, kind_of
 from uio_pipes.formats.lists.quarantine import Quarantine, entry_of
-from uio_pipes.run.dealing import RankRest, deal_anew, gathered
+from uio_pipes.run.dealing import RankRest, deal_anew
 from uio_pipes.run.empty_epochs import EpochEnd, judged
 from uio_pipes.run.epoch_end import Horizon
 from uio_pipes.run.lane_runner import Message
@@ -27,6 +27,7 @@ from uio_pipes.run.merge import Merge, places_after, utterances_in
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.peers import Handover
 from uio_pipes.run.progress import EpochProgress
+from uio_pipes.run.ranks import all_gathered
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.tuning import Tuner, WorkerPlan
 from uio_pipes.run.workers import Runner
@@ -192,7 +193,7 @@ class EpochRun(Iterator[Any]):
                 self._hear(message)
         lanes = {i: position.saved() for i, position in progress.positions.items() if options.ranks.reads}
         mine = RankRest({lane: state.text(lane) for lane, state in lanes.items() if not state.done}, merge.gone, cut)
-        rests = gathered(mine, horizon.members, horizon.group)
+        rests = all_gathered(mine, horizon.members, "to share what is left of the epoch")
         deal = deal_anew(rests, progress.deal, options.world_size, progress.step)
         if not deal.lanes or (deal.last and options.tail == "drop"):
             if not progress.step:

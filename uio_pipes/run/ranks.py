@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 import time
 import weakref
 from collections import deque
@@ -16,6 +17,7 @@ from math import prod
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import torch
 import torch.distributed as dist
 
 from uio_pipes.base.checks import require_whole
@@ -31,7 +33,8 @@ ProcessGroups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their member
 PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
 WARN_AFTER = 60.0  # seconds after which a rank says for whom it waits
 _groups: weakref.WeakKeyDictionary[Any, ProcessGroups] = weakref.WeakKeyDictionary()  # by the world that they are in
-_reduced: deque[Any] = deque(maxlen=4)
+# What collectives sent last: until torch 2.6, destroy_process_group hangs if only a thread of gloo has a tensor.
+_sent: deque[Any] = deque(maxlen=4)
 
 
 class RankPlace(NamedTuple):
@@ -165,9 +168,20 @@ def all_reduced(word: Any, members: Sequence[int], what: str, op: Any = dist.Red
     """Reduce a tensor in place over the ranks of a private group, and return it; ``what`` is as for :func:`waiting`."""
     with waiting(members, what):
         dist.all_reduce(word, op, group=private_group(members))
-    # Until torch 2.6, destroy_process_group never returned if gloo's thread was the last to have the tensor.
-    _reduced.append(word)
+    _sent.append(word)
     return word
+
+
+def all_gathered(mine: Any, members: Sequence[int], what: str) -> list[Any]:
+    """Return what each rank of a private group has sent, as a collective of all of them."""
+    data = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
+    block = data.new_zeros(int(all_reduced(torch.tensor(len(data)), members, what, dist.ReduceOp.MAX)))
+    block[: len(data)] = data  # pickle passes over what follows its end
+    blocks = [torch.empty_like(block) for _ in members]
+    with waiting(members, what):
+        dist.all_gather(blocks, block, group=private_group(members))
+    _sent.append([block, *blocks])
+    return [pickle.loads(one.numpy().data) for one in blocks]
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.device import Mover
-from uio_pipes.run.epoch_end import group_for_states
+from uio_pipes.run.epoch_end import require_steps_together
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.ranks import waiting
+from uio_pipes.run.ranks import all_gathered, private_group, waiting
 from uio_pipes.run.state_merging import merge_states
 
 
@@ -57,10 +57,11 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
         return None  # the first of those that get the same batches has the same state
     if loader.world_size == 1:
         return loader.state_dict()
-    group = group_for_states(loader._options)
+    require_steps_together(loader._options)
+    members = loader._options.ranks.members or ()
     states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
-    with waiting(loader._options.ranks.members or (), "in gather_state"):
-        dist.gather_object(loader.state_dict(), states, group=group, group_dst=0)
+    with waiting(members, "in gather_state"):
+        dist.gather_object(loader.state_dict(), states, group=private_group(members), group_dst=0)
     return merge_states(states) if states is not None else None
 
 
@@ -68,8 +69,5 @@ def gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:
     """Merge the states of all ranks, and return the same on each: a collective. ``state`` is that of this rank."""
     if loader.world_size == 1:
         return state
-    states: list[Any] = [None] * loader.world_size
-    group = group_for_states(loader._options)
-    with waiting(loader._options.ranks.members or (), "to save the loader's state"):
-        dist.all_gather_object(states, state, group=group)
-    return merge_states(states)
+    require_steps_together(loader._options)
+    return merge_states(all_gathered(state, loader._options.ranks.members or (), "to save the loader's state"))
