@@ -428,6 +428,6 @@ list(uio.Loader(uio.from_iterable(items).sharding_filter().batch(2), num_workers
 def test_ctrl_c_while_workers_start(start: int) -> None:
     """Every worker that has been started is known, and ended, however early the trainer ends."""
     command = [sys.executable, "-c", STARTING, str(start)]
-    done = subprocess.run(command, env=environment(Path(__file__).parent), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment(Path(__file__).parent), capture_output=True, text=True, timeout=240)
     assert done.stderr.endswith("\nKeyboardInterrupt\n")
     assert "Exception ignored" not in done.stderr
