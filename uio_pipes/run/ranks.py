@@ -33,7 +33,7 @@ ProcessGroups = dict[tuple[int, ...], weakref.ref[Any]]  # ours, by their member
 PATIENCE = timedelta(minutes=30)  # for which ranks wait for each other at least; it is torch's default for gloo
 WARN_AFTER = 60.0  # seconds after which a rank says for whom it waits
 _groups: weakref.WeakKeyDictionary[Any, ProcessGroups] = weakref.WeakKeyDictionary()  # by the world that they are in
-# What collectives sent last: until torch 2.6, destroy_process_group hangs if only a thread of gloo has a tensor.
+# What collectives sent last: with torch 2.6, destroy_process_group hangs if only a thread of gloo has a tensor.
 _sent: deque[Any] = deque(maxlen=4)
 
 
@@ -173,7 +173,7 @@ def all_reduced(word: Any, members: Sequence[int], what: str, op: Any = dist.Red
 
 
 def all_gathered(mine: Any, members: Sequence[int], what: str) -> list[Any]:
-    """Return what each rank of a private group has sent, as a collective of all of them."""
+    """Return what the ranks of a private group send, in their order: a collective. ``mine``: what can be pickled."""
     data = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
     block = data.new_zeros(int(all_reduced(torch.tensor(len(data)), members, what, dist.ReduceOp.MAX)))
     block[: len(data)] = data  # pickle passes over what follows its end

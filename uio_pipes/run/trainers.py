@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.device import Mover
 from uio_pipes.run.epoch_end import require_steps_together
 from uio_pipes.run.loader import Loader
-from uio_pipes.run.ranks import all_gathered, private_group, waiting
+from uio_pipes.run.ranks import all_gathered
 from uio_pipes.run.state_merging import merge_states
 
 
@@ -58,11 +57,8 @@ def gather_state(loader: Loader) -> dict[str, str] | None:
     if loader.world_size == 1:
         return loader.state_dict()
     require_steps_together(loader._options)
-    members = loader._options.ranks.members or ()
-    states: list[Any] | None = [None] * loader.world_size if loader.rank == 0 else None
-    with waiting(members, "in gather_state"):
-        dist.gather_object(loader.state_dict(), states, group=private_group(members), group_dst=0)
-    return merge_states(states) if states is not None else None
+    states = all_gathered(loader.state_dict(), loader._options.ranks.members or (), "in gather_state")
+    return merge_states(states) if loader.rank == 0 else None
 
 
 def gathered(loader: Loader, state: dict[str, str]) -> dict[str, str]:
