@@ -49,9 +49,11 @@ def _real(data: str, ranks: int, uneven: str) -> dict[str, Any]:
     ]
     for process in processes:
         process.start()
-    found: dict[str, Any] = results.get()
     for process in processes:
         process.join()
+    if any(process.exitcode for process in processes):
+        raise RuntimeError("a rank failed")
+    found: dict[str, Any] = results.get()
     return found
 
 
@@ -66,7 +68,7 @@ def _rank(path: str, rank: int, ranks: int, uneven: str, address: str, results: 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=ranks)
     shared: list[tuple[float, int]] = []  # when, and bytes told by all ranks
-    agreed, tell, reduce = 0, epoch_run.gathered, dist.all_reduce
+    agreed, tell, reduce = 0, epoch_run.all_gathered, dist.all_reduce
 
     def telling(*arguments: Any) -> Any:
         shared.append((time.perf_counter(), 0))
@@ -79,7 +81,7 @@ def _rank(path: str, rank: int, ranks: int, uneven: str, address: str, results: 
         agreed += "group" in options
         return reduce(*arguments, **options)
 
-    epoch_run.gathered, dist.all_reduce = telling, reducing  # type: ignore[assignment]
+    epoch_run.all_gathered, dist.all_reduce = telling, reducing  # type: ignore[assignment]
     loader = uio.Loader(pipeline(path), seed=7, uneven=uneven if ranks > 1 else "join")  # type: ignore[arg-type]
     steps, tail = 0, 0
     for _ in (batches := iter(loader)):

@@ -9,7 +9,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -351,6 +354,34 @@ def test_a_trainer_whose_own_agent_was_killed_ends_with_an_error() -> None:
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=90)
     assert "killed\n" in done.stdout, done.stderr  # Ray prints there, too
     assert "RuntimeError: Ray's agent (raylet) on the trainer's machine has ended" in done.stderr
+
+
+class Follower:
+    """A worker that counts how often it lost its actor."""
+
+    host: ray_fleet.Host
+    moves = 0
+
+    def moved(self, error: Exception | None) -> None:
+        self.moves += 1
+
+
+def test_two_threads_that_hear_of_the_same_loss_replace_the_actor_once(cluster: Cluster) -> None:
+    """As the thread that receives ahead does beside the trainer's, when ranks share while an actor is killed."""
+    fleet = ray_fleet.Fleet(uio.RayWorkers(1))
+    worker = Follower()
+    host = worker.host = fleet.enter(worker, 0)
+    while not host.started:
+        time.sleep(0.01)
+    together = threading.Barrier(8)
+
+    def lose(_: int) -> None:
+        together.wait()
+        fleet.lose(host, None)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lose, range(8)))
+    assert fleet.stats(host).restarts == worker.moves == 1
 
 
 def shared(path: str, folder: str) -> None:

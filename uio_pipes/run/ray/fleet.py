@@ -16,6 +16,7 @@ import logging
 import os
 import pickle
 import socket
+import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -249,6 +250,7 @@ class Fleet:
         self._settings = workers
         self._homes: list[Host] = []
         self._workers: weakref.WeakSet[LaneWorker] = weakref.WeakSet()
+        self._replacing = threading.RLock()  # a thread that receives ahead may hear of the same loss as the trainer's
         self._avoided: dict[str, float] = {}  # node → until when
         self._silences: list[float] = []  # when actors did not answer
         self._reported = 0.0
@@ -345,19 +347,20 @@ class Fleet:
 
     def lose(self, host: Host, error: Exception | None) -> None:
         """Replace an actor that died of ``error``, or does not answer, and move its lanes."""
-        if host.lost or host not in self._homes:
-            return
-        self._check_agent()
-        dead = isinstance(error, self.ray.exceptions.ActorDiedError)
-        if not dead:  # the node may be cut off, or dead, and Ray does not know yet
-            self._avoided[host.node] = time.monotonic() + AVOIDED
-        why = "died" if dead else "does not answer"
-        logger.warning(
-            "the Ray actor on node %s %s: its lanes continue on other actors", host.name or "(none yet)", why
-        )
-        if host.started:
-            self.stats(host).restarts += 1
-        self._replace(host, error if dead else None)
+        with self._replacing:
+            if host.lost or host not in self._homes:
+                return
+            self._check_agent()
+            dead = isinstance(error, self.ray.exceptions.ActorDiedError)
+            if not dead:  # the node may be cut off, or dead, and Ray does not know yet
+                self._avoided[host.node] = time.monotonic() + AVOIDED
+            why = "died" if dead else "does not answer"
+            logger.warning(
+                "the Ray actor on node %s %s: its lanes continue on other actors", host.name or "(none yet)", why
+            )
+            if host.started:
+                self.stats(host).restarts += 1
+            self._replace(host, error if dead else None)
 
     def _replace(self, host: Host, error: Exception | None = None) -> None:
         host.lost = True
@@ -389,6 +392,8 @@ class Fleet:
         if len(late) == len(self._homes) and seconds >= MOST:
             raise RuntimeError(text)
         logger.warning("%s", text)
-        for host in late:
-            if host.error is not None or host.avoided - {node for node, until in self._avoided.items() if until > now}:
-                self._replace(host)
+        with self._replacing:
+            avoided = {node for node, until in self._avoided.items() if until > now}
+            for host in late:
+                if not host.lost and (host.error is not None or host.avoided - avoided):
+                    self._replace(host)
