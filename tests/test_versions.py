@@ -1,6 +1,6 @@
 """What semantic versioning covers here (docs/versions.md) is what tests/versions.txt lists, and changes only knowingly.
 
-``python tests/test_versions.py`` writes the list anew. A line that goes or changes there, other than by an argument more
+``python tests/test_versions.py`` writes the list anew. A line that goes or changes there, other than by one more argument
 at its end, needs a new major version.
 """
 
@@ -41,7 +41,7 @@ def members(name: str, made: Any) -> Iterator[str]:
     found: dict[str, Any] = {}
     for base in reversed(made.__mro__):
         if base.__module__.startswith("uio_pipes"):
-            found |= dict.fromkeys(base.__dict__.get("__annotations__", {}))
+            found |= dict.fromkeys(inspect.get_annotations(base))
             found |= vars(base)
     for member, value in sorted(found.items()):
         if not member.startswith("_"):
