@@ -1,7 +1,7 @@
 """What semantic versioning covers here (docs/versions.md) is what tests/versions.txt lists, and changes only knowingly.
 
-``python tests/test_versions.py`` writes the list anew. A line that goes or changes there, other than by one more argument
-at its end, needs a new major version.
+``python tests/test_versions.py`` writes the list anew. A line that goes or changes there, other than by one more
+argument at its end, needs a new major version.
 """
 
 import inspect
