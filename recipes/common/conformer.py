@@ -1,8 +1,8 @@
 """A Conformer (Gulati et al. 2020), with padding kept out of its convolutions.
 
-A convolution that runs across the ends of the shorter utterances of a batch, and a norm with statistics over frames, make
-the result for an utterance depend on its neighbours. Here the convolution sees zeros after the end, as it does after the
-end of the longest utterance, and each frame is normalized by itself.
+A convolution that runs across the ends of the shorter utterances of a batch, and a norm with statistics over frames,
+make the result for an utterance depend on its neighbours. Here the convolution sees zeros after the end, as it does
+after the end of the longest utterance, and each frame is normalized by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """What stages that change some waveforms have in common (shape, draws, odd input), and each."""
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from command import programs
 from helpers_bad import audio, raw_items, run, shard
 from tones import decay_time
 

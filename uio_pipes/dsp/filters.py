@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,7 @@ def loudness(waveform: torch.Tensor, sample_rate: int) -> float:
     block = round(GATE * sample_rate)
     if waveform.shape[-1] < block:
         return -math.inf
-    weighted = _cascade(waveform[: len(_CHANNELS)].numpy(), [_shelf(sample_rate), _highpass(sample_rate)])
+    weighted = _cascade(waveform[: len(_CHANNELS)].numpy(), _k_weighting(sample_rate))
     squares = _CHANNELS[: len(weighted)] @ np.square(weighted, dtype=np.float64)
     power = np.lib.stride_tricks.sliding_window_view(squares, block)[:: round(block / 4)].mean(1)
     power = power[power > 10 ** ((_SILENCE - _BIAS) / 10)]
@@ -61,20 +62,15 @@ def loudness(waveform: torch.Tensor, sample_rate: int) -> float:
     return _BIAS + 10 * math.log10(power[power > power.mean() * 10 ** (_BELOW / 10)].mean())
 
 
-def _shelf(sample_rate: int) -> Section:
-    """The head's effect: 4 dB more above 1.5 kHz."""
+def _k_weighting(sample_rate: int) -> list[Section]:
+    """4 dB more above 1.5 kHz, as a head does, and nothing below 38 Hz: near the standard's, at any rate."""
     turn, gain = 2 * math.pi * 1500 / sample_rate, 10 ** (4 / 40)
-    slope, up, down = math.sqrt(2 * gain) * math.sin(turn), gain + 1, gain - 1
-    cosine = math.cos(turn)
+    slope, up, down, cosine = math.sqrt(2 * gain) * math.sin(turn), gain + 1, gain - 1, math.cos(turn)
     over = gain * (up + down * cosine + slope), -2 * gain * (down + up * cosine), gain * (up + down * cosine - slope)
-    return *over, up - down * cosine + slope, 2 * (down - up * cosine), up - down * cosine - slope
-
-
-def _highpass(sample_rate: int) -> Section:
-    """Nothing is heard below 38 Hz."""
+    shelf = *over, up - down * cosine + slope, 2 * (down - up * cosine), up - down * cosine - slope
     turn = 2 * math.pi * 38 / sample_rate
     alpha, cosine, gain = math.sin(turn), math.cos(turn), math.cos(turn / 2) ** 2
-    return gain, -2 * gain, gain, 1 + alpha, -2 * cosine, 1 - alpha
+    return [shelf, (gain, -2 * gain, gain, 1 + alpha, -2 * cosine, 1 - alpha)]
 
 
 def _cascade(waveform: npt.NDArray[np.float32], sections: list[Section]) -> npt.NDArray[np.float32]:
@@ -130,7 +126,7 @@ def _stretched(spectra: npt.NDArray[np.complex64], ratio: Fraction) -> npt.NDArr
     phases[silent] = 1
     turns = phases[1:] * phases[:-1].conj()
     new = np.concatenate([phases[:1], turns[old[:-1]]])
-    for before, one in zip(new, new[1:], strict=False):
+    for before, one in pairwise(new):
         one *= before
     new *= magnitude[old] * (1 - part) + magnitude[old + 1] * part
     return new

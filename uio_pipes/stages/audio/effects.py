@@ -141,9 +141,8 @@ class Loudness(Perturbation):
 class Lowpass(Perturbation):
     """Remove frequencies above a random cutoff from ``wav``, like narrow channels and cheap microphones.
 
-    The filter is an eighth-order Butterworth low-pass, as four of ``torchaudio.functional.lowpass_biquad`` in a row are:
-    -3 dB at the cutoff, 48 dB per octave above it. A cutoff at or above half the sample rate changes nothing. Length
-    and rate stay.
+    The filter is an eighth-order Butterworth low-pass: -3 dB at the cutoff, 48 dB per octave above it. A cutoff at or
+    above half the sample rate changes nothing. Length and rate stay.
 
     Args:
         cutoff: (lowest, highest) cutoff in Hz; one is drawn evenly from between. Default: (3500.0, 8000.0).
