@@ -20,6 +20,7 @@ UV = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']
 WITHOUT_CUDA = "2.13.0+cpu"
 TRY_IT = """
 import importlib.metadata, pathlib
+import numpy as np
 import uio_pipes as uio
 from uio_pipes.tools.reports.page import html
 
@@ -27,6 +28,9 @@ assert "<style>" in html("a report", [])
 assert "site-packages" in uio.__file__, uio.__file__
 assert (pathlib.Path(uio.__file__).parent / "py.typed").exists()
 assert importlib.metadata.metadata("uio_pipes")["License-Expression"] == "Apache-2.0"
+wav = {"wav": np.sin(np.arange(8000) / 9, dtype=np.float32)[None], "sample_rate": 8000}
+changed = uio.from_iterable([wav]).lowpass((900, 990)).loudness().pitch_shift((2, 3))
+assert list(uio.Loader(changed))[0]["wav"].shape == (1, 8000)
 items = [{"key": str(i), "label": [1, 2, 3][: 1 + i % 3]} for i in range(10)]
 if __name__ == "__main__":
     loader = uio.Loader(uio.from_iterable(items).sharding_filter().batch(2), num_workers=2)
@@ -133,9 +137,11 @@ def test_works_beside_a_pytorch_without_cuda(built: dict[str, Path], tmp_path: P
     pins = tmp_path / "pins.txt"
     text = (ROOT / "requirements" / "dev.txt").read_text()
     pins.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith("torch==")))
-    run([UV, "pip", "install", "--python", inside, "--constraint", pins, built["wheel"]])
+    package = f"uio_pipes[recipes] @ {built['wheel'].as_uri()}"
+    run([UV, "pip", "install", "--python", inside, "--constraint", pins, package])
     (tmp_path / "try_it.py").write_text(TRY_IT)
     run([inside, "try_it.py"], cwd=tmp_path)
+    run([inside, "-c", "import recipes.common.train"], cwd=built["source"])
     listed = run([UV, "pip", "list", "--python", inside], cwd=tmp_path)
     assert "nvidia" not in listed
     assert "torchaudio" not in listed

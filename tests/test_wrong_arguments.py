@@ -636,7 +636,6 @@ def test_stages_that_do_not_fit_together_are_refused(make: Callable[[], Any], wo
 
 @pytest.mark.parametrize(("make", "words"), WITH_THE_REMEDY)
 def test_pairs_are_refused_with_their_bounds_and_the_remedy(make: Callable[[], Any], words: str) -> None:
-    pytest.importorskip("torchaudio")
     with pytest.raises(uio.PipelineError, match=words):
         make()
 

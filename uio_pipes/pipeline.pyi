@@ -506,17 +506,13 @@ class Pipeline(Graph):
     def lowpass(self, cutoff: Sequence[float] = (3500.0, 8000.0), probability: float = 1.0, of: str = "") -> Pipeline:
         """Remove frequencies above a random cutoff from ``wav``, like narrow channels and cheap microphones.
 
-        The filter is an eighth-order Butterworth low-pass, four of ``torchaudio.functional.lowpass_biquad`` in a row: -3 dB
-        at the cutoff, 48 dB per octave above it. A cutoff at or above half the sample rate changes nothing. Length and
-        rate stay. Needs ``pip install 'uio_pipes[augment]'``.
+        The filter is an eighth-order Butterworth low-pass: -3 dB at the cutoff, 48 dB per octave above it. A cutoff at or
+        above half the sample rate changes nothing. Length and rate stay.
 
         Args:
             cutoff: (lowest, highest) cutoff in Hz; one is drawn evenly from between. Default: (3500.0, 8000.0).
             probability: how likely an utterance is filtered, from 0 to 1. Default: 1.0.
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
-
-        Raises:
-            PipelineError: torchaudio is missing, or an argument breaks a rule.
         """
         ...
 
@@ -567,35 +563,29 @@ class Pipeline(Graph):
     def loudness(self, target: Sequence[float] = (-33.0, -13.0), probability: float = 1.0, of: str = "") -> Pipeline:
         """Scale ``wav`` to a random perceived loudness in LUFS (ITU-R BS.1770-4).
 
-        The loudness is measured by ``torchaudio.functional.loudness``. Utterances below 0.4 s, which is the shortest that
+        The loudness is that of ``torchaudio.functional.loudness``. Utterances below 0.4 s, which is the shortest that
         can be measured, and silent ones stay as they are. Nothing is clipped: samples may leave [-1, 1]. Of more than
-        five channels, the first five are measured, and all are scaled. Needs ``pip install 'uio_pipes[augment]'``.
+        five channels, the first five are measured, and all are scaled.
 
         Args:
             target: (lowest, highest) loudness in LUFS; one is drawn evenly from between. Both the same: every utterance
                 gets this loudness. Default: (-33.0, -13.0).
             probability: how likely an utterance is scaled, from 0 to 1. Default: 1.0.
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
-
-        Raises:
-            PipelineError: torchaudio is missing, or an argument breaks a rule.
         """
         ...
 
     def pitch_shift(self, semitones: Sequence[float] = (-2.0, 2.0), probability: float = 1.0, of: str = "") -> Pipeline:
         """Shift the pitch of ``wav`` by a random interval. Length, timing, power and rate stay.
 
-        A phase vocoder (``torchaudio.functional.phase_vocoder``, windows of 32 ms) stretches the time, and resampling
-        undoes that. Formants move with the pitch, as with ``speed_perturb``. Needs ``pip install 'uio_pipes[augment]'``.
+        A phase vocoder (windows of 32 ms) stretches the time, and resampling undoes that. Formants move with the pitch, as
+        with ``speed_perturb``.
 
         Args:
             semitones: (lowest, highest) interval in semitones, below 0 for a lower voice; one is drawn evenly from between.
                 Both within ±24. Default: (-2.0, 2.0).
             probability: how likely an utterance is shifted, from 0 to 1. Default: 1.0.
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
-
-        Raises:
-            PipelineError: torchaudio is missing, or an argument breaks a rule.
         """
         ...
 

@@ -1,5 +1,4 @@
-"""A hybrid CTC/attention model: torchaudio's Conformer or PyTorch's transformer as encoder, and as decoder PyTorch's
-transformer.
+"""A hybrid CTC/attention model: a Conformer or PyTorch's transformer as encoder, and as decoder PyTorch's transformer.
 
 The result for an utterance does not depend on the other utterances of its batch (but for the last bits): padding is cut
 off wherever a convolution could see it, and no norm takes statistics over frames. So decoding gives the same text in

@@ -1,14 +1,20 @@
-"""The low-pass by its response, loudness by the standard's own signals, pitch by the spectrum, and clipping."""
+"""The low-pass by its response, loudness by the standard's own signals, pitch by the spectrum, and clipping.
+
+torchaudio is a reference where it is there: in float32, or in float64 where its own rounding would show.
+"""
 
 import math
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torchaudio
 
-from uio_pipes.dsp.effects import clip, loudness, lowpass, pitch_shift
-from uio_pipes.dsp.resample import fit_length
+from uio_pipes.dsp import frames
+from uio_pipes.dsp.effects import clip, with_power_of
+from uio_pipes.dsp.filters import SECTIONS, loudness, lowpass, pitch_shift
+from uio_pipes.dsp.resample import fit_length, resample
 
 RATES = (8000, 16_000, 44_100)
 
@@ -16,6 +22,17 @@ RATES = (8000, 16_000, 44_100)
 def sine(hertz: float, seconds: float = 1.0, rate: int = 16_000, level: float = 1.0) -> torch.Tensor:
     time = torch.arange(round(seconds * rate), dtype=torch.float64) / rate
     return (level * torch.sin(2 * math.pi * hertz * time)).float()[None]
+
+
+def sound(channels: int = 2, samples: int = 40_000) -> torch.Tensor:
+    """Tones that come and go, and noise."""
+    noise = 0.02 * torch.randn(channels, samples, generator=torch.Generator().manual_seed(1))
+    return noise + sine(200, samples / 16_000, level=0.2) * (1 + sine(3, samples / 16_000))
+
+
+@pytest.fixture
+def functional() -> Any:
+    return pytest.importorskip("torchaudio.functional")
 
 
 def rms(waveform: torch.Tensor) -> float:
@@ -34,6 +51,47 @@ def test_lowpass_has_the_response_of_an_eighth_order_butterworth(rate: int) -> N
     assert np.abs(response[:-1] - wanted).max() < 1e-4
     at = round(cutoff / rate * (1 << 14))
     assert 20 * math.log10(response[at]) == pytest.approx(-3.01, abs=0.02)
+
+
+@pytest.mark.parametrize(("rate", "cutoff"), [(16_000, 3500.0), (16_000, 500.0), (8000, 3900.0), (44_100, 100.0)])
+def test_lowpass_is_four_of_torchaudios(functional: Any, rate: int, cutoff: float) -> None:
+    wanted = sound()
+    for i in range(SECTIONS):
+        q = 0.5 / math.cos(math.pi * (2 * i + 1) / (4 * SECTIONS))
+        wanted = functional.lowpass_biquad(wanted, rate, cutoff, q)
+    torch.testing.assert_close(lowpass(sound(), rate, cutoff), wanted, atol=2e-5, rtol=0)
+
+
+def test_without_a_compiler_filters_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = lowpass(sound(), 16_000, 3000), loudness(sound(), 16_000)
+    monkeypatch.setattr(frames, "kernel", None)
+    assert torch.equal(lowpass(sound(), 16_000, 3000), compiled[0])
+    assert loudness(sound(), 16_000) == compiled[1]
+
+
+@pytest.mark.skipif(frames.kernel is None, reason="the kernel is not compiled")
+def test_the_kernel_never_reads_or_writes_beyond_an_array() -> None:
+    row, sections = np.zeros(10, np.float32), np.zeros((4, 5))
+    frames.kernel.cascade(row, sections, 0.0, row.copy())
+    for samples, these, out in (
+        (row, sections, row[1:]), (row[1:], sections, row), (row, np.zeros((9, 5)), row), (row, np.zeros(4), row),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="do not fit each other"):
+            frames.kernel.cascade(samples, these, 0.0, out)
+
+
+@pytest.mark.parametrize("cutoff", [50.0, 3000.0])
+def test_lowpass_is_linear_and_takes_channels_one_by_one(cutoff: float) -> None:
+    """After the sound there is silence, in which what is left dies away without a trace."""
+    wav = fit_length(sound(), 80_000)
+    filtered = lowpass(wav, 16_000, cutoff)
+    assert torch.equal(filtered[1:], lowpass(wav[1:], 16_000, cutoff))
+    torch.testing.assert_close(lowpass(4 * wav, 16_000, cutoff), 4 * filtered, atol=1e-30, rtol=1e-6)
+    swapped = lowpass(wav + 0.5 * wav.flip(0), 16_000, cutoff)
+    torch.testing.assert_close(swapped, filtered + 0.5 * filtered.flip(0), atol=1e-6, rtol=0)
+    assert filtered[:, :40_000].abs().max() > 0.01
+    assert not filtered[:, -1000:].any()
+    assert torch.equal(lowpass(wav[:, ::2], 16_000, cutoff), lowpass(wav[:, ::2].clone(), 16_000, cutoff))
 
 
 @pytest.mark.parametrize("level", [1e-4, 1.0, 300.0])
@@ -59,11 +117,14 @@ def test_loudness_of_the_standards_sine(rate: int, within: float) -> None:
         assert loudness(torch.cat([wav, wav]), rate) == pytest.approx(level, abs=within)
 
 
-def test_loudness_is_torchaudios_where_that_does_not_clip() -> None:
-    wav = 0.05 * torch.randn(2, 40_000, generator=torch.Generator().manual_seed(1))
-    wanted = float(torchaudio.functional.loudness(wav, 16_000))
-    assert loudness(wav, 16_000) == pytest.approx(wanted, abs=1e-4)
-    assert loudness(wav * 100, 16_000) == pytest.approx(wanted + 40, abs=1e-3)
+@pytest.mark.parametrize("rate", [8000, 11_025, 16_000, 44_100])
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_loudness_is_torchaudios_where_that_does_not_clip(functional: Any, rate: int, channels: int) -> None:
+    wav = sound(channels)
+    wanted = float(functional.loudness(wav.double(), rate))
+    assert float(functional.loudness(wav, rate)) == pytest.approx(wanted, abs=2e-4)
+    assert loudness(wav, rate) == pytest.approx(wanted, abs=1e-5)
+    assert loudness(wav * 100, rate) == pytest.approx(wanted + 40, abs=1e-5)
 
 
 def test_loudness_passes_over_pauses() -> None:
@@ -92,6 +153,32 @@ def test_pitch_moves_the_peak_of_the_spectrum_and_keeps_length_and_power(rate: i
     spectrum = np.abs(np.fft.rfft(shifted[0].numpy() * np.hanning(2 * rate), 1 << 21))
     peak = np.argmax(spectrum) * rate / (1 << 21)
     assert 12 * math.log2(peak / 440) == pytest.approx(semitones, abs=0.1)
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("semitones", [-24.0, -5.0, -0.5, 0.5, 3.0, 24.0])
+def test_pitch_is_by_torchaudios_vocoder_in_float64(functional: Any, rate: int, semitones: float) -> None:
+    """In float32, that one adds up phases of thousands of turns, and differs from itself in float64 by 1e-4 to 1e-3."""
+    ratio, wav = Fraction(2 ** (semitones / 12)).limit_denominator(100), sound()
+    size = 1 << round(math.log2(0.032 * rate))
+    hop, window = size // 4, torch.hann_window(size, dtype=torch.float64)
+    padded = fit_length(wav, wav.shape[1] + size).double()
+    spectra = torch.stft(padded, size, hop, window=window, pad_mode="constant", return_complex=True)
+    advance = torch.linspace(0, math.pi * hop, size // 2 + 1, dtype=torch.float64)[:, None]
+    factor = (1 + 1e-12) / ratio  # no step is rounded to just below a window's number
+    longer = torch.istft(functional.phase_vocoder(spectra, float(factor), advance), size, hop, window=window).float()
+    wanted = fit_length(resample(longer, ratio.numerator, ratio.denominator), wav.shape[1])
+    torch.testing.assert_close(pitch_shift(wav, rate, semitones), with_power_of(wav, wanted), atol=3e-5, rtol=0)
+
+
+def test_pitch_stays_exact_over_a_long_recording() -> None:
+    """A phase error would grow from window to window: after two minutes, a tone is still as loud and as high."""
+    shifted = pitch_shift(sine(440, 120, 8000, 0.3), 8000, 12.0)[0, -16_000:-8000]
+    wanted = sine(880, 1, 8000, 0.3)[0]
+    assert rms(shifted) == pytest.approx(rms(wanted), rel=1e-3)
+    spectrum = np.abs(np.fft.rfft(shifted.numpy() * np.hanning(8000)))
+    assert int(np.argmax(spectrum)) == 880
+    assert spectrum[880 - 5 : 880 + 6].sum() > 0.99 * spectrum.sum()
 
 
 @pytest.mark.parametrize("semitones", [-3.0, 3.0])

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional
 
 from recipes.common.config import Config
+from recipes.common.conformer import MaskedConformer
 from recipes.common.model import AsrModel
 from uio_pipes.dsp.features import cmvn_of
 
@@ -56,6 +57,26 @@ def test_every_frame_hears_the_whole_utterance_in_its_order(feats: torch.Tensor,
     assert not torch.allclose(model.encode(changed, LENGTHS[:1])[0][:, 0], memory[:, 0], atol=1e-6)
     still, _ = model.encode(torch.ones(1, 61, 20), LENGTHS[:1])
     assert not torch.allclose(still[:, 5], still[:, 9], atol=1e-3)  # equal sounds at two positions
+
+
+def test_the_conformer_is_torchaudios_with_a_norm_for_each_frame() -> None:
+    """The same seed draws the same weights, and without padding the same bits come out."""
+    models = pytest.importorskip("torchaudio.models")
+
+    class FrameNorm(torch.nn.LayerNorm):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input.transpose(1, 2)).transpose(1, 2)
+
+    config = Config.of({"model": {**HYBRID, "dropout": 0.0}}).model
+    torch.manual_seed(0)
+    reference = models.Conformer(config.dim, config.heads, config.feed_forward, config.layers, config.kernel)
+    for layer in reference.conformer_layers:
+        layer.conv_module.sequential[3] = FrameNorm(config.dim)
+    torch.manual_seed(0)
+    ours = MaskedConformer(config)
+    frames, lengths = torch.randn(2, 40, config.dim), torch.tensor([40, 40])
+    torch.testing.assert_close(ours(frames, lengths), reference(frames, lengths)[0], atol=1e-6, rtol=0)
+    assert len(list(ours.parameters())) == len(list(reference.parameters()))
 
 
 def test_layers_of_the_transformer_start_unequal() -> None:

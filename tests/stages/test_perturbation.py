@@ -1,6 +1,5 @@
-"""What stages that change some waveforms have in common (shape, draws, odd input, torchaudio or not), and each."""
+"""What stages that change some waveforms have in common (shape, draws, odd input), and each."""
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -11,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from command import programs
 from helpers_bad import audio, raw_items, run, shard
 from tones import decay_time
 
 import uio_pipes as uio
-from uio_pipes.dsp.effects import loudness, transcode
+from uio_pipes.dsp.effects import transcode
+from uio_pipes.dsp.filters import loudness
 from uio_pipes.dsp.resample import speed_length
 
 Stage = Callable[..., uio.Pipeline]
@@ -31,7 +30,6 @@ STAGES: dict[str, Stage] = {
     "add_noise": lambda clips, graph, **options: graph.add_noise(clips, snr=(0, 9), **options),
     "add_noise, read again": lambda clips, graph, **options: graph.add_noise(clips, cache_mb=0, **options),
 }
-ON_TORCHAUDIO = ("lowpass", "loudness", "pitch_shift")
 RECORDED = ("recorded rooms", "add_noise", "add_noise, read again")  # what is added to utterances comes from files
 
 
@@ -197,56 +195,6 @@ def test_one_factor_for_the_whole_waveform_and_no_clipping() -> None:
     (loud,) = changed(lambda graph: graph.volume_perturb(30.0, 30.0), [noise(1, 1600)])
     assert torch.equal(loud, noise(1, 1600) * 30)
     assert loud.abs().max() > 1
-
-
-# torchaudio
-
-
-@pytest.mark.parametrize("name", STAGES)
-def test_without_torchaudio_describing_says_how_to_get_it(
-    name: str, clips: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torchaudio", None)
-    stage = partial(STAGES[name], clips)
-    if name in ON_TORCHAUDIO:
-        with pytest.raises(
-            uio.PipelineError, match=rf"^{name} needs .*torchaudio.* pip install 'uio_pipes\[augment\]'"
-        ):
-            stage(given([]))
-    else:
-        assert len(changed(stage, [noise(1, 4000)])) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "error"), [*zip(ON_TORCHAUDIO, ["OSError", "ImportError", "RuntimeError"], strict=True)]
-)
-def test_a_torchaudio_that_cannot_be_imported_is_told_when_the_loader_starts(
-    name: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A real one would need another CUDA: this package raises what torchaudio's ``__init__`` does there."""
-    graph = STAGES[name]("", given([noise(1, 4000)]))
-    for module in [module for module in sys.modules if module.partition(".")[0] == "torchaudio"]:
-        monkeypatch.delitem(sys.modules, module)
-    (tmp_path / "torchaudio").mkdir()
-    (tmp_path / "torchaudio" / "__init__.py").write_text(f"raise {error}('different CUDA versions')")
-    monkeypatch.syspath_prepend(tmp_path)
-    told = rf"{name} needs .* \(different CUDA versions\): install the version.* fits your PyTorch, pip install"
-    with pytest.raises(uio.PipelineError, match=told):
-        list(uio.Loader(graph))
-
-
-def test_torchaudio_is_imported_only_when_a_stage_that_needs_it_is_built() -> None:
-    code = """
-import sys, numpy as np, uio_pipes as uio
-rows = [{"key": "a", "wav": np.ones((1, 800), np.float32) / 9, "sample_rate": 8000}]
-graph = uio.from_iterable(rows).codec(["gsm"]).clip().reverberate(rt60=(0.1, 0.2))
-assert len(list(uio.Loader(graph))) == 1
-described = graph.lowpass().loudness().pitch_shift()
-assert "torchaudio" not in sys.modules
-list(uio.Loader(described))
-assert "torchaudio" in sys.modules
-"""
-    programs("-c", code)
 
 
 # codec

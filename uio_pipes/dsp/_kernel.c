@@ -3,7 +3,8 @@
  * LANES frames lie side by side in the lanes of vectors, and every lane does the same operations of IEEE 754 in the same
  * order, whatever the vectors' width: so the bits are equal on every CPU. That holds if nothing is contracted or
  * reordered (-ffp-contract=off, no -ffast-math). `frames.py` makes the constants, and does the same operations by NumPy
- * where this could not be compiled. Between the samples and the features nothing is larger than a cache.
+ * where this could not be compiled. Between the samples and the features nothing is larger than a cache. `cascade` is
+ * what `filters.py` does in Python where it must.
  */
 #ifndef LANES /* the file itself; it includes what stands below for each width of vectors */
 #ifndef KERNEL_ALONE /* a test compiles it for other CPUs, without Python */
@@ -17,6 +18,7 @@
 #include <emmintrin.h>
 #endif
 
+#define MOST_SECTIONS 8
 #define INLINE static inline __attribute__((always_inline))
 #define JOINED(a, b) a##b
 #define NAMED(name, lanes) JOINED(name, lanes)
@@ -182,10 +184,46 @@ static PyObject *put_row(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* Filters by second-order sections, one after the other: (count, 5) of b0, b1, b2, a1, a2. */
+INLINE void filter(const any_float *in, any_float *out, int64_t samples, const double *c, int count, double normal) {
+    double z[2 * MOST_SECTIONS] = {0};
+    for (int64_t n = 0; n < samples; n++) {
+        double x = (double)in[n] + normal;
+        for (int s = 0; s < count; s++) {
+            double y = c[5 * s] * x + z[2 * s];
+            z[2 * s] = (c[5 * s + 1] * x + z[2 * s + 1]) - c[5 * s + 3] * y;
+            z[2 * s + 1] = c[5 * s + 2] * x - c[5 * s + 4] * y;
+            x = y;
+        }
+        out[n] = (float)x;
+    }
+}
+
+static PyObject *cascade(PyObject *self, PyObject *args) {
+    const char *in, *sections, *out;
+    Py_ssize_t in_size, sections_size, out_size;
+    double normal, c[5 * MOST_SECTIONS];
+    if (!PyArg_ParseTuple(args, "y#y#dy#", &in, &in_size, &sections, &sections_size, &normal, &out, &out_size))
+        return NULL;
+    if (in_size != out_size || sections_size > (Py_ssize_t)sizeof c || sections_size % 40) {
+        PyErr_SetString(PyExc_ValueError, "samples, sections and outputs do not fit each other");
+        return NULL;
+    }
+    memcpy(c, sections, sections_size);
+    int count = (int)(sections_size / 40);
+    Py_BEGIN_ALLOW_THREADS
+    if (count == 4) filter((const any_float *)in, (any_float *)out, in_size / 4, c, 4, normal);
+    else if (count == 2) filter((const any_float *)in, (any_float *)out, in_size / 4, c, 2, normal);
+    else filter((const any_float *)in, (any_float *)out, in_size / 4, c, count, normal);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
-    {"features", features, METH_VARARGS, NULL}, {"put_row", put_row, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}
+    {"features", features, METH_VARARGS, NULL}, {"put_row", put_row, METH_VARARGS, NULL},
+    {"cascade", cascade, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}
 };
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "The compiled kernel of frames.py.", 0, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "The compiled kernel of frames.py and filters.py.", 0, methods, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&module); }
 #endif
 

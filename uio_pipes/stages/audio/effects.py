@@ -15,20 +15,11 @@ from uio_pipes.audio.recording import in_floats
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
-from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, must_be, within
-from uio_pipes.dsp.effects import (
-    CODECS,
-    clip,
-    functional,
-    loudness,
-    lowpass,
-    pitch_shift,
-    require_torchaudio,
-    transcode,
-)
+from uio_pipes.core.stage import must_be, within
+from uio_pipes.dsp.effects import CODECS, clip, transcode
+from uio_pipes.dsp.filters import loudness, lowpass, pitch_shift
 from uio_pipes.dsp.resample import change_speed, resample, resampled_length, speed_length, speed_ratio
 
 
@@ -53,18 +44,6 @@ class Perturbation(OfStream):
         wav = in_floats(fields["wav"])
         wanted = draws.uniform() < self.probability and wav.numel()
         fields["wav"] = self.change(wav, fields["sample_rate"], draws) if wanted else wav
-
-
-class TorchaudioPerturbation(Perturbation):
-    """One that runs on torchaudio, which is asked for when it is described, and imported when it is built."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_torchaudio(self.name)
-
-    def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        functional(self.name)
-        return super().build(source, lane, site)
 
 
 @dataclass(frozen=True)
@@ -134,21 +113,18 @@ class Codec(Perturbation):
 
 
 @dataclass(frozen=True)
-class Loudness(TorchaudioPerturbation):
+class Loudness(Perturbation):
     """Scale ``wav`` to a random perceived loudness in LUFS (ITU-R BS.1770-4).
 
-    The loudness is measured by ``torchaudio.functional.loudness``. Utterances below 0.4 s, which is the shortest that
+    The loudness is that of ``torchaudio.functional.loudness``. Utterances below 0.4 s, which is the shortest that
     can be measured, and silent ones stay as they are. Nothing is clipped: samples may leave [-1, 1]. Of more than
-    five channels, the first five are measured, and all are scaled. Needs ``pip install 'uio_pipes[augment]'``.
+    five channels, the first five are measured, and all are scaled.
 
     Args:
         target: (lowest, highest) loudness in LUFS; one is drawn evenly from between. Both the same: every utterance
             gets this loudness. Default: (-33.0, -13.0).
         probability: how likely an utterance is scaled, from 0 to 1. Default: 1.0.
         of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
-
-    Raises:
-        PipelineError: torchaudio is missing, or an argument breaks a rule.
     """
 
     name: ClassVar[str] = "loudness"
@@ -162,20 +138,16 @@ class Loudness(TorchaudioPerturbation):
 
 
 @dataclass(frozen=True)
-class Lowpass(TorchaudioPerturbation):
+class Lowpass(Perturbation):
     """Remove frequencies above a random cutoff from ``wav``, like narrow channels and cheap microphones.
 
-    The filter is an eighth-order Butterworth low-pass, four of ``torchaudio.functional.lowpass_biquad`` in a row: -3 dB
-    at the cutoff, 48 dB per octave above it. A cutoff at or above half the sample rate changes nothing. Length and
-    rate stay. Needs ``pip install 'uio_pipes[augment]'``.
+    The filter is an eighth-order Butterworth low-pass: -3 dB at the cutoff, 48 dB per octave above it. A cutoff at or
+    above half the sample rate changes nothing. Length and rate stay.
 
     Args:
         cutoff: (lowest, highest) cutoff in Hz; one is drawn evenly from between. Default: (3500.0, 8000.0).
         probability: how likely an utterance is filtered, from 0 to 1. Default: 1.0.
         of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
-
-    Raises:
-        PipelineError: torchaudio is missing, or an argument breaks a rule.
     """
 
     name: ClassVar[str] = "lowpass"
@@ -188,20 +160,17 @@ class Lowpass(TorchaudioPerturbation):
 
 
 @dataclass(frozen=True)
-class PitchShift(TorchaudioPerturbation):
+class PitchShift(Perturbation):
     """Shift the pitch of ``wav`` by a random interval. Length, timing, power and rate stay.
 
-    A phase vocoder (``torchaudio.functional.phase_vocoder``, windows of 32 ms) stretches the time, and resampling
-    undoes that. Formants move with the pitch, as with ``speed_perturb``. Needs ``pip install 'uio_pipes[augment]'``.
+    A phase vocoder (windows of 32 ms) stretches the time, and resampling undoes that. Formants move with the pitch, as
+    with ``speed_perturb``.
 
     Args:
         semitones: (lowest, highest) interval in semitones, below 0 for a lower voice; one is drawn evenly from between.
             Both within ±24. Default: (-2.0, 2.0).
         probability: how likely an utterance is shifted, from 0 to 1. Default: 1.0.
         of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
-
-    Raises:
-        PipelineError: torchaudio is missing, or an argument breaks a rule.
     """
 
     name: ClassVar[str] = "pitch_shift"
