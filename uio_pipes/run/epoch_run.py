@@ -184,7 +184,7 @@ class EpochRun(Iterator[Any]):
     def _deal(self) -> bool:
         """Share what is left of the epoch if this rank, or another one, has no batch; return whether they did."""
         options, progress, horizon, merge = self.options, self.progress, self.horizon, self.merge
-        if not options.shares or horizon.group is None:
+        if not options.shares or not horizon.agrees:
             return False
         at_end = merge.known == self.delivered  # all that was fetched
         cut = merge.cut if at_end else None
