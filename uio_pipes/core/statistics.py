@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from math import floor, log10
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,6 +58,54 @@ class NodeStats:
 
 
 @dataclass
+class Waits:
+    """How long the trainer waited for each batch, from ``next`` to the batch. Shares are told within 6 %.
+
+    Attributes:
+        counts: batches by ``floor(20 * log10(seconds))``. Default: {}.
+        seconds: the sum of all waits. Default: 0.0.
+    """
+
+    counts: dict[int, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a batch."""
+        place = floor(20 * log10(max(seconds, 1e-9)))
+        self.counts[place] = self.counts.get(place, 0) + 1
+        self.seconds += seconds
+
+    def within(self, share: float) -> float:
+        """Return the seconds within which this ``share`` of the batches came; 0 without batches."""
+        left = share * sum(self.counts.values())
+        for place in sorted(self.counts):
+            left -= self.counts[place]
+            if left <= 0:
+                return float(10 ** ((place + 0.5) / 20))
+        return 0.0
+
+    @property
+    def p50(self) -> float:
+        """Seconds within which half of the batches came."""
+        return self.within(0.5)
+
+    @property
+    def p95(self) -> float:
+        """Seconds within which 95 % of the batches came."""
+        return self.within(0.95)
+
+    @property
+    def p99(self) -> float:
+        """Seconds within which 99 % of the batches came."""
+        return self.within(0.99)
+
+    def __str__(self) -> str:
+        """The three of them, in milliseconds."""
+        told = [1e3 * seconds for seconds in (self.p50, self.p95, self.p99)]
+        return "/".join(f"{ms:,.0f}" if ms >= 10 else f"{ms:.2g}" for ms in told) + " ms"
+
+
+@dataclass
 class Stats:
     """Counts of this rank's lanes in the epoch under way, up to the last batch that the trainer received.
 
@@ -83,6 +132,8 @@ class Stats:
         items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
         remembered: files that the process with most of them, a worker or this one, holds open now, and the bytes of its
             caches. Default: (0, 0).
+        waits: how long the trainer waited for each batch (``waits.p50``, ``p95``, ``p99``, in seconds) since this
+            process began the epoch, or went on with it.
     """
 
     batches: int = 0
@@ -102,6 +153,7 @@ class Stats:
     sources: dict[str, int] = field(default_factory=dict)
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
     remembered: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
+    waits: Waits = field(default_factory=Waits, repr=False, compare=False)
 
     def __str__(self) -> str:
         """The counts in a sentence, which names only what there is."""
@@ -111,6 +163,7 @@ class Stats:
         if self.padded or self.padded_tokens:
             parts.append(f"{self.padding_ratio:.1%} padding")
         parts.append(f"waited {self.waited:.1f} s for batches")
+        parts[-1] += f" (p50/p95/p99: {self.waits})" if self.waits.counts else ""
         for what, named in (("left out", self.skipped.keys() - NOTES), ("noted", self.skipped.keys() & NOTES)):
             if named:
                 parts.append(f"{what}: {', '.join(f'{self.skipped[reason]:,} {reason}' for reason in sorted(named))}")
@@ -287,8 +340,10 @@ def _parsed(line: bytes) -> Iterator[RunRecord]:
         read = parse_json(line)
         known = {field.name: read["stats"][field.name] for field in fields(Stats)}
         nodes = {name: NodeStats(**node) for name, node in known["nodes"].items()}
-        pairs = {name: tuple(known[name]) for name in ("left_out", "remembered")}
-        yield RunRecord(**{**read, "stats": Stats(**{**known, "nodes": nodes, **pairs})})
+        new: dict[str, Any] = {name: tuple(known[name]) for name in ("left_out", "remembered")}
+        counts, seconds = known["waits"]["counts"], known["waits"]["seconds"]
+        new["waits"] = Waits({int(place): n for place, n in counts.items()}, seconds)
+        yield RunRecord(**{**read, "stats": Stats(**{**known, "nodes": nodes, **new})})
     except (ValueError, TypeError, LookupError, AttributeError):
         return
 

@@ -166,6 +166,7 @@ class EpochRun(Iterator[Any]):
                     step, wait = called - self.returned, self.merge.waited - waited
                     self.tuner.add(message.lane, message.counts, step, wait, message.took, self.merge.going)
                 self.returned = time.perf_counter()
+            progress.waits.add(time.perf_counter() - called)
             return message.batch
         except BaseException as error:
             if isinstance(error, UioError):  # which hides the failures of batches that will not be delivered

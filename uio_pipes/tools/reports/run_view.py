@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, files_of, read
+from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, Waits, files_of, read
 from uio_pipes.tools.reports.page import Alarm, Bar, Chart, PageTable, in_groups
 
 LATELY = 5  # records that the present speed is measured over
@@ -46,6 +46,11 @@ class RecordedStretch:
     def waiting(self) -> float:
         """Share of the time that the trainer waited for batches."""
         return min(1.0, self.gained("waited") / self.seconds)
+
+    @property
+    def waits(self) -> Counter[int]:
+        """How long it waited for each batch, as ``Waits.counts``."""
+        return Counter(self.last.stats.waits.counts) - Counter(self.first.stats.waits.counts)
 
     @property
     def memory(self) -> float:
@@ -139,7 +144,19 @@ def _total(ranks: Iterable[RankRecords]) -> Stats:
 
 
 def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float) -> PageTable:
-    headings = ("rank", "is", "host", "batches", "speed", "waiting", "padding", "failures", "GB", "workers")
+    headings = (
+        "rank",
+        "is",
+        "host",
+        "batches",
+        "speed",
+        "waiting",
+        "p50/p95/p99",
+        "padding",
+        "failures",
+        "GB",
+        "workers",
+    )
     working = [rank for rank in own if rank.last.state == "running" and not rank.silent(now)]
     working = working or [rank for rank in own if rank.last.state == "over"]
     missing = sorted(set(range(_world_size(ranks))) - {rank.last.rank for rank in ranks})
@@ -166,6 +183,7 @@ def _cells(ranks: list[RankRecords], working: list[RankRecords]) -> list[object]
         f"{max((rank.last.stats.batches for rank in ranks), default=0):,}",
         f"{hours:.3g} h/s" if stats.frames or not stats.tokens else f"{tokens:,.0f} tokens/s",
         f"{fmean(s.waiting for s in lately):.0%}" if lately else "",
+        str(Waits(waits)) if (waits := sum((s.waits for s in lately), Counter[int]())) else "",
         f"{stats.padding_ratio:.1%}",
         f"{stats.failures:,}",
         f"{sum(s.memory for s in lately):.2f}",
