@@ -24,6 +24,7 @@ LEAVE_OUT_LESS = (
     'uneven="share" leaves out at most the last, incomplete step'
 )
 LEAVE_OUT_NOTHING = 'tail="repeat" leaves out nothing: ranks without a batch get that of another rank'
+COUNTS = ("batches", "utterances", "frames", "padded", "failures", "tokens", "padded_tokens", "bytes_read", "retries")
 logger = logging.getLogger("uio_pipes")
 
 
@@ -132,8 +133,11 @@ class Stats:
         items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
         remembered: files that the process with most of them, a worker or this one, holds open now, and the bytes of its
             caches. Default: (0, 0).
-        waits: how long the trainer waited for each batch (``waits.p50``, ``p95``, ``p99``, in seconds) since this
-            process began the epoch, or went on with it.
+        waits: how long the trainer waited for each batch (``waits.p50``, ``p95``, ``p99``, in seconds); this and what
+            follows since this process began the epoch, or went on with it.
+        bytes_read: bytes that the loader's processes have read from files and servers. Default: 0.
+        retries: requests to servers that were made again. Default: 0.
+        buffers: bytes that the buffers of all processes take when full, as estimated. Default: 0.
     """
 
     batches: int = 0
@@ -154,6 +158,9 @@ class Stats:
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
     remembered: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
     waits: Waits = field(default_factory=Waits, repr=False, compare=False)
+    bytes_read: int = field(default=0, repr=False, compare=False)
+    retries: int = field(default=0, repr=False, compare=False)
+    buffers: int = field(default=0, repr=False, compare=False)
 
     def __str__(self) -> str:
         """The counts in a sentence, which names only what there is."""
@@ -243,7 +250,7 @@ class Stats:
 
     def add(self, counts: dict[str, Any]) -> None:
         """Add one lane's counts."""
-        for name in ("batches", "utterances", "frames", "padded", "failures", "tokens", "padded_tokens"):
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + counts.get(name, 0))
         for table, more in ((self.skipped, counts.get("skipped", {})), (self.sources, counts.get("sources", {}))):
             for name, n in more.items():
@@ -251,23 +258,33 @@ class Stats:
         self.waited += counts.get("waited_us", 0) / 1e6
 
     def log_to(self, writer: ScalarWriter, step: int, prefix: str = "data") -> None:
-        """Write the counts of this rank as scalars, to TensorBoard for example.
-
-        They are ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
-        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason; with ``num_workers="auto"`` also
-        ``data/workers`` and ``data/prefetch``, with ``RayWorkers`` one ``data/utterances_per_second/NODE`` for each
-        node. After an epoch that the ranks ended together there are also ``data/delivered_share``,
-        ``data/left_out_utterances`` (at least) and ``data/left_out_items``, of all ranks.
+        """Write the scalars of :meth:`as_dict` to TensorBoard.
 
         Args:
             writer: a ``torch.utils.tensorboard.SummaryWriter``, or anything with ``add_scalar``.
             step: the step to write them at.
             prefix: what comes before the slash. Default: "data".
         """
-        scalars: dict[str, float] = {
-            name: getattr(self, name) for name in ("batches", "utterances", "hours", "padding_ratio", "failures")
-        }
+        for name, value in self.as_dict(prefix).items():
+            writer.add_scalar(name, value, step)
+
+    def as_dict(self, prefix: str = "data") -> dict[str, float]:
+        """Return the counts of this rank as scalars by name, as loggers of experiments take them.
+
+        They are ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
+        ``data/bytes_read``, ``data/retries``, ``data/waited_seconds``, ``data/wait_p50_seconds`` with ``p95`` and
+        ``p99``, and one ``data/skipped/REASON`` for each reason; with ``num_workers="auto"`` also ``data/workers`` and
+        ``data/prefetch``, with ``RayWorkers`` one ``data/utterances_per_second/NODE`` for each node. After an epoch
+        that the ranks ended together there are also ``data/delivered_share``, ``data/left_out_utterances`` (at least)
+        and ``data/left_out_items``, of all ranks.
+
+        Args:
+            prefix: what comes before the slash. Default: "data".
+        """
+        counts = ("batches", "utterances", "hours", "padding_ratio", "failures", "bytes_read", "retries")
+        scalars: dict[str, float] = {name: getattr(self, name) for name in counts}
         scalars["waited_seconds"] = self.waited
+        scalars.update((f"wait_{name}_seconds", getattr(self.waits, name)) for name in ("p50", "p95", "p99"))
         if self.workers is not None and self.prefetch is not None:
             scalars["workers"], scalars["prefetch"] = self.workers, self.prefetch
         if self.delivered or any(self.left_out):
@@ -275,8 +292,7 @@ class Stats:
             scalars["left_out_utterances"], scalars["left_out_items"] = self.left_out
         scalars.update((f"skipped/{reason}", n) for reason, n in sorted(self.skipped.items()))
         scalars.update((f"utterances_per_second/{name}", node.speed) for name, node in sorted(self.nodes.items()))
-        for name, value in scalars.items():
-            writer.add_scalar(f"{prefix}/{name}", value, step)
+        return {f"{prefix}/{name}": value for name, value in scalars.items()}
 
 
 MOST = 1 << 20  # bytes of a file; above that, every second line is dropped, so that the whole run stays

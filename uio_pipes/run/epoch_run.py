@@ -92,6 +92,7 @@ class EpochRun(Iterator[Any]):
         self.merge = Merge(
             progress.positions, lanes, options, self.number, progress.over, start, progress.turns(options.rank)
         )
+        self.merge.read = progress.read  # which goes on
         self.handover = Handover(options.ranks) if options.ranks.peers else None
         self._start(states, 0, progress.skip)
         for message in self.merge.pass_over(progress.skip):
@@ -240,8 +241,8 @@ class EpochRun(Iterator[Any]):
         if message.counts.get("failures") or message.counts.get("lost"):
             self._check_shares()
         if message.memory and not self.memory_logged:
-            self.memory_logged = True
-            log_memory(message.memory * max(1, len(self.runners)))
+            self.memory_logged, progress.buffers = True, message.memory * max(1, len(self.runners))
+            log_memory(progress.buffers)
         for listener in LISTENERS:
             listener.hear(message, progress, self.options)
 

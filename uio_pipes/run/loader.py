@@ -300,10 +300,10 @@ class Loader(Steered):
     def start(self) -> None:
         """Let the workers begin now, while a model is built or its checkpoint is read. The next iteration takes over.
 
-        It begins what ``iter(loader)`` would now, and waits for no other rank. Batches and states are as without it. So
-        call it after ``load_state_dict``, ``uio.to_device`` and ``torch.cuda.set_device``: whatever moves the loader or
-        changes its options afterwards ends these workers, or starts them again. Without workers nothing is prepared,
-        nor after ``skip(n)``. In the middle of an iteration, and the second time, it does nothing.
+        It begins what ``iter(loader)`` would, and waits for no other rank. Batches and states are as without it. Call
+        it after ``load_state_dict``, ``uio.to_device`` and ``torch.cuda.set_device``: what moves or changes the loader
+        later ends these workers. Without workers, and after ``skip(n)``, nothing is prepared. In the middle of an
+        iteration, and the second time, it does nothing.
         """
         if (run := self._run) is None or run.closed:
             self._kept = self._begun()

@@ -37,7 +37,6 @@ class Handover:
     def __init__(self, ranks: RankPlace) -> None:
         self.reads = ranks.reads
         self.failed: Exception | None = None  # the error that was sent: no message follows it
-        self._peers = ranks.peers
         self._first, *self._others = ranks.peers
         self._sends: deque[list[Any]] = deque()  # for each message that a peer may not have received yet
         self._received = 0
@@ -45,7 +44,7 @@ class Handover:
     @cached_property
     def _way(self) -> dict[str, Any]:
         """The peers' group, and the number of this run in it. All peers come here with the first message."""
-        group = private_group(self._peers)
+        group = private_group([self._first, *self._others])
         _runs[group] = _runs.get(group, 0) + 1
         return {"group": group, "tag": _runs[group]}
 

@@ -48,11 +48,6 @@ class RecordedStretch:
         return min(1.0, self.gained("waited") / self.seconds)
 
     @property
-    def waits(self) -> Counter[int]:
-        """How long it waited for each batch, as ``Waits.counts``."""
-        return Counter(self.last.stats.waits.counts) - Counter(self.first.stats.waits.counts)
-
-    @property
     def memory(self) -> float:
         """GB."""
         return self.last.memory / 1e9
@@ -178,12 +173,15 @@ def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float) -> Page
 def _cells(ranks: list[RankRecords], working: list[RankRecords]) -> list[object]:
     """Return the counts of ranks, and what those of them that work do at present."""
     stats, lately = _total(ranks), [rank.lately for rank in working]
+    waits = sum(
+        (Counter(s.last.stats.waits.counts) - Counter(s.first.stats.waits.counts) for s in lately), Counter[int]()
+    )
     hours, tokens = sum(s.speed for s in lately), sum(s.gained("tokens") / s.seconds for s in lately)
     return [
         f"{max((rank.last.stats.batches for rank in ranks), default=0):,}",
         f"{hours:.3g} h/s" if stats.frames or not stats.tokens else f"{tokens:,.0f} tokens/s",
         f"{fmean(s.waiting for s in lately):.0%}" if lately else "",
-        str(Waits(waits)) if (waits := sum((s.waits for s in lately), Counter[int]())) else "",
+        str(Waits(waits)) if waits else "",
         f"{stats.padding_ratio:.1%}",
         f"{stats.failures:,}",
         f"{sum(s.memory for s in lately):.2f}",
