@@ -73,9 +73,7 @@ class Exporter:
             metric = kind(name, text, labels=names)
             metric.add_metric(labels, value)
             yield metric
-        skipped = CounterMetricFamily(
-            SKIPPED, "Utterances left out, by filters or failures.", labels=[*names, "reason"]
-        )
+        skipped = CounterMetricFamily(SKIPPED, "Utterances left out, and why.", labels=[*names, "reason"])
         for _, reason in (key for key in total if isinstance(key, tuple)):
             skipped.add_metric([*labels, reason], total[SKIPPED, reason])
         waits = {place: n for place, n in total.items() if isinstance(place, int)}

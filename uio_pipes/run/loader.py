@@ -131,9 +131,7 @@ class Loader(Steered):
         self._quarantine = open_quarantine(options)
         self._asked: int | None = None  # epoch given to set_epoch since the last iteration began
         self._lengths = EpochLength(options)
-        self._kept: EpochRun | None = (
-            None  # that the next iteration goes on with: after start(), or with steps_per_epoch
-        )
+        self._kept: EpochRun | None = None  # that the next iteration takes over: of start(), or with steps_per_epoch
         self._active: weakref.ref[EpochRun] | None = None
         self._fingerprints: dict[str, Any] | None = None
         self._progress = EpochProgress.fresh(0, options)
