@@ -1,7 +1,6 @@
 """Chunks of long recordings, which are decoded in parts: the same as if they were decoded whole, on any topology, after
 kills, and where a part is damaged."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,25 +9,10 @@ import numpy as np
 import pytest
 import soundfile
 from contract import Case, check_cuts, digest, record, some_cuts
+from dialogue_files import RATE, listed
 
 import uio_pipes as uio
 from uio_pipes.stages.batches import chunk_rows, chunks
-
-RATE = 1_000
-
-
-def listed(folder: Path, seconds: list[float], form: str = "flac", channels: int = 2, rate: int = RATE) -> Path:
-    """Write recordings of so many seconds, each with a word in each second, and the list of moshi-finetune's form."""
-    rows = []
-    for number, length in enumerate(seconds):
-        noise = np.random.default_rng(number).normal(0, 3_000, (round(length * rate), channels)).astype(np.int16)
-        soundfile.write(folder / f"R{number}.{form}", noise, rate)
-        words = [[f"{at}", [at + 0.2, at + 0.5], "ab"[at // 4 % 2]] for at in range(int(length))]
-        (folder / f"R{number}.json").write_text(json.dumps({"alignments": words}))
-        rows.append({"path": f"R{number}.{form}", "duration": round(length, 3)})
-    path = folder / "list.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
 
 
 def read(path: Path, **options: Any) -> uio.Pipeline:
@@ -59,7 +43,7 @@ KINDS: dict[str, Callable[[Path], uio.Pipeline]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, form: str) -> None:
     """At most 45 s may be decoded at once: with recordings of up to 100 s, it is not done whole."""
-    path = listed(tmp_path, [71.3, 12.0, 100.017, 30.0, 43.21], form, channels=2)
+    path = listed(tmp_path, [71.3, 12.0, 100.017, 30.0, 43.21], form)
     graph = KINDS[kind](path).pad(keep=["timeline"])
     loader = uio.Loader(graph)
     parts = [digest(batch) for batch in loader]
