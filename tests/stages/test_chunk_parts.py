@@ -98,7 +98,7 @@ def test_a_damaged_part_is_counted_and_masked_and_its_row_is_reset_behind_it(
     if not features:
         heard = [batch["pcm"][0, 500 : 500 + 5_000] for batch in batches[:6]]
         assert np.array_equal(np.concatenate(heard)[:29_000], whole[:, 0])
-    for cut in range(len(batches) + 1):
+    for cut in {*some_cuts(len(batches)), 6, 9, 11, 12, 13, 20, 24, 33}:
         loader = case.loader(recorded.states[cut])
         assert [digest(batch) for batch in loader] == recorded.digests[cut:], f"after batch {cut}"
         assert loader.stats().skipped == recorded.stats.skipped
