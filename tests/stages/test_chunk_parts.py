@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 from contract import Case, check_cuts, digest, record, some_cuts
 from dialogue_files import RATE, listed
 
@@ -55,6 +56,28 @@ def test_parts_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.Mon
         for stage in graph.stages
     )
     assert [digest(batch) for batch in uio.Loader(uio.Pipeline(stages))] == parts
+
+
+WHOLE: dict[str, Callable[[uio.Pipeline], uio.Pipeline]] = {
+    "dither": lambda graph: graph.fbank(8, dither=0.5),
+    "resampled": lambda graph: graph.resample(1_500).fbank(8),
+    "a function": lambda graph: graph.map(lambda sample: sample, length="same").fbank(8),
+    "a function of the audio": lambda graph: graph.map(lambda sample: sample["wav"] is not None and sample).fbank(8),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_what_needs_the_whole_is_computed_as_a_whole(tmp_path: Path, kind: str) -> None:
+    path = listed(tmp_path, [71.3, 33.0])
+    graph = WHOLE[kind](uio.from_moshi(str(path)).decode_audio())
+    alone = {one["key"]: one["feat"] for one in uio.Loader(graph)}
+    rows = list(uio.Loader(graph.chunks(4.0, rows=2).pad()))
+    for row, key in enumerate(("R0", "R1")):
+        heard = [batch["feats"][row, : batch["chunk_lengths"][row]] for batch in rows]
+        assert torch.equal(torch.cat(heard), alone[key])
+    narrow = uio.Loader(WHOLE[kind](read(path)).chunks(4.0, rows=2).pad())
+    assert {key for batch in narrow for key in batch["keys"]} == {"", "R1"}
+    assert narrow.stats().skipped == {"too_long_to_decode": 1}
 
 
 @pytest.mark.parametrize("options", [{}, {"snapshot_every": 3}, {"lanes": 2}], ids=str)

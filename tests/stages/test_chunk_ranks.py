@@ -16,6 +16,7 @@ from contract import digest
 from dialogue_files import listed
 
 import uio_pipes as uio
+from uio_pipes.tools.reports.simulate import simulate
 
 LANES, STEPS = 6, 5
 SECONDS = [62.0, 33.0, 71.0, 14.0, 45.0, 8.0, 93.0, 41.0, 38.0, 17.0, 55.0, 64.0, 36.0, 49.0]
@@ -75,6 +76,7 @@ def test_ranks_of_chunks_end_together_by_default(tmp_path: Path) -> None:
     assert told[0]["batches"] == told[1]["batches"] > 0
     assert sum(one["left out"] for one in told) > 0
     assert '(of chunks, "join" leaves out nothing)' in done.stderr
+    assert simulate(graph(str(path)), world_size=2).uneven == "stop"
     assert [one["states"] for one in told] == [True, False]
 
 
