@@ -262,7 +262,11 @@ def main() -> None:
     if len(made) == len(ways):
         each = [{one["sum"] for way in ways if ways[way]["minutes"] == n for one in made[way]} for n in MINUTES]
         exact = all(one["exact"] for several in made.values() for one in several)
-        report.target("parts give the bits of the whole, and resume exactly", exact and {*map(len, each)} == {1}, "")
+        report.target(
+            "parts give the bits of the whole, and resume exactly",
+            exact and {*map(len, each)} == {1},
+            f"{len(made)} ways",
+        )
         short, long = (median(made[name], "memory") for name, way in ways.items() if way["way"] == "parts")
         report.target(
             "an hour takes at most 1.5 × the memory of ten minutes", long <= 1.5 * short + 8, f"{long:.0f} MB"
