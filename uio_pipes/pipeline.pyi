@@ -1515,9 +1515,11 @@ class Pipeline(Graph):
         each lane has rows of its own. Without features, all this is in samples of audio. A row of ``feats`` is always as
         long as the chunk with its context.
 
-        A recording is decoded once, as a whole, and what is made of it is held while it is in a row: 115 MB an hour for 80
-        bins, or for 16-bit audio of 16 kHz. One that fails is counted once; its row is masked for as long as it was
-        planned to be. A resumed run decodes the recordings in its rows again.
+        Audio is decoded in parts of 30 s as chunks come, after a resume, too, if its header has its length (wav, flac,
+        ogg, …) and only ``mono``, ``fbank``, ``mfcc`` (both without dither), ``global_cmvn`` and labels of frames come
+        between. Otherwise a recording is decoded as a whole, and held while in a row: 115 MB an hour for 80 bins, or for
+        16-bit audio of 16 kHz. A part that fails is counted and masked, and its row is reset behind it. If that is the
+        first one, or the whole, the row is masked for as long as it was planned to be.
 
         Args:
             seconds: seconds of a chunk, above 0.

@@ -141,6 +141,11 @@ class Graph:
         return not ends
 
     @property
+    def _uneven(self) -> str:
+        """How an epoch ends in a process group if nobody says it: lanes that a model remembers stay on their rank."""
+        return "stop" if any(Trait.CONTINUES in stage.traits for stage in self.stages) else "share"
+
+    @property
     def _deals(self) -> bool:
         """True if each lane gets a share of the data, not all of it."""
         return any(Trait.DEALS in stage.traits for stage in self.stages)

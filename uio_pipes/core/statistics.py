@@ -21,7 +21,7 @@ from uio_pipes.io.files import plain, write_bytes
 LEAVE_OUT_LESS = (
     "To leave out fewer, make the ranks' shares more equal: use more (smaller) shards and more lanes than ranks and "
     "workers, or an index (`uio index`, from_tar_index). "
-    'uneven="share" leaves out at most the last, incomplete step'
+    'uneven="share" leaves out at most the last, incomplete step (of chunks, "join" leaves out nothing)'
 )
 LEAVE_OUT_NOTHING = 'tail="repeat" leaves out nothing: ranks without a batch get that of another rank'
 COUNTS = ("batches", "utterances", "frames", "padded", "failures", "tokens", "padded_tokens", "bytes_read", "retries")

@@ -29,10 +29,10 @@ AHEAD = 8
 NEUTRAL = [1 << 62, 0, 1, 1]  # what a process that receives its batches says: the one that reads speaks for it
 
 
-def choose_uneven(uneven: str | None, ranks: RankPlace) -> str:
+def choose_uneven(uneven: str | None, ranks: RankPlace, pipeline: Graph) -> str:
     """Return the policy to use. Raises: PipelineError if it is unknown, or needs a process group that is missing."""
     if uneven is None:
-        uneven = "share" if is_grouped() else "join"
+        uneven = getattr(pipeline, "_uneven", "share") if is_grouped() else "join"
     if uneven not in UNEVEN:
         raise PipelineError(f"uneven must be {in_words(UNEVEN, 'or')}, not {uneven!r}")
     if ranks.world_size == 1:

@@ -67,7 +67,8 @@ class Loader(Steered):
         uneven: how an epoch ends if some ranks have more batches than others. "share": ranks that have no batch any
             more take over a part of what the others have left. So all end together, and no utterance is left out but
             those of the last step (``tail``). "stop": all end with the first one; "join": each ends with its own
-            batches. Default: None, "share" if there is a process group and otherwise "join".
+            batches. Default: None, "share" if there is a process group ("stop" for ``chunks``, whose lanes stay on
+            their rank), and otherwise "join".
         steps_per_epoch: batches of each rank in an epoch, for streams without an end (``repeat()``) and for epochs of
             weeks. The next epoch goes on with the same stream, which begins again when it ends; statistics and
             failures are counted from the beginning of the stream. Default: None, an epoch is all the data.
@@ -115,7 +116,7 @@ class Loader(Steered):
             num_workers,
             lanes,
             seed=seed,
-            uneven=choose_uneven(uneven, place),
+            uneven=choose_uneven(uneven, place, pipeline),
             steps_per_epoch=steps_per_epoch,
             prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
