@@ -56,7 +56,7 @@ def things() -> dict[str, bytes]:
         "FLAC": written("FLAC", "PCM_16"),
         "MP3": written("MP3", "MPEG_LAYER_III"),
         "wav": written("WAV", "PCM_16"),
-        "wav, µ-law": written("WAV", "ULAW"),
+        "µ-law wav": written("WAV", "ULAW"),
         "AIFF": written("AIFF", "PCM_16"),
         "NIST SPHERE": written("NIST", "PCM_16"),
         "features (.npy)": npy(),
@@ -100,7 +100,7 @@ def alike(thing: str, damage: str) -> tuple[str, str]:
     """A row for all that is cut off, and for flipped bits one for each kind of file."""
     if damage == CUT and "npy" not in thing:
         return "audio in any of these formats", damage
-    groups = (FRAMED, ("wav", "wav, µ-law", "AIFF", "NIST SPHERE"), ("m4a", "alac", "aac"))
+    groups = (FRAMED, ("wav", "µ-law wav", "AIFF", "NIST SPHERE"), ("m4a", "alac", "aac"))
     return next((", ".join(group) for group in groups if thing in group), thing), damage
 
 
