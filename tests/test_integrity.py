@@ -20,6 +20,7 @@ import soundfile
 import zstandard
 from contract import Case, check_cuts, record
 from helpers_bad import END, Members, audio, keys, members, noise, run, shard, shard_list, tar
+from integrity_rows import ROWS
 from ogg_files import ogg
 
 import uio_pipes as uio
@@ -532,16 +533,13 @@ def test_raw_line_not_utf8(tmp_path: Path) -> None:
 
 
 def test_every_row_of_the_tables_has_a_test() -> None:
-    """A comment above each table names them: ``file::name``, or a name in this file."""
-    tables = (
-        DOCS.read_text().partition("\n## What happens to which damage\n")[2].partition("\n## ")[0].split("\n### ")[1:]
-    )
+    section = DOCS.read_text().partition("\n## What happens to which damage\n")[2].partition("\n## ")[0]
+    tables = dict(table.split("\n", 1) for table in section.split("\n### ")[1:])
     assert len(tables) > 10
-    for table in tables:
-        comment, _, rows = table.partition("<!-- tests, row by row:\n")[2].partition("\n-->\n")
-        tests = comment.split("\n")
-        assert len(tests) == len(re.findall(r"^\| (?!damage)", rows, re.MULTILINE)), table
-        for name in (name for names in tests for name in names.split(", ")):
+    assert list(tables) == list(ROWS)
+    for title, tests in ROWS.items():
+        assert len(tests) == len(re.findall(r"^\| (?!damage)", tables[title], re.MULTILINE)), title
+        for name in (name for names in tests for name in ([names] if isinstance(names, str) else names)):
             file, _, function = name.rpartition("::")
             text = (Path(__file__).parent / (file or Path(__file__).name)).read_text()
             assert f"def {function}(" in text, name

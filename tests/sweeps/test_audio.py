@@ -56,7 +56,7 @@ def things() -> dict[str, bytes]:
         "FLAC": written("FLAC", "PCM_16"),
         "MP3": written("MP3", "MPEG_LAYER_III"),
         "wav": written("WAV", "PCM_16"),
-        "wav, µ-law": written("WAV", "ULAW"),
+        "µ-law wav": written("WAV", "ULAW"),
         "AIFF": written("AIFF", "PCM_16"),
         "NIST SPHERE": written("NIST", "PCM_16"),
         "features (.npy)": npy(),
@@ -96,6 +96,14 @@ Table = dict[tuple[str, str], Row]
 FRAMED = ("Ogg Vorbis", "Ogg Opus", "FLAC")  # their pages or frames have checksums
 
 
+def alike(thing: str, damage: str) -> tuple[str, str]:
+    """A row for all that is cut off, and for flipped bits one for each kind of file."""
+    if damage == CUT and "npy" not in thing:
+        return "audio in any of these formats", damage
+    groups = (FRAMED, ("wav", "µ-law wav", "AIFF", "NIST SPHERE"), ("m4a", "alac", "aac"))
+    return next((", ".join(group) for group in groups if thing in group), thing), damage
+
+
 @pytest.fixture(scope="module")
 def table() -> Table:
     return rows(sweep(trials(USUAL), SEED))
@@ -109,7 +117,7 @@ def test_what_is_promised_is_never_silent(table: Table) -> None:
 
 @pytest.mark.skipif(not importlib.util.find_spec("av"), reason="could not import av: the docs have rows of its formats")
 def test_the_docs_say_so(table: Table) -> None:
-    assert_documented(table)
+    assert_documented(table, alike)
 
 
 def test_no_damage_is_reported_as_a_fault_of_the_program(table: Table) -> None:

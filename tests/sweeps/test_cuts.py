@@ -20,7 +20,6 @@ TABLE = True
 SEED = 5
 USUAL = 480
 CUTS = 12
-HOW = {name: name if name in ("a bit flipped", "cut off") else "any of the others" for name in DAMAGES}
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,12 @@ class Bench:
         result: Literal["reported", "unchanged", "silent"] = "reported" if reported else "silent"
         if found == self.sound and not reasons:
             result = "unchanged"
-        return Outcome(self.thing.name, HOW[damage], result, reported, seed)
+        return Outcome(self.thing.name, damage, result, reported, seed)
+
+
+def alike(thing: str, damage: str) -> tuple[str, str]:
+    """What is compressed is never silent; of the others, only a cut is not."""
+    return thing, "any of these" if thing.endswith(".gz") else damage if damage == "cut off" else "any of the others"
 
 
 def sweep(trials: int, seed: int) -> Iterator[Outcome]:
@@ -93,4 +97,4 @@ def test_damaged_cuts_and_shars() -> None:
     for (thing, damage), row in found.items():
         if thing.endswith(".gz"):
             assert row.silent == [], (thing, damage)
-    assert_documented(found)
+    assert_documented(found, alike)

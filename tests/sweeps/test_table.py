@@ -10,4 +10,5 @@ def test_the_table_has_rows_and_its_sweeps_are_held_to_it() -> None:
     assert modules()
     for module in modules():
         assert "assert_documented(" in Path(str(module.__file__)).read_text(), module.__name__
-        assert next(module.sweep(1, module.SEED)).thing in {thing for thing, _ in documented()}
+        first = next(module.sweep(1, module.SEED))
+        assert module.alike(first.thing, first.damage) in documented()

@@ -166,6 +166,14 @@ def sweep(trials: int, seed: int) -> Iterator[Outcome]:
     return in_turns(THINGS, Bench, lambda thing: thing.damages, trials, seed)
 
 
+def alike(thing: str, damage: str) -> tuple[str, str]:
+    """What has checksums is one row; tars without have three of what is hardly ever silent, and one of the rest."""
+    if "verify=" in thing or "tar." in thing:
+        return thing.removesuffix(" of many members").replace("by `--compress`", "with checksums"), "any of these"
+    lost = (HOLE, PLAIN["bytes cut out"], "cut off")
+    return thing, damage if damage in lost else "bits flipped; bytes or blocks overwritten, zeroed or swapped"
+
+
 def silent(found: dict[tuple[str, str], Row], thing: str) -> dict[str, list[str]]:
     """Of one thing, damages that were silent, and the seeds that make them again."""
     return {damage: row.silent for (name, damage), row in found.items() if name == thing and row.silent}
@@ -183,7 +191,7 @@ def test_damaged_tars() -> None:
         assert "cut off" not in quiet
         if thing.manifest:
             assert not {HOLE, PLAIN["bytes cut out"]} & quiet.keys(), quiet
-    assert_documented(found)
+    assert_documented(found, alike)
 
 
 def test_only_a_hole_at_the_end_can_be_taken_for_the_end(tmp_path: Path) -> None:
