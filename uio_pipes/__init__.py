@@ -8,7 +8,7 @@ The names are those of ``uio_pipes.api``. They are imported when first used: tor
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -34,3 +34,8 @@ else:
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *import_module("uio_pipes.api").__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Have notebooks show batches as tables: ``%load_ext uio_pipes``."""
+    import_module("uio_pipes.inspect.notebook").load_ipython_extension(shell)
