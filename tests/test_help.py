@@ -25,6 +25,8 @@ NOT_MADE_BY_USERS = {
     "AccessOptions",
     "Format",
     "Lengths",
+    "PackedBatch",
+    "PaddedBatch",
     "RowPlace",
     "Sample",
     "Seen",

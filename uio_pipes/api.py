@@ -49,6 +49,7 @@ from uio_pipes.sources.table.source import from_table
 from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed
+from uio_pipes.stages.batches.batch_types import PackedBatch, PaddedBatch
 from uio_pipes.tokenizers import (
     CharTokenizer,
     HuggingFaceTokenizer,
@@ -85,6 +86,8 @@ __all__ = [
     "Op",
     "OrderedResults",
     "Origin",
+    "PackedBatch",
+    "PaddedBatch",
     "Pipeline",
     "PipelineDataset",
     "PipelineError",

@@ -11,27 +11,18 @@ from uio_pipes.inspect.peek import describe
 def batch_html(value: dict[Any, Any]) -> str | None:
     """Return a batch as a table of its names, types, shapes and padding; None for another dict."""
     tensors = {name: each for name, each in value.items() if isinstance(each, torch.Tensor) and each.ndim}
-    counts = {len(each) for each in value.values() if isinstance(each, (torch.Tensor, list)) and not _is_scalar(each)}
+    counts = {len(each) for name, each in value.items() if name in tensors or isinstance(each, list)}
     if not tensors or len(counts) != 1 or not all(isinstance(name, str) for name in value):
         return None
     rows = []
     for name, each in value.items():
-        lengths = tensors.get(f"{name}_lengths", tensors.get(f"{name}_length"))
-        padding = ""
+        lengths, padding = tensors.get(f"{name}_lengths", tensors.get(f"{name}_length")), ""
         if name in tensors and lengths is not None and each.ndim > 1 and each.numel():
-            padding = f"{1 - float(lengths.sum()) / (len(each) * _width(each, lengths)):.1%} padding"
+            longest = int(lengths.max())  # fills the dimension that is padded
+            width = next((size for size in each.shape[1:] if size == longest), each.shape[1])
+            padding = f"{1 - float(lengths.sum()) / (len(each) * width):.1%} padding"
         rows.append((name, describe(each), padding))
     return html_table(("name", "what", ""), rows, f"a batch of {counts.pop()}")
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not value.ndim
-
-
-def _width(value: torch.Tensor, lengths: torch.Tensor) -> int:
-    """The dimension that is padded: that which the longest one fills."""
-    longest = int(lengths.max())
-    return next((size for size in value.shape[1:] if size == longest), value.shape[1])
 
 
 def load_ipython_extension(shell: Any) -> None:
