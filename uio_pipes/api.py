@@ -18,6 +18,7 @@ from uio_pipes.inspect.follow import follow
 from uio_pipes.inspect.record import Recorder
 from uio_pipes.inspect.watch import watch
 from uio_pipes.integrations.accelerate import EvaluationLoader, Gathered
+from uio_pipes.integrations.evaluate import evaluate
 from uio_pipes.integrations.hf_trainer import HFTrainerMixin
 from uio_pipes.integrations.lightning import LightningLoader
 from uio_pipes.integrations.torch_loaders import PipelineDataset
@@ -109,6 +110,7 @@ __all__ = [
     "UioError",
     "by_step",
     "encode",
+    "evaluate",
     "fit_budget",
     "follow",
     "from_config",

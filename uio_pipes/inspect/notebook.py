@@ -23,8 +23,3 @@ def batch_html(value: dict[Any, Any]) -> str | None:
             padding = f"{1 - float(lengths.sum()) / (len(each) * width):.1%} padding"
         rows.append((name, describe(each), padding))
     return html_table(("name", "what", ""), rows, f"a batch of {counts.pop()}")
-
-
-def load_ipython_extension(shell: Any) -> None:
-    """Have IPython show batches as tables, and other dicts as before."""
-    shell.display_formatter.formatters["text/html"].for_type(dict, batch_html)

@@ -7,9 +7,7 @@ from torch import Tensor
 
 class PaddedBatch(TypedDict):
     """The keys of what :class:`Pad` makes: ``batch: uio.PaddedBatch``. A batch has those of them that its stages write.
-
-    Fields of your own (``keep``, ``names``, streams) are added by a subclass: ``class Mine(uio.PaddedBatch): txt:
-    list[str]``.
+    Fields of your own (``keep``, ``names``, streams) come in a subclass.
     """
 
     keys: list[str]
