@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from uio_pipes.base.errors import NOTES
+from uio_pipes.base.html_table import html_table
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import plural
 from uio_pipes.io.files import plain, write_bytes
@@ -180,6 +181,13 @@ class Stats:
         if any(self.left_out):
             parts.append(f"{1 - self.delivered_share:.0%} of the epoch left out at its end")
         return "; ".join([*parts, *filter(None, [self.held])])
+
+    def _repr_html_(self) -> str:
+        shown = {"hours": f"{self.hours:.2f}", "padding": f"{self.padding_ratio:.1%}", "waited": f"{self.waited:.1f} s"}
+        counts = {"batches": self.batches, "utterances": self.utterances, "failures": self.failures}
+        counts |= {f"{'noted' if reason in NOTES else 'left out'}: {reason}": n for reason, n in self.skipped.items()}
+        counts |= {f"from {source}": n for source, n in self.sources.items()}
+        return html_table(("count", ""), [*shown.items(), *((name, f"{n:,}") for name, n in counts.items())])
 
     @property
     def held(self) -> str:
