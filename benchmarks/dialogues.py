@@ -5,6 +5,9 @@ within a dialogue. How fast both are is shown, and no target: most of the time g
 channel at 12.5 frames a second, made once by a stand-in for a codec. The script does what moshi-finetune does after its
 codec, with torch's ``IterableDataset``: for each chunk it reads the JSON, tokenizes each word, makes the text stream
 frame by frame and puts the codes, which it reads from a file of NumPy's, below it: ``python -m benchmarks.dialogues``.
+
+And ``chunks`` of long dialogues takes as much memory for an hour as for ten minutes, and goes on at once within one:
+features of two stereo FLAC files of noise at 16 kHz, side by side, in parts of 30 s, beside decoding them as a whole.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ MODULE = "benchmarks.dialogues"
 DIALOGUES, SECONDS, CHUNK, BATCH = sized(300, 6), 60, 20, 8
 RATE, HOP, K = 1_000, 80, 8  # Hz; what the codec hears does not matter here
 OURS, PLAIN = "uio_pipes", "a plain script"
+MINUTES, ROWS = sized((10, 60), (1, 2)), 2  # of long dialogues
 
 
 def tokens_of(word: str) -> list[int]:
@@ -124,9 +128,60 @@ def text_of(said: list[Any], start: float, frames: int) -> list[int]:
     return row
 
 
-def measure(data: str, way: str) -> dict[str, Any]:
+def long_dialogues(data: Path, minutes: int) -> list[dict[str, Any]]:
+    """Make long dialogues unless they are there; return their rows."""
+    import numpy as np
+    import soundfile
+
+    paths = [data / f"{minutes}-minutes-{number}.flac" for number in range(ROWS)]
+    for number, path in enumerate(paths):
+        draws = np.random.default_rng(number)
+        if not path.exists():
+            with soundfile.SoundFile(path, "w", 16_000, 2) as file:
+                for _ in range(minutes):
+                    file.write(draws.normal(0, 1_000, (60 * 16_000, 2)).astype(np.int16))
+    return [{"key": path.stem, "wav": str(path)} for path in paths]
+
+
+def _long(data: Path, minutes: int, whole: bool) -> dict[str, Any]:
+    """Take an epoch of chunks of a second, and a batch from the state in its middle."""
+    import torch
+
+    import uio_pipes as uio
+    from uio_pipes.stages.batches import chunk_rows, chunks
+
+    if whole:
+        chunks.PART = chunk_rows.PART = 1e9
+    rows = uio.from_iterable(long_dialogues(data, minutes)).sharding_filter().decode_audio()
+    graph = rows.fbank(80).chunks(1.0, 0.5, 0.5, rows=ROWS).pad()
+    loader, before = uio.Loader(graph), _peak()
+    cpu, total, middle, state = time.process_time(), 0, dict[str, Any](), {}
+    for number, batch in enumerate(loader, 1):
+        total += int(batch["feats"].view(torch.int32).sum())
+        if number == 30 * minutes:
+            state = loader.state_dict()
+        elif number == 30 * minutes + 1:
+            middle = batch
+    cpu, peak = time.process_time() - cpu, _peak() - before
+    loader, began = uio.Loader(graph), time.perf_counter()
+    loader.load_state_dict(state)
+    again = next(iter(loader))
+    took = time.perf_counter() - began
+    same = torch.equal(again["feats"], middle["feats"]) and again["keys"] == middle["keys"]
+    speed = ROWS * 60 * minutes / cpu
+    return {"cpu_speed": speed, "memory": peak, "resumed": took, "exact": float(same), "sum": str(total)}
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+def measure(data: str, way: str, minutes: int = 0) -> dict[str, Any]:
     """Make an epoch of batches in one way, or resume in the middle of it."""
     import torch
+
+    if minutes:
+        return _long(Path(data), minutes, way == "whole")
 
     import uio_pipes as uio
 
@@ -141,9 +196,7 @@ def measure(data: str, way: str) -> dict[str, Any]:
         chunks += len(codes)
         total += int(torch.hash_tensor(codes)) if hasattr(torch, "hash_tensor") else int(codes.sum())
     took, cpu = time.perf_counter() - began, time.process_time() - cpu
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
-    return {"chunks": chunks, "speed": chunks / took, "cpu_speed": chunks / cpu, "peak": peak, "sum": str(total)}
+    return {"chunks": chunks, "speed": chunks / took, "cpu_speed": chunks / cpu, "peak": _peak(), "sum": str(total)}
 
 
 def _resumed(folder: Path) -> dict[str, Any]:
@@ -192,6 +245,32 @@ def main() -> None:
     if len(made) == len(ways):
         same = {one["sum"] for several in made.values() for one in several}
         report.target("the codes are the same", len(same) == 1, f"{len(same)} checksum")
+    for minutes in MINUTES:
+        long_dialogues(arguments.data, minutes)
+    ways = {
+        f"{minutes} minutes, {'in parts' if way == 'parts' else 'as a whole'}": {"way": way, "minutes": minutes}
+        for minutes in MINUTES
+        for way in ("parts", "whole")
+    }
+    made = report.ran(rounds(MODULE, ways, arguments.repeats, data=arguments.data))
+    table = [
+        [name, spread(one, "cpu_speed", ",.0f"), spread(one, "memory", ",.0f"), spread(one, "resumed")]
+        for name, one in made.items()
+    ]
+    heads = ["", "chunks of 1 s a CPU second", "MB for it", "s to the first batch, resumed in the middle"]
+    report.table(f"Features of {ROWS} long dialogues side by side, in chunks", heads, table)
+    if len(made) == len(ways):
+        each = [{one["sum"] for way in ways if ways[way]["minutes"] == n for one in made[way]} for n in MINUTES]
+        exact = all(one["exact"] for several in made.values() for one in several)
+        report.target(
+            "parts give the bits of the whole, and resume exactly",
+            exact and {*map(len, each)} == {1},
+            f"{len(made)} ways",
+        )
+        short, long = (median(made[name], "memory") for name, way in ways.items() if way["way"] == "parts")
+        report.target(
+            "an hour takes at most 1.5 × the memory of ten minutes", long <= 1.5 * short + 8, f"{long:.0f} MB"
+        )
     report.write()
 
 

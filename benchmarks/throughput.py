@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.common import Report, begin, child, median, older, parser, ratio, rounds, settle, spread
 from benchmarks.corpus import Corpus, prepare, wav_members
 from benchmarks.peers import BUDGET, LIMIT, PEERS, WORKS, Batch, Work, batches_of
@@ -28,6 +30,7 @@ SEED = 777
 TOLERANCE = 1e-4  # torchaudio's own features, in float32, are 5e-5 off
 CHECKED = 60  # utterances
 FIELDS = ("speed", "cpu_speed")
+SHARES = (50, 95, 99)  # percent of the batches, for how long they are waited for
 KINDS = ("tar", "tar.gz", "flac")
 OWN = "uio_pipes"
 OF_LIMIT = 0.7
@@ -59,18 +62,19 @@ def measure(data: str, peer: str, check: bool = False, **what: Any) -> dict[str,
 
 def _epoch(work: Work, batches: Callable[[Work], Iterator[Batch]]) -> dict[str, Any]:
     keys: list[str] = []
+    waits: list[float] = []  # from next to batch
     frames = padded = count = over = 0
-    first = 0.0
     budget = BUDGET if work.features else BUDGET * SHIFT
     settle()
     began, cpu = time.perf_counter(), _cpu_seconds()
-    running = batches(work)
+    running, asked = batches(work), began
     for batch in running:
-        first = first or time.perf_counter() - began
+        waits.append(time.perf_counter() - asked)
         keys += batch.keys
         size = batch.feats.shape[0] * batch.feats.shape[1]
         frames, padded, count = frames + int(batch.lengths.sum()), padded + size, count + 1
         over += size > budget
+        asked = time.perf_counter()
     took = time.perf_counter() - began
     del running, batch
     gc.collect()  # ends the workers, so that their time is known
@@ -78,7 +82,8 @@ def _epoch(work: Work, batches: Callable[[Work], Iterator[Batch]]) -> dict[str, 
     return {
         "speed": work.corpus.seconds / took,
         "cpu_speed": work.corpus.seconds / cpu,
-        "first": first,
+        "first": waits[0],
+        **{f"p{share}": 1e3 * float(np.percentile(waits, share)) for share in SHARES},
         "utterances": len(keys),
         "unique": len(set(keys)),
         "digest": _digest(keys),
@@ -174,8 +179,10 @@ def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], ri
         row = [name]
         for field in FIELDS:
             row += [spread(runs, field, ",.0f"), ratio(mine[field], median(runs, field))]
-        rows.append([*row, spread(runs, "first"), f"{median(runs, 'memory'):.0f}"])
-    columns = ["loader", "s of audio per s", "uio is", "per s of CPU", "uio is", "first batch (s)", "peak MiB"]
+        waits = " / ".join(f"{median(runs, f'p{share}'):.1f}" for share in SHARES)
+        rows.append([*row, spread(runs, "first"), waits, f"{median(runs, 'memory'):.0f}"])
+    columns = ["loader", "s of audio per s", "uio is", "per s of CPU", "uio is", "first batch (s)"]
+    columns += ["ms from next to batch: p50 / p95 / p99", "peak MiB"]
     report.table(title, columns, rows, plot=[1, 3])
     _show_work(report, title, found, checks if task.what["features"] else {}, right)
     for field, clock in zip(FIELDS, ("wall time", "CPU time"), strict=True):

@@ -3,7 +3,7 @@
 Pages are written for GitHub: links go from file to file of the repository. Here they are copied to where the site has
 them (``docs/train.md`` to ``train.md``, ``recipes/aishell/README.md`` to ``recipes/aishell.md``); links follow, and
 other files that they lead to come along. Notebooks become pages with the outputs that they are stored with. The
-generator, Zensical, then reads the copies.
+generator, Zensical, then reads the copies. ``llms_txt.py`` adds what language models read.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import llms_txt
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
@@ -29,6 +31,8 @@ PAGES = (
     "docs/*.ipynb",
     "recipes/*/README.md",
     "benchmarks/results/*.md",
+    "skills/*/SKILL.md",
+    "AGENTS.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
 )
@@ -63,6 +67,7 @@ def main() -> None:
     started = time.monotonic()
     if subprocess.run([*command, "build", "--strict"], cwd=folder).returncode:
         sys.exit("the site has faults; they are told above")
+    llms_txt.texts(folder, {place(page): moved(page, folder, text_place) for page in pages()}, write)
     if missing := undocumented(folder / "site"):
         sys.exit(f"docs/api has no `::: uio_pipes.{missing[0]}` with a docstring; missing are: {', '.join(missing)}")
     print(f"{folder / 'site' / 'index.html'}: built in {time.monotonic() - started:.1f} s")
@@ -89,12 +94,17 @@ def stage(folder: Path) -> None:
     """Write the generator's input into ``folder``: its configuration, the pages, the package for the reference."""
     write(folder / "mkdocs.yml", (ROOT / "mkdocs.yml").read_text())
     write(folder / "pages" / "site.css", (ROOT / "docs" / "site.css").read_bytes())
-    for page in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
+    for page in pages():
         head = WITHOUT_SIDEBARS if place(page) == Path("index.md") else ""
         write(folder / "pages" / place(page), head + moved(page, folder))
     for module in (ROOT / "uio_pipes").rglob("*.py*"):
         if module.suffix in (".py", ".pyi"):
             write(folder / module.relative_to(ROOT), shown(module.read_text()))
+
+
+def pages() -> list[Path]:
+    """Return the files of the repository that become pages."""
+    return sorted(path for pattern in PAGES for path in ROOT.glob(pattern))
 
 
 def shown(source: str) -> str:
@@ -105,15 +115,20 @@ def shown(source: str) -> str:
 def place(file: Path) -> Path:
     """Return where the site has a file of the repository."""
     path = file.relative_to(ROOT)
-    if path.name == "README.md":
+    if path.name in ("README.md", "SKILL.md"):
         path = path.parent.with_suffix(".md")
     if path.suffix == ".ipynb":
         path = path.with_suffix(".md")
     return path.relative_to("docs") if path.parts[0] == "docs" else path
 
 
-def moved(page: Path, folder: Path) -> str:
-    """Return the text of ``page`` with its links as the site has them; copy the files that are not pages."""
+def text_place(file: Path) -> Path:
+    """Return where the site has the text of a page, or another file, of the repository."""
+    return llms_txt.text_place(place(file)) if file.suffix in (".md", ".ipynb") else place(file)
+
+
+def moved(page: Path, folder: Path, place: Callable[[Path], Path] = place) -> str:
+    """Return the text of ``page`` with its links from place to place; copy the files that are not pages."""
 
     def follow(match: re.Match[str]) -> str:
         start, name, anchor, end = match.groups()

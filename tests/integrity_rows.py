@@ -19,6 +19,7 @@ ROWS: dict[str, list[str | tuple[str, ...]]] = {
             "audio/test_flac.py::test_no_flipped_bit_of_rate_channels_bits_or_length_is_silent",
             "audio/test_flac.py::test_a_file_behind_another_is_not_dropped_in_silence",
         ),
+        "stages/test_chunk_parts.py::test_a_damaged_part_is_counted_and_masked_and_its_row_is_reset_behind_it",
         "audio/test_flac.py::test_sound_files_agree_with_their_headers",
         "audio/test_ogg.py::test_an_end_that_nobody_marked_is_delivered_and_suspect",
         (

@@ -22,7 +22,8 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKILLS = sorted((ROOT / "skills").glob("*/SKILL.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *SKILLS]
 FENCE = re.compile(
     r"^(?:<!-- (not run|saved): (.+) -->\n)? *```(.*)\n((?:.*\n)*?) *```$(?:\n\n?<!-- check\n((?:.*\n)*?)-->$)?",
     re.MULTILINE,

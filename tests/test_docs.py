@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import command
 import pages
 import pytest
+import yaml
 from command import FORKS
 from pages import PAGES, Block
 
@@ -23,11 +24,13 @@ from uio_pipes.pipeline import Pipeline
 ROOT = Path(__file__).parents[1]
 SOURCES = {"list_files", "from_iterable", "mix", "interleave"}
 DRAWINGS = sorted((Path(__file__).parents[1] / "docs" / "pictures").glob("*.svg"))
+OTHERS = [*PAGES, *sorted(ROOT.glob("recipes/*/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
 RUN = {"python", "bash"}
 READ = {"", "diff", "yaml"}
 BLOCKS = {page: pages.blocks(page) for page in PAGES}
 WITH_EXAMPLES = [page for page, found in BLOCKS.items() if any(b.language in RUN and not b.not_run for b in found)]
 PROMISED = {  # what pages say that will be printed
+    "move-training": "\nthe resumed run gave the same batches\n",
     "train": " h of audio; ",
     "resume": "\n0\n48\n",
     "decode": "\nU000 [",
@@ -35,6 +38,11 @@ PROMISED = {  # what pages say that will be printed
     "state": next(b.code for b in BLOCKS[ROOT / "docs/state.md"] if "schema: 1" in b.code).rsplit("crc32", 1)[0],
 }
 BIN = str(Path(sys.executable).parent)
+
+
+def named(page: Path) -> str:
+    """The page's name in the names of tests; a skill's is that of its folder."""
+    return page.parent.name if page in pages.SKILLS else page.stem
 
 
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -61,12 +69,12 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=named)
 def test_a_page_works_from_its_first_line_on(page: Path, example: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(example, tmp_path / "project")  # so that the page's `uio example .` has little to do
     done = run_page(page, folder)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
-    assert PROMISED.get(page.stem, "") in done.stdout
+    assert PROMISED.get(named(page), "") in done.stdout
 
 
 def test_the_script_of_get_started_survives_a_kill(example: Path, tmp_path: Path) -> None:
@@ -103,7 +111,7 @@ def test_what_fails_is_named_with_page_and_line(tmp_path: Path) -> None:
     assert run_page(page, tmp_path).returncode == 1
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=named)
 def test_a_page_says_first_how_its_folder_is_made(page: Path) -> None:
     first = next(block for block in BLOCKS[page] if block.language in RUN and not block.not_run)
     assert (first.language, first.code.split("\n")[0].split("#")[0].strip()) == ("bash", "uio example .")
@@ -131,6 +139,7 @@ def test_hardly_a_block_is_passed_over() -> None:
         ("README.md", "uio_pipes"),
         ("README.md", "A training script"),
         ("README.md", "A training script"),
+        ("agents.md", "Agents and their skills"),
         ("get_started.md", "Install"),
         ("get_started.md", "Install"),
         ("ray.md", "The cluster"),
@@ -158,7 +167,7 @@ def _where(block: Block) -> tuple[str, str]:
     return block.page, block.heading
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted(ROOT.glob("recipes/*/*.md")), ROOT / "CONTRIBUTING.md"], ids=str)
+@pytest.mark.parametrize("page", OTHERS, ids=str)
 def test_code_fits_a_column_and_shows_no_assertions(page: Path) -> None:
     for block in pages.blocks(page):
         for number, line in enumerate(block.code.splitlines(), block.line):
@@ -180,6 +189,27 @@ def test_what_a_block_says_that_it_prints_is_checked(tmp_path: Path) -> None:
     assert "page.md:4: this is not printed: 2" in run_page(page, tmp_path).stderr
     page.write_text(f"{start}\n<!-- check\nassert i == 'a'\n-->\n")
     assert run_page(page, tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize("page", pages.SKILLS, ids=named)
+def test_an_agent_finds_a_skill_by_its_front_matter(page: Path) -> None:
+    _, front, text = page.read_text().split("---\n", 2)
+    told = yaml.safe_load(front)
+    assert told.keys() == {"name", "description"}
+    assert told["name"] == page.parent.name
+    assert re.fullmatch("[a-z]+(-[a-z]+)*", told["name"])
+    assert len(told["description"]) <= 1_024
+    assert re.search("uio_pipes.* Use it when ", told["description"])
+    assert text.startswith("\n# ")
+    assert len(text.splitlines()) < 500  # what an agent reads at once
+
+
+def test_what_agents_are_told_is_there() -> None:
+    text = (ROOT / "AGENTS.md").read_text()
+    assert len(text.splitlines()) <= 60, "a screen"
+    for path in re.findall(r"\b(?:scripts|tests|docs|uio_pipes|skills)/[\w./-]+\w", text):
+        assert (ROOT / path).exists(), path
+    assert set(re.findall(r"\(skills/([\w-]+)/SKILL\.md\)", text)) == {page.parent.name for page in pages.SKILLS}
 
 
 def test_no_block_is_missed() -> None:
@@ -235,7 +265,7 @@ def _calls(page: Path) -> list[ast.Call]:
     return calls
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_calls_in_prose_and_tables_have_arguments_that_exist(page: Path) -> None:
     for call in _calls(page):
         assert isinstance(call.func, ast.Attribute)
@@ -256,9 +286,7 @@ def _anchors(page: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, *sorted(ROOT.glob("recipes/*/*.md")), ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("page", OTHERS, ids=named)
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", pages.FENCE.sub("", page.read_text())):
         if "://" in link:

@@ -20,11 +20,13 @@ import uio_pipes as uio
 
 PIPELINE = uio.from_shard_list("none.list")
 STAGES = {name: f for name, f in vars(uio.Pipeline).items() if hasattr(f, "__wrapped__") and name[0] != "_"}
-OWN = ["as_datapipe", "as_dataset", "build", "fingerprint", "peek", "plot", "stages", "then"]
+OWN = ["as_datapipe", "as_dataset", "build", "fingerprint", "peek", "plot", "split", "stages", "then"]
 NOT_MADE_BY_USERS = {
     "AccessOptions",
     "Format",
     "Lengths",
+    "PackedBatch",
+    "PaddedBatch",
     "RowPlace",
     "Sample",
     "Seen",

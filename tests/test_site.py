@@ -112,6 +112,56 @@ def test_the_tour_is_shown_with_its_pictures_and_outputs(site: Site) -> None:
     assert "the other two had the same: True\nmade again, the same: True" in text
 
 
+LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
+FENCES = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def texts(site: Site) -> list[str]:
+    """The texts of all pages but those of single measurements."""
+    pages = [f"{page.relative_to(site.folder)}.md" for page in site.pages]
+    return sorted(page for page in pages if not page.startswith("benchmarks/"))
+
+
+def test_llms_txt_lists_every_page_with_a_sentence(site: Site) -> None:
+    head, *sections = (site.folder / "llms.txt").read_text().split("\n## ")
+    assert re.match(r"# uio_pipes\n\n> [^\n]+\n\n", head), "a title and a summary come first: llmstxt.org"
+    assert [section.split("\n")[0] for section in sections][-1] == "Optional"
+    listed = []
+    for line in (line for section in sections for line in section.split("\n\n", 1)[1].splitlines() if line):
+        entry = re.fullmatch(r"- \[[^]]+\]\(([^)]+)\): (.{10,}\.)", line)
+        assert entry, line
+        assert not re.search(r"\]\(|:::|```|^#", entry[2]), line
+        listed.append(entry[1])
+    assert sorted(listed) == texts(site)
+    text = "\n".join(sections)
+    assert "(skills/move-training/index.html.md): Move a speech training in PyTorch" in text
+    assert "(debug/index.html.md): This page shows how to find what slows a loader down" in text
+
+
+def test_the_text_of_a_page_lies_beside_it_and_its_links_lead_to_texts(site: Site) -> None:
+    links = 0
+    for page in site.pages:
+        text = FENCES.sub("", page.with_name("index.html.md").read_text())
+        assert re.search("^# ", text, re.MULTILINE), page
+        for link in LINK.findall(text):
+            assert (page.parent / link).resolve().is_file(), f"{page}: {link}"
+            links += 1
+    assert links > 500
+    skill = (site.folder / "skills" / "move-training" / "index.html.md").read_text()
+    assert skill.startswith("---\nname: move-training\n")
+
+
+def test_llms_full_has_all_pages_and_the_reference(site: Site) -> None:
+    text = (site.folder / "llms-full.txt").read_text()
+    assert sorted(re.findall(r"^<!-- (\S+) -->$", text, re.MULTILINE)) == texts(site)
+    assert [name for name in uio.__all__ if f"\n### `{name}`\n" not in text] == []
+    assert "\n### `Loader.state_dict`\n" in text
+    assert "    min_frames: fewest planned feature frames" in text
+    assert not re.search("^:::|base64", text, re.MULTILINE)
+    for link in LINK.findall(FENCES.sub("", text)):
+        assert (site.folder / link).is_file(), link
+
+
 def test_no_style_asks_for_what_is_anywhere_within_a_part() -> None:
     """``:has()`` of any descendant is searched again at each change that a script makes: 11 s on the longest page."""
     asked = re.findall(
@@ -147,9 +197,9 @@ def test_every_page_can_be_reached_from_the_first_one(site: Site) -> None:
 def test_what_is_broken_or_missing_stops_the_build(
     built_site: Path, tmp_path: Path, page: str, old: str, new: str, said: str
 ) -> None:
-    for name in ("docs", "uio_pipes", "recipes", "benchmarks/results", "scripts"):
+    for name in ("docs", "uio_pipes", "recipes", "benchmarks/results", "scripts", "skills"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
+    for name in ("mkdocs.yml", "AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tmp_path)
     text = (tmp_path / page).read_text()
     assert old in text

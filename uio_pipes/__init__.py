@@ -8,7 +8,7 @@ The names are those of ``uio_pipes.api``. They are imported when first used: tor
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -34,3 +34,9 @@ else:
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *import_module("uio_pipes.api").__all__})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Have notebooks show batches as tables, and other dicts as before: ``%load_ext uio_pipes``."""
+    shown = import_module("uio_pipes.inspect.notebook").batch_html
+    shell.display_formatter.formatters["text/html"].for_type(dict, shown)

@@ -18,6 +18,7 @@ from uio_pipes.inspect.follow import follow
 from uio_pipes.inspect.record import Recorder
 from uio_pipes.inspect.watch import watch
 from uio_pipes.integrations.accelerate import EvaluationLoader, Gathered
+from uio_pipes.integrations.evaluate import evaluate
 from uio_pipes.integrations.hf_trainer import HFTrainerMixin
 from uio_pipes.integrations.lightning import LightningLoader
 from uio_pipes.integrations.torch_loaders import PipelineDataset
@@ -49,6 +50,7 @@ from uio_pipes.sources.table.source import from_table
 from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed
+from uio_pipes.stages.batches.batch_types import PackedBatch, PaddedBatch
 from uio_pipes.tokenizers import (
     CharTokenizer,
     HuggingFaceTokenizer,
@@ -85,6 +87,8 @@ __all__ = [
     "Op",
     "OrderedResults",
     "Origin",
+    "PackedBatch",
+    "PaddedBatch",
     "Pipeline",
     "PipelineDataset",
     "PipelineError",
@@ -106,6 +110,7 @@ __all__ = [
     "UioError",
     "by_step",
     "encode",
+    "evaluate",
     "fit_budget",
     "follow",
     "from_config",

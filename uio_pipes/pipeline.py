@@ -196,6 +196,25 @@ class Pipeline(Graph):
     chunks = functional(Chunks)
     pad = functional(Pad)
 
+    def split(self, fraction: float) -> tuple[Pipeline, Pipeline]:
+        """Return two pipelines, as of training and validation: together they have every utterance, each in one of them.
+
+        A hash of its key decides, whatever the order, the file, the seed or the rank: an utterance stays where it is
+        when data are added. Both read the same list and headers, and count what they leave out as ``other_share``. A
+        part may be split again. Split before ``segments`` and ``flat_map``, whose pieces have keys of their own.
+
+        Args:
+            fraction: about this share of the utterances is in the first part; above 0 and below 1.
+
+        Raises:
+            PipelineError: ``fraction`` breaks that rule, or batches or files come out instead of utterances.
+        """
+        ok = is_number(fraction) and 0 < fraction < 1
+        require(ok, "split", "fraction must be above 0 and below 1", fraction, "as in train, valid = data.split(0.95)")
+        used = {stage.salt for stage in self._every_stage() if isinstance(stage, Filter) and stage.share is not None}
+        salt = next(text for text in ("", *map(str, range(len(used)))) if text not in used)  # a part is split anew
+        return self.filter(share=(0, fraction), salt=salt), self.filter(share=(fraction, 1), salt=salt)
+
     def as_dataset(self, **options: Any) -> PipelineDataset:
         """Wrap the pipeline for torch's ``DataLoader`` and torchdata's ``StatefulDataLoader``.
 

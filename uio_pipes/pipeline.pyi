@@ -1515,9 +1515,11 @@ class Pipeline(Graph):
         each lane has rows of its own. Without features, all this is in samples of audio. A row of ``feats`` is always as
         long as the chunk with its context.
 
-        A recording is decoded once, as a whole, and what is made of it is held while it is in a row: 115 MB an hour for 80
-        bins, or for 16-bit audio of 16 kHz. One that fails is counted once; its row is masked for as long as it was
-        planned to be. A resumed run decodes the recordings in its rows again.
+        Audio is decoded in parts of 30 s as chunks come, after a resume, too, if its header has its length (wav, flac,
+        ogg, …) and only ``mono``, ``fbank``, ``mfcc`` (both without dither), ``global_cmvn`` and labels of frames come
+        between. Otherwise a recording is decoded as a whole, and held while in a row: 115 MB an hour for 80 bins, or for
+        16-bit audio of 16 kHz. A part that fails is counted and masked, and its row is reset behind it. If that is the
+        first one, or the whole, the row is masked for as long as it was planned to be.
 
         Args:
             seconds: seconds of a chunk, above 0.
@@ -1581,6 +1583,21 @@ class Pipeline(Graph):
             lengths: type of all lengths, "int32" or "int64". Default: "int32".
             transpose: whether features are (B, F, T) instead of (B, T, F), as Hugging Face's Whisper takes them; or the
                 outputs that are to be so, as ["feats", "loss"]. Default: False.
+        """
+        ...
+
+    def split(self, fraction: float) -> tuple[Pipeline, Pipeline]:
+        """Return two pipelines, as of training and validation: together they have every utterance, each in one of them.
+
+        A hash of its key decides, whatever the order, the file, the seed or the rank: an utterance stays where it is
+        when data are added. Both read the same list and headers, and count what they leave out as ``other_share``. A
+        part may be split again. Split before ``segments`` and ``flat_map``, whose pieces have keys of their own.
+
+        Args:
+            fraction: about this share of the utterances is in the first part; above 0 and below 1.
+
+        Raises:
+            PipelineError: ``fraction`` breaks that rule, or batches or files come out instead of utterances.
         """
         ...
 

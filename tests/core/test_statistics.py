@@ -1,16 +1,17 @@
-"""Statistics as scalars, with the real TensorBoard."""
+"""Statistics as scalars: with the real TensorBoard, and as W&B and MLflow take them."""
 
-from pathlib import Path
+import math
+import re
+from pathlib import Path, PurePosixPath
 
 import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
 
-pytest.importorskip("tensorboard", reason="could not import tensorboard: pip install tensorboard")
-
 
 def test_a_summary_writer_gets_every_count(many_shards: Corpus, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="could not import tensorboard: pip install tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
@@ -32,7 +33,12 @@ def test_a_summary_writer_gets_every_count(many_shards: Corpus, tmp_path: Path) 
             "data/hours": sum(frames) / 360_000,
             "data/padding_ratio": stats.padding_ratio,
             "data/failures": 0,
+            "data/bytes_read": stats.bytes_read,
+            "data/retries": 0,
             "data/waited_seconds": stats.waited,
+            "data/wait_p50_seconds": stats.waits.p50,
+            "data/wait_p95_seconds": stats.waits.p95,
+            "data/wait_p99_seconds": stats.waits.p99,
             "data/skipped/too_short": stats.skipped["too_short"],
         }
     )
@@ -59,6 +65,25 @@ def test_any_writer_with_add_scalar_will_do() -> None:
     assert writer.got["data/delivered_share"][0] == pytest.approx(11 / 14)
     assert writer.got["data/left_out_utterances"] == (3, 8)
     assert writer.got["data/left_out_items"] == (0, 8)
+
+
+@pytest.mark.parametrize("logger", ["wandb", "mlflow"])
+def test_loggers_of_experiments_take_the_dict_as_it_is(many_shards: Corpus, logger: str) -> None:
+    """As they check it: ``wandb.log`` takes a mapping of texts, ``mlflow.log_metrics`` names of few characters."""
+    pipeline = uio.from_shard_list(many_shards.list).decode_audio().filter(min_frames=40).fbank().batch(4).pad()
+    loader = uio.Loader(pipeline, seed=3)
+    logged: dict[str, float] = {}
+    for _ in loader:
+        scalars = loader.stats().as_dict()
+        for name, value in scalars.items():
+            assert isinstance(value, (int, float))
+            assert not isinstance(value, bool)
+            assert math.isfinite(value)
+            assert logger != "mlflow" or (re.fullmatch(r"[/\w.\- :]*", name) and str(PurePosixPath(name)) == name), name
+        assert scalars.keys() >= logged.keys(), "no name goes away"
+        logged |= scalars
+    assert logged["data/skipped/too_short"] == loader.stats().skipped["too_short"]
+    assert {name.split("/", 1)[1] for name in loader.stats().as_dict("dev")} == {n.split("/", 1)[1] for n in logged}
 
 
 def test_the_share_that_was_left_out_is_told_as_far_as_it_is_known() -> None:

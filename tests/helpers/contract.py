@@ -185,7 +185,11 @@ def check_stops(recorded: Record, cuts: Iterable[int]) -> None:
 
 def counted(stats: uio.Stats) -> dict[str, Any]:
     """Statistics but for the time waited, and what this process remembers."""
-    return {k: v for k, v in vars(stats).items() if k not in ("waited", "remembered")}
+    return {
+        k: v
+        for k, v in vars(stats).items()
+        if k not in ("waited", "waits", "bytes_read", "retries", "buffers", "remembered")
+    }
 
 
 def timeless(state: State) -> State:

@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused_with_a_remedy() -> None:
         chunks.bucket_batch(max_frames=100)
     with pytest.raises(uio.PipelineError, match="only where there are no features"):
         chunks.pad(pcm=True)
-    with pytest.raises(uio.PipelineError, match='"stop" or "join"'):
+    with pytest.raises(uio.PipelineError, match='choose uneven="stop"'):
         replace(uio.Loader(chunks.pad())._options, uneven="share")  # as of a rank in a process group
     for arguments in (
         {"seconds": 0},

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_source import COUNT, SOURCES, decoded, speech
 from helpers_bad import Given, audio, code_points, keys, raw_items, run, shard, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -181,6 +182,73 @@ def test_a_share_stays_the_same_for_ever() -> None:
     loader = uio.Loader(uio.from_iterable(items).filter(share=0.2))
     list(loader)
     assert loader.stats().skipped["other_share"] + loader.stats().utterances == 30
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    keys=st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=40, unique=True),
+    fraction=st.floats(0.001, 0.999),
+    lanes=st.integers(1, 3),
+    data=st.data(),
+)
+def test_the_parts_of_a_split_are_disjoint_whole_and_stable(
+    keys: list[str], fraction: float, lanes: int, data: st.DataObject
+) -> None:
+    def kept(part: uio.Pipeline, options: dict[str, Any]) -> list[str]:
+        try:
+            return chosen(part, **options)
+        except uio.UioError as error:
+            return [] if "nothing is left" in str(error) else [str(error)]  # of so few, none may be there
+
+    def parts(keys: list[str], **options: Any) -> list[set[str]]:
+        source = uio.from_iterable([{"key": key, "txt": "t"} for key in keys]).sharding_filter()
+        found = [kept(part, options) for part in source.split(fraction)]
+        assert sorted(found[0] + found[1]) == sorted(keys)
+        return [set(part) for part in found]
+
+    train, valid = parts(keys)
+    assert train | valid == {*keys}
+    assert not train & valid
+    fewer = data.draw(st.permutations(keys))[1:]
+    for part, smaller in zip((train, valid), parts(fewer, lanes=lanes, seed=lanes), strict=True):
+        assert smaller == part & {*fewer}, "data that are added move nobody, in any order and lanes"
+
+
+def test_a_part_is_split_again_in_the_same_proportion() -> None:
+    rows = uio.from_iterable([{"key": f"U{i}", "txt": "t"} for i in range(4_000)]).sharding_filter()
+    rest, test = rows.split(0.5)
+    train, valid = rest.split(0.5)
+    half, _ = train.split(0.5)
+    sets = [set(chosen(part)) for part in (train, valid, test)]
+    assert len(set.union(*sets)) == sum(map(len, sets)) == 4_000
+    assert [round(len(part) / 1_000, 1) for part in sets] == [1.0, 1.0, 2.0]
+    assert 450 < len(chosen(half)) < 550
+    mixed, _ = uio.mix({"a": train, "b": valid.map(lambda s: {**s, "key": f"b{s['key']}"})}).split(0.5)
+    assert 900 < len(chosen(mixed)) < 1_100
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name != "conversations"])
+def test_a_split_goes_by_the_keys_of_any_source_before_and_after_other_stages(name: str, tmp_path: Path) -> None:
+    source = SOURCES[name]
+    corpus = source.pipeline(tmp_path, speech())
+    keys = sorted(chosen(corpus))
+    sides = [sorted(chosen(part)) for part in corpus.split(0.6)]
+    assert sorted(sides[0] + sides[1]) == keys
+    assert len(keys) == COUNT
+    late = [chosen(part, seed=3) for part in decoded(source, corpus).shuffle(5).split(0.6)]
+    assert [sorted(part) for part in late] == sides
+    batched = [uio.Loader(part.batch(2)) for part in corpus.split(0.6)]
+    assert [sorted(sample["key"] for batch in part for sample in batch) for part in batched] == sides
+
+
+def test_a_split_takes_a_fraction_of_utterances() -> None:
+    rows = uio.from_iterable([{"key": "a", "txt": "t"}])
+    for wrong in (0, 1, 1.5, -0.1, True, None, "0.9", math.nan):
+        with pytest.raises(uio.PipelineError, match="split: fraction must be above 0 and below 1"):
+            rows.split(wrong)  # type: ignore[arg-type]
+    for late in (rows.batch(2), uio.list_files("none.list")):
+        with pytest.raises(uio.PipelineError, match="filter works on samples"):
+            late.split(0.9)
 
 
 # ctc_filter: against torch's own loss and convolutions, by plan and as realized

@@ -38,7 +38,7 @@ from uio_pipes.audio.containers import (
 from uio_pipes.audio.flac import check_flac, check_single, decode_flac, stream_info
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.memory import Lru, kept
+from uio_pipes.base.memory import READ, Lru, kept
 from uio_pipes.io.local import AudioInfo, open_data, regular
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ def decode_file(
             raise DataError("empty_audio", "the file is empty (0 bytes); create it again")
 
         def read(offset: int, count: int) -> bytes:
-            return os.pread(file.fileno(), count, offset)
+            data = os.pread(file.fileno(), count, offset)
+            READ[0] += len(data)
+            return data
 
         wav = wav_header(head, size)
         form = sniff(path) if wav is None else "wav"
@@ -167,6 +169,7 @@ def decode_file(
         if form == "wav" and with_size(head) is not head:
             return decode(read(0, size), channel, start, end)
         if form in CODED:
+            READ[0] += size
             return _by_ffmpeg(os.fspath(path), form, channel, start, end)
         if form == "flac" and start is None and end is None:
             return decode(read(0, size), channel)
@@ -180,7 +183,10 @@ def decode_file(
             data = HELD.get((path, size, os.fstat(file.fileno()).st_mtime_ns), lambda: read(0, size), len)
             return _by_library(io.BytesIO(_of_segments(data)), channel, start, end)
         file.seek(0)
-        return _by_library(file.fileno(), channel, start, end, ogg)
+        try:
+            return _by_library(file.fileno(), channel, start, end, ogg)
+        finally:
+            READ[0] += file.tell()
 
 
 def _wanted(wav: Wav, channel: int | None, start: float | None, end: float | None) -> tuple[int, int]:

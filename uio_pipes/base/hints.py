@@ -144,7 +144,7 @@ datasets
   stopping_strategy (mix, interleave): `stop="first"` for `first_exhausted`, `stop="cycle"` for `all_exhausted`
   cast_column (Pipeline): `.resample(16_000)`; audio is decoded by `.decode_audio()`
   set_transform, with_format (Pipeline): `.map(function)`, where it stands; batches by `.pad()`
-  train_test_split (Pipeline): a list of files for each part
+  train_test_split (Pipeline): `.split(0.95)`, by a hash of the key
 """
 _WORD = re.compile(r"(?:^|\n)  (\w[\w., ]*?)(?: \(([^)]*)\))?( in seconds)?:\s+(.*(?:\n    .*)*)")
 WORDS = tuple(

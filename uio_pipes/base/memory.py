@@ -1,4 +1,4 @@
-"""The caches of a process, each with a name and a bound.
+"""The caches of a process, each with a name and a bound; and how much it has read.
 
 :func:`held` lists all of it: values used last (:class:`Lru`), results of functions (:func:`kept`), and what
 :func:`remembers` counts, such as open files. A worker tells its trainer :func:`totals` with each batch:
@@ -25,6 +25,7 @@ from weakref import WeakValueDictionary
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 FILES, BYTES = "files", "bytes"
+READ = [0, 0]  # bytes from files and servers, and requests made again, which the process has not told its trainer yet
 OFTEN = 1.0  # seconds for which totals hold
 
 
@@ -112,6 +113,7 @@ def _forget() -> None:
     """Renew the locks in a forked child: another thread of its parent may have held one."""
     for cache in _alive():
         cache.lock = threading.RLock()
+    READ[:] = 0, 0  # what the parent has read, it counts
 
 
 def _alive() -> list[Lru]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
+from uio_pipes.base.html_table import html_table
 from uio_pipes.base.urls import plural
 from uio_pipes.core.capabilities import (
     ChecksNext,
@@ -141,6 +142,11 @@ class Graph:
         return not ends
 
     @property
+    def _uneven(self) -> str:
+        """How an epoch ends in a process group if nobody says it: lanes that a model remembers stay on their rank."""
+        return "stop" if any(Trait.CONTINUES in stage.traits for stage in self.stages) else "share"
+
+    @property
     def _deals(self) -> bool:
         """True if each lane gets a share of the data, not all of it."""
         return any(Trait.DEALS in stage.traits for stage in self.stages)
@@ -241,6 +247,9 @@ class Graph:
         lines = self._lines()
         width = min(75, max(len(text) for text, _ in lines))
         return "\n".join(f"{text:{width}}  {note}".rstrip() for text, note in lines)
+
+    def _repr_html_(self) -> str:
+        return html_table(("stage", "note"), self._lines())
 
     def _lines(self) -> list[tuple[str, str]]:
         """Return the lines of the drawn graph: the text of each stage, and its note."""

@@ -148,6 +148,9 @@ class Trait(Flag):
     TAKES_CHANNEL = auto()  # of a source: its audio is that of the ``channel`` which a row names
     DECODED = auto()  # of a source: its audio may be samples already, not only files
     ONE_RATE = auto()  # utterances whose sample rate differs from that of their batch fail in it
+    LOCAL = (
+        auto()
+    )  # what it makes of a part of the audio is what it makes there of the whole; frames span 2 × grid.first
     CONTINUES = auto()  # its batches go on where the one before in their lane ended, which a model remembers
 
 

@@ -9,10 +9,12 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from math import floor, log10
 from pathlib import Path
 from typing import Any, Protocol
 
 from uio_pipes.base.errors import NOTES
+from uio_pipes.base.html_table import html_table
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import plural
 from uio_pipes.io.files import plain, write_bytes
@@ -20,9 +22,10 @@ from uio_pipes.io.files import plain, write_bytes
 LEAVE_OUT_LESS = (
     "To leave out fewer, make the ranks' shares more equal: use more (smaller) shards and more lanes than ranks and "
     "workers, or an index (`uio index`, from_tar_index). "
-    'uneven="share" leaves out at most the last, incomplete step'
+    'uneven="share" leaves out at most the last, incomplete step (of chunks, "join" leaves out nothing)'
 )
 LEAVE_OUT_NOTHING = 'tail="repeat" leaves out nothing: ranks without a batch get that of another rank'
+COUNTS = ("batches", "utterances", "frames", "padded", "failures", "tokens", "padded_tokens", "bytes_read", "retries")
 logger = logging.getLogger("uio_pipes")
 
 
@@ -57,6 +60,54 @@ class NodeStats:
 
 
 @dataclass
+class Waits:
+    """How long the trainer waited for each batch, from ``next`` to the batch. Shares are told within 6 %.
+
+    Attributes:
+        counts: batches by ``floor(20 * log10(seconds))``. Default: {}.
+        seconds: the sum of all waits. Default: 0.0.
+    """
+
+    counts: dict[int, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a batch."""
+        place = floor(20 * log10(max(seconds, 1e-9)))
+        self.counts[place] = self.counts.get(place, 0) + 1
+        self.seconds += seconds
+
+    def within(self, share: float) -> float:
+        """Return the seconds within which this ``share`` of the batches came; 0 without batches."""
+        left = share * sum(self.counts.values())
+        for place in sorted(self.counts):
+            left -= self.counts[place]
+            if left <= 0:
+                return float(10 ** ((place + 0.5) / 20))
+        return 0.0
+
+    @property
+    def p50(self) -> float:
+        """Seconds within which half of the batches came."""
+        return self.within(0.5)
+
+    @property
+    def p95(self) -> float:
+        """Seconds within which 95 % of the batches came."""
+        return self.within(0.95)
+
+    @property
+    def p99(self) -> float:
+        """Seconds within which 99 % of the batches came."""
+        return self.within(0.99)
+
+    def __str__(self) -> str:
+        """The three of them, in milliseconds."""
+        told = [1e3 * seconds for seconds in (self.p50, self.p95, self.p99)]
+        return "/".join(f"{ms:,.0f}" if ms >= 10 else f"{ms:.2g}" for ms in told) + " ms"
+
+
+@dataclass
 class Stats:
     """Counts of this rank's lanes in the epoch under way, up to the last batch that the trainer received.
 
@@ -83,6 +134,11 @@ class Stats:
         items_are_utterances: whether list items are single utterances, not shards of them. Default: False.
         remembered: files that the process with most of them, a worker or this one, holds open now, and the bytes of its
             caches. Default: (0, 0).
+        waits: how long the trainer waited for each batch (``waits.p50``, ``p95``, ``p99``, in seconds); this and what
+            follows since this process began the epoch, or went on with it.
+        bytes_read: bytes that the loader's processes have read from files and servers. Default: 0.
+        retries: requests to servers that were made again. Default: 0.
+        buffers: bytes that the buffers of all processes take when full, as estimated. Default: 0.
     """
 
     batches: int = 0
@@ -102,6 +158,10 @@ class Stats:
     sources: dict[str, int] = field(default_factory=dict)
     items_are_utterances: bool = field(default=False, repr=False, compare=False)
     remembered: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
+    waits: Waits = field(default_factory=Waits, repr=False, compare=False)
+    bytes_read: int = field(default=0, repr=False, compare=False)
+    retries: int = field(default=0, repr=False, compare=False)
+    buffers: int = field(default=0, repr=False, compare=False)
 
     def __str__(self) -> str:
         """The counts in a sentence, which names only what there is."""
@@ -111,6 +171,7 @@ class Stats:
         if self.padded or self.padded_tokens:
             parts.append(f"{self.padding_ratio:.1%} padding")
         parts.append(f"waited {self.waited:.1f} s for batches")
+        parts[-1] += f" (p50/p95/p99: {self.waits})" if self.waits.counts else ""
         for what, named in (("left out", self.skipped.keys() - NOTES), ("noted", self.skipped.keys() & NOTES)):
             if named:
                 parts.append(f"{what}: {', '.join(f'{self.skipped[reason]:,} {reason}' for reason in sorted(named))}")
@@ -120,6 +181,13 @@ class Stats:
         if any(self.left_out):
             parts.append(f"{1 - self.delivered_share:.0%} of the epoch left out at its end")
         return "; ".join([*parts, *filter(None, [self.held])])
+
+    def _repr_html_(self) -> str:
+        shown = {"hours": f"{self.hours:.2f}", "padding": f"{self.padding_ratio:.1%}", "waited": f"{self.waited:.1f} s"}
+        counts = {"batches": self.batches, "utterances": self.utterances, "failures": self.failures}
+        counts |= {f"{'noted' if reason in NOTES else 'left out'}: {reason}": n for reason, n in self.skipped.items()}
+        counts |= {f"from {source}": n for source, n in self.sources.items()}
+        return html_table(("count", ""), [*shown.items(), *((name, f"{n:,}") for name, n in counts.items())])
 
     @property
     def held(self) -> str:
@@ -190,7 +258,7 @@ class Stats:
 
     def add(self, counts: dict[str, Any]) -> None:
         """Add one lane's counts."""
-        for name in ("batches", "utterances", "frames", "padded", "failures", "tokens", "padded_tokens"):
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + counts.get(name, 0))
         for table, more in ((self.skipped, counts.get("skipped", {})), (self.sources, counts.get("sources", {}))):
             for name, n in more.items():
@@ -198,23 +266,33 @@ class Stats:
         self.waited += counts.get("waited_us", 0) / 1e6
 
     def log_to(self, writer: ScalarWriter, step: int, prefix: str = "data") -> None:
-        """Write the counts of this rank as scalars, to TensorBoard for example.
-
-        They are ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
-        ``data/waited_seconds`` and one ``data/skipped/REASON`` for each reason; with ``num_workers="auto"`` also
-        ``data/workers`` and ``data/prefetch``, with ``RayWorkers`` one ``data/utterances_per_second/NODE`` for each
-        node. After an epoch that the ranks ended together there are also ``data/delivered_share``,
-        ``data/left_out_utterances`` (at least) and ``data/left_out_items``, of all ranks.
+        """Write the scalars of :meth:`as_dict` to TensorBoard.
 
         Args:
             writer: a ``torch.utils.tensorboard.SummaryWriter``, or anything with ``add_scalar``.
             step: the step to write them at.
             prefix: what comes before the slash. Default: "data".
         """
-        scalars: dict[str, float] = {
-            name: getattr(self, name) for name in ("batches", "utterances", "hours", "padding_ratio", "failures")
-        }
+        for name, value in self.as_dict(prefix).items():
+            writer.add_scalar(name, value, step)
+
+    def as_dict(self, prefix: str = "data") -> dict[str, float]:
+        """Return the counts of this rank as scalars by name, as loggers of experiments take them.
+
+        They are ``data/batches``, ``data/utterances``, ``data/hours``, ``data/padding_ratio``, ``data/failures``,
+        ``data/bytes_read``, ``data/retries``, ``data/waited_seconds``, ``data/wait_p50_seconds`` with ``p95`` and
+        ``p99``, and one ``data/skipped/REASON`` for each reason; with ``num_workers="auto"`` also ``data/workers`` and
+        ``data/prefetch``, with ``RayWorkers`` one ``data/utterances_per_second/NODE`` for each node. After an epoch
+        that the ranks ended together there are also ``data/delivered_share``, ``data/left_out_utterances`` (at least)
+        and ``data/left_out_items``, of all ranks.
+
+        Args:
+            prefix: what comes before the slash. Default: "data".
+        """
+        counts = ("batches", "utterances", "hours", "padding_ratio", "failures", "bytes_read", "retries")
+        scalars: dict[str, float] = {name: getattr(self, name) for name in counts}
         scalars["waited_seconds"] = self.waited
+        scalars.update((f"wait_{name}_seconds", getattr(self.waits, name)) for name in ("p50", "p95", "p99"))
         if self.workers is not None and self.prefetch is not None:
             scalars["workers"], scalars["prefetch"] = self.workers, self.prefetch
         if self.delivered or any(self.left_out):
@@ -222,8 +300,7 @@ class Stats:
             scalars["left_out_utterances"], scalars["left_out_items"] = self.left_out
         scalars.update((f"skipped/{reason}", n) for reason, n in sorted(self.skipped.items()))
         scalars.update((f"utterances_per_second/{name}", node.speed) for name, node in sorted(self.nodes.items()))
-        for name, value in scalars.items():
-            writer.add_scalar(f"{prefix}/{name}", value, step)
+        return {f"{prefix}/{name}": value for name, value in scalars.items()}
 
 
 MOST = 1 << 20  # bytes of a file; above that, every second line is dropped, so that the whole run stays
@@ -287,8 +364,10 @@ def _parsed(line: bytes) -> Iterator[RunRecord]:
         read = parse_json(line)
         known = {field.name: read["stats"][field.name] for field in fields(Stats)}
         nodes = {name: NodeStats(**node) for name, node in known["nodes"].items()}
-        pairs = {name: tuple(known[name]) for name in ("left_out", "remembered")}
-        yield RunRecord(**{**read, "stats": Stats(**{**known, "nodes": nodes, **pairs})})
+        new: dict[str, Any] = {name: tuple(known[name]) for name in ("left_out", "remembered")}
+        counts, seconds = known["waits"]["counts"], known["waits"]["seconds"]
+        new["waits"] = Waits({int(place): n for place, n in counts.items()}, seconds)
+        yield RunRecord(**{**read, "stats": Stats(**{**known, "nodes": nodes, **new})})
     except (ValueError, TypeError, LookupError, AttributeError):
         return
 

@@ -21,6 +21,7 @@ import torch
 from uio_pipes.audio.length import TICKS, Plan
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.html_table import html_table
 from uio_pipes.base.urls import plural
 from uio_pipes.core.items import File, Item
 from uio_pipes.core.lane import Lane, Site
@@ -223,12 +224,20 @@ class Peek:
     key: str
     stages: tuple[StageView, ...]
 
-    def __str__(self) -> str:
+    def _rows(self) -> list[tuple[str, str, str, str]]:
         rows = [("stage", "ms", "planned", "what is new or changed")]
         for seen in self.stages:
             fields = [f"{name} {seen.fields[name]}" if name else seen.fields[name] for name in seen.changed]
             rows.append((_short(seen.stage), f"{seen.milliseconds:.2f}", seen.length, fields[0] if fields else ""))
             rows += [("", "", "", text) for text in fields[1:]]
+        return rows
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._rows()
+        return html_table(head, rows, f"utterance {self.key}")
+
+    def __str__(self) -> str:
+        rows = self._rows()
         a, b, c = (max(len(row[i]) for row in rows) for i in range(3))
         lines = [f"{name:{a}}  {ms:>{b}}  {plan:>{c}}  {text}".rstrip() for name, ms, plan, text in rows]
         return "\n".join([f"utterance {self.key}", *lines])

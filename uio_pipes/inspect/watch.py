@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import plural
 from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, append, memory
+from uio_pipes.inspect.metrics import PREFIXES, exporter_for
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.ranks import is_grouped
 
@@ -120,10 +122,13 @@ def watch(loader: Loader, every: float = 30.0, to: str | os.PathLike[str] | None
             Default: 30.0.
         to: a folder on this machine or one that all hosts share, to which every rank appends a line of JSON every
             ``every`` seconds, instead of showing anything here; ``uio watch FOLDER`` shows all ranks. A resumed run
-            goes on in the same files, each of which stays below about 1 MB. Default: None, a line on stderr.
+            goes on in the same files, each of which stays below about 1 MB. "prometheus:PORT" serves metrics to
+            Prometheus, of the rank with ``LOCAL_RANK`` n at PORT + n; "textfile:FOLDER" writes them to a file for each
+            rank, for its node exporter. They are renewed every ``every`` seconds. Default: None, a line on stderr.
 
     Raises:
-        PipelineError: ``every`` is not above 0, ``to`` is not a path, or ``loader`` is not a loader.
+        PipelineError: ``every`` is not above 0, ``to`` is none of these, or ``loader`` is not a loader; a port is not
+            free, or prometheus-client is missing.
     """
     if not isinstance(loader, Loader):
         raise PipelineError(f"watch takes a Loader, not {type(loader).__name__}; see uio.Loader(pipeline)")
@@ -131,7 +136,11 @@ def watch(loader: Loader, every: float = 30.0, to: str | os.PathLike[str] | None
         raise PipelineError(f"every must be a number of seconds above 0, not {every!r}; 30 is the default")
     if to is not None and (not isinstance(to, (str, os.PathLike)) or "://" in str(to)):
         raise PipelineError(f"to must be a local or shared folder, not {to!r}; see uio watch --help")
-    return Watched(loader, every, None if to is None else _Recorder(loader, Path(to), every))
+    if to is None:
+        return Watched(loader, every)
+    metrics = str(to).startswith(PREFIXES)
+    write = exporter_for(loader, str(to), _rank_of(loader)).add if metrics else partial(append, Path(to))
+    return Watched(loader, every, _Recorder(loader, write, str(to), every))
 
 
 def _rank_of(loader: Loader) -> int:
@@ -141,11 +150,11 @@ def _rank_of(loader: Loader) -> int:
 
 
 class _Recorder:
-    """Writes records of a loader to the file of its rank. What cannot be written does not disturb the training, and a
+    """Writes records of a loader to where they are wanted. What cannot be written does not disturb the training, and a
     shared folder that hangs does not hold it up: records are left out until it goes on."""
 
-    def __init__(self, loader: Loader, folder: Path, every: float) -> None:
-        self.folder, self.every, self.reported = folder, every, False
+    def __init__(self, loader: Loader, write: Callable[[RunRecord], None], to: str, every: float) -> None:
+        self.written, self.to, self.every, self.reported = write, to, every, False
         # Asked now, as the group may be gone when the last record is written.
         world = dist.get_world_size() if is_grouped() else int(os.environ.get("WORLD_SIZE", "1"))
         self.writing = threading.Thread()
@@ -162,10 +171,10 @@ class _Recorder:
 
     def _append(self, record: RunRecord) -> None:
         try:
-            append(self.folder, record)
+            self.written(record)
         except OSError as error:
             if not self.reported:
-                logger.warning("watch cannot write to %s (%s); training continues", self.folder, error)
+                logger.warning("watch cannot write to %s (%s); training continues", self.to, error)
             self.reported = True
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 from zlib import crc32
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.memory import FILES, remembers
+from uio_pipes.base.memory import FILES, READ, remembers
 from uio_pipes.base.urls import redact, suffix_of
 
 
@@ -182,6 +182,7 @@ class LocalFile:
                 data += more  # the kernel returns at most 2 GiB at once
         except OSError as error:
             raise os_failure(error, self.path) from error
+        READ[0] += len(data)
         if len(data) < size or monotonic() - descriptor.seen > LOOK:
             self._check(os.fstat(descriptor.number))
             descriptor.seen = monotonic()

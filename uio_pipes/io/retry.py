@@ -17,6 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import READ
 
 ATTEMPTS = 8  # in a row without a byte
 FEW = 3  # the same after hasty(), if nothing listens at a host that was never reached
@@ -83,11 +84,13 @@ def keep_trying(
     while True:
         try:
             got = step(reached)
+            READ[0] += got
             _reached.add(host)
             return reached + got
         except Fault as fault:
             last = fault
         reached += last.got
+        READ[:] = READ[0] + last.got, READ[1] + 1
         if reached >= wanted > 0:
             return reached
         attempts += 1

@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 from weakref import ref
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.memory import FILES, remembers
+from uio_pipes.base.memory import FILES, READ, remembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
 from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref, os_failure
@@ -222,6 +222,8 @@ class StreamBytes:
                 raise os_failure(error if isinstance(error, OSError) else OSError(repr(error)), self._url) from error
             if not piece:
                 break
+            if is_local(self._url):  # else they have been counted
+                READ[0] += len(piece)
             data += piece
         return data
 

@@ -21,7 +21,7 @@ from uio_pipes.core.lane import lanes_of
 from uio_pipes.run.empty_epochs import at_rest, no_batch
 from uio_pipes.run.merge import Merge
 from uio_pipes.run.options import RunOptions
-from uio_pipes.run.ranks import RankPlace, all_gathered, all_reduced, is_grouped, private_group
+from uio_pipes.run.ranks import RankPlace, all_gathered, all_reduced, is_grouped
 
 UNEVEN = ("share", "stop", "join")
 QUICK = 500e-6  # seconds: a batch that comes faster was ready, so more are counted before the ranks communicate
@@ -29,10 +29,10 @@ AHEAD = 8
 NEUTRAL = [1 << 62, 0, 1, 1]  # what a process that receives its batches says: the one that reads speaks for it
 
 
-def choose_uneven(uneven: str | None, ranks: RankPlace) -> str:
+def choose_uneven(uneven: str | None, ranks: RankPlace, pipeline: Graph) -> str:
     """Return the policy to use. Raises: PipelineError if it is unknown, or needs a process group that is missing."""
     if uneven is None:
-        uneven = "share" if is_grouped() else "join"
+        uneven = getattr(pipeline, "_uneven", "share") if is_grouped() else "join"
     if uneven not in UNEVEN:
         raise PipelineError(f"uneven must be {in_words(UNEVEN, 'or')}, not {uneven!r}")
     if ranks.world_size == 1:
@@ -66,8 +66,7 @@ class Horizon:
         self.endless = steps or pipeline._endless  # it is an error on all ranks if one has nothing left
         self.ranks = ranks
         self.members = ranks.mesh or ranks.members or ()
-        alone = ranks.world_size == 1 or uneven == "join"
-        self.group = private_group(self.members) if self.members and not alone else None
+        self.agrees = bool(self.members) and ranks.world_size > 1 and uneven != "join"  # with other ranks, from next on
         self.until = 0
         self.over = False
 
@@ -78,7 +77,7 @@ class Horizon:
         """
         if self.over:
             return False
-        if self.group is None:
+        if not self.agrees:
             self.over = not (self.merge.known > delivered or self.merge.fetch())
             if self.over and self.endless:
                 raise self._alone()
@@ -143,8 +142,8 @@ class Horizon:
 
     def summed(self, *counts: int) -> list[int]:
         """Return the sums over the ranks, at the end of an epoch that they ended together."""
-        word = torch.tensor(counts if self.ranks.reads or self.group is None else [0] * len(counts))
-        if self.group is not None:
+        word = torch.tensor(counts if self.ranks.reads or not self.agrees else [0] * len(counts))
+        if self.agrees:
             word = all_reduced(word, self.members, "to end the epoch")
         return [int(count) for count in word]
 

@@ -92,6 +92,7 @@ class EpochRun(Iterator[Any]):
         self.merge = Merge(
             progress.positions, lanes, options, self.number, progress.over, start, progress.turns(options.rank)
         )
+        self.merge.read = progress.read  # which goes on
         self.handover = Handover(options.ranks) if options.ranks.peers else None
         self._start(states, 0, progress.skip)
         for message in self.merge.pass_over(progress.skip):
@@ -166,6 +167,7 @@ class EpochRun(Iterator[Any]):
                     step, wait = called - self.returned, self.merge.waited - waited
                     self.tuner.add(message.lane, message.counts, step, wait, message.took, self.merge.going)
                 self.returned = time.perf_counter()
+            progress.waits.add(time.perf_counter() - called)
             return message.batch
         except BaseException as error:
             if isinstance(error, UioError):  # which hides the failures of batches that will not be delivered
@@ -184,7 +186,7 @@ class EpochRun(Iterator[Any]):
     def _deal(self) -> bool:
         """Share what is left of the epoch if this rank, or another one, has no batch; return whether they did."""
         options, progress, horizon, merge = self.options, self.progress, self.horizon, self.merge
-        if not options.shares or horizon.group is None:
+        if not options.shares or not horizon.agrees:
             return False
         at_end = merge.known == self.delivered  # all that was fetched
         cut = merge.cut if at_end else None
@@ -239,8 +241,8 @@ class EpochRun(Iterator[Any]):
         if message.counts.get("failures") or message.counts.get("lost"):
             self._check_shares()
         if message.memory and not self.memory_logged:
-            self.memory_logged = True
-            log_memory(message.memory * max(1, len(self.runners)))
+            self.memory_logged, progress.buffers = True, message.memory * max(1, len(self.runners))
+            log_memory(progress.buffers)
         for listener in LISTENERS:
             listener.hear(message, progress, self.options)
 

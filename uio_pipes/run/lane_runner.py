@@ -20,7 +20,7 @@ import torch
 from torchdata.nodes import BaseNode
 
 from uio_pipes.base.errors import StateError, UioError
-from uio_pipes.base.memory import totals
+from uio_pipes.base.memory import READ, totals
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, RowOrigin
 from uio_pipes.core.ledger import Failures, Ledger, Tally
@@ -81,6 +81,7 @@ class Message:
     tallies: dict[str, Tally] = field(default_factory=dict)  # counted since the message before
     origins: list[RowOrigin] = field(default_factory=list)  # of its utterances, and perhaps others, if wanted
     remembered: tuple[int, int] = (0, 0)  # open files and bytes of caches of the process that made it
+    read: tuple[int, int] = (0, 0)  # bytes, and requests made again, of this process since the message before
     others: bool = False  # it belongs to another rank that runs the same lane
     closes: bool = False  # with it, each of these ranks has had a turn
     over: bool = False  # it is not wanted, and passed over as a step of all ranks
@@ -207,7 +208,7 @@ class LaneRunner:
         if origins and self.context.origins is not None:
             self.context.origins.clear()
         message = Message(self.lane, self.pass_, k, batch, self.done, snapshot, *rest, tallies=tallies, origins=origins)
-        message.remembered = totals()
+        message.remembered, message.read, READ[:] = totals(), (READ[0], READ[1]), (0, 0)
         return message
 
 

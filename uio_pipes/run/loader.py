@@ -67,7 +67,8 @@ class Loader(Steered):
         uneven: how an epoch ends if some ranks have more batches than others. "share": ranks that have no batch any
             more take over a part of what the others have left. So all end together, and no utterance is left out but
             those of the last step (``tail``). "stop": all end with the first one; "join": each ends with its own
-            batches. Default: None, "share" if there is a process group and otherwise "join".
+            batches. Default: None, "share" if there is a process group ("stop" for ``chunks``, whose lanes stay on
+            their rank), and otherwise "join".
         steps_per_epoch: batches of each rank in an epoch, for streams without an end (``repeat()``) and for epochs of
             weeks. The next epoch goes on with the same stream, which begins again when it ends; statistics and
             failures are counted from the beginning of the stream. Default: None, an epoch is all the data.
@@ -115,7 +116,7 @@ class Loader(Steered):
             num_workers,
             lanes,
             seed=seed,
-            uneven=choose_uneven(uneven, place),
+            uneven=choose_uneven(uneven, place, pipeline),
             steps_per_epoch=steps_per_epoch,
             prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
@@ -131,7 +132,7 @@ class Loader(Steered):
         self._quarantine = open_quarantine(options)
         self._asked: int | None = None  # epoch given to set_epoch since the last iteration began
         self._lengths = EpochLength(options)
-        self._kept: EpochRun | None = None  # with steps_per_epoch: the run that the next epoch goes on with
+        self._kept: EpochRun | None = None  # that the next iteration takes over: of start(), or with steps_per_epoch
         self._active: weakref.ref[EpochRun] | None = None
         self._fingerprints: dict[str, Any] | None = None
         self._progress = EpochProgress.fresh(0, options)
@@ -212,7 +213,7 @@ class Loader(Steered):
             return self.steps_per_epoch
         run, progress = self._run, self._progress
         return self._lengths.of_rank(
-            progress.stream, progress.lanes, calls=run is None or run.closed, ranks=progress.ranks
+            progress.stream, progress.lanes, calls=run is None or run.closed or run.reader is None, ranks=progress.ranks
         )
 
     if not TYPE_CHECKING:  # else everything would seem to be an attribute
@@ -288,24 +289,39 @@ class Loader(Steered):
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches from the current position to the end of the epoch; after it, over the next one."""
+        run = self._begun()
+        if self._progress.ended:
+            now = self.epoch
+            logger.warning("epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", now, now + 1)
+        self._asked, self._kept = None, run if self._options.in_steps else None
+        return Batches(run, self._at_end)
+
+    def start(self) -> None:
+        """Let the workers begin now, while a model is built or its checkpoint is read. The next iteration takes over.
+
+        It begins what ``iter(loader)`` would, and waits for no other rank. Batches and states are as without it. Call
+        it after ``load_state_dict``, ``uio.to_device`` and ``torch.cuda.set_device``: what moves or changes the loader
+        later ends these workers. Without workers, and after ``skip(n)``, nothing is prepared. In the middle of an
+        iteration, and the second time, it does nothing.
+        """
+        if (run := self._run) is None or run.closed:
+            self._kept = self._begun()
+
+    def _begun(self) -> EpochRun:
+        """Return the run from the current position on: one that was begun before, or a new one."""
         if (run := self._run) is not None and not run.closed:
             run.check(run.reader)
         self._options.ranks.check()
         if self._asked is None and (self._progress.ended or self._all_received()):
             self._go_to(self.epoch + 1)
-        if self._progress.ended:
-            now = self.epoch
-            logger.warning("epoch %d is over: nothing to deliver; set_epoch(%d) begins the next", now, now + 1)
-        self._asked = None
         self._progress.check_ranks(self._options)
         kept, items = self._kept, self._items
         if kept is not None and not kept.closed and kept.options is self._options:  # others after to_device
-            return Batches(kept, self._at_end)
+            return kept
         self._close(AGAIN)
         run = EpochRun(self._options, self._progress, self._quarantine, items, self._tuner)
-        self._kept = run if self._options.in_steps else None
         self._active = weakref.ref(run)  # no cycle: a run ends its workers as soon as nobody refers to it
-        return Batches(run, self._at_end)
+        return run
 
     def _all_received(self) -> bool:
         """Return whether the trainer took all batches that there are by ``len``, without asking for one more."""

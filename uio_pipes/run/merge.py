@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from operator import add
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
@@ -96,6 +97,7 @@ class Merge:
         self.example = ""
         self.waited = 0.0
         self.passed = 0
+        self.read = [0, 0]  # bytes, and requests made again, for all messages so far
         self._failed: Exception | None = None  # what came instead of a message: nothing comes after it
         self._counts: dict[int, dict[str, Any]] = {}
         # Lanes that gave a batch in their current pass, and lanes whose last whole pass gave none.
@@ -323,6 +325,7 @@ class Merge:
         known = position.held is not None or position.state.done
         before = position.state.counts if known else {}, position.held or 0
         self.passed += 1
+        self.read[:] = map(add, self.read, message.read)
         position.advance(message, waited_us)
         if self._received_losses is not None:
             self._received_losses.move(*before, position.state.counts, position.held or 0)

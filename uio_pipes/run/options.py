@@ -15,7 +15,6 @@ from uio_pipes.base.checks import require_whole
 from uio_pipes.base.errors import DataError, PipelineError, StateError
 from uio_pipes.base.urls import HIDDEN, redact
 from uio_pipes.core.graph import Graph
-from uio_pipes.core.stage import Trait
 from uio_pipes.formats.lists.quarantine import Quarantine
 from uio_pipes.io.access import Access
 from uio_pipes.io.opening import is_local, stamp
@@ -85,10 +84,10 @@ class RunOptions(LaneOptions):
                 'unless they share them (uneven="share"); omit lanes, or use a multiple of the number of ranks'
             )
         self.pipeline._check_lanes(self.lanes)
-        if self.shares and any(Trait.CONTINUES in stage.traits for stage in self.pipeline.stages):
+        if self.shares and self.pipeline._uneven != "share":
             raise PipelineError(
                 'uneven="share" moves lanes to other ranks within an epoch, away from the model that remembers the '
-                'chunks before: choose uneven="stop" or "join"'
+                'chunks before: choose uneven="stop", which is the default for chunks, or "join"'
             )
 
     @classmethod

@@ -16,6 +16,7 @@ import pickle
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,16 @@ class Handover:
     def __init__(self, ranks: RankPlace) -> None:
         self.reads = ranks.reads
         self.failed: Exception | None = None  # the error that was sent: no message follows it
-        self._group = private_group(ranks.peers)
         self._first, *self._others = ranks.peers
-        self._run = _runs[self._group] = _runs.get(self._group, 0) + 1
         self._sends: deque[list[Any]] = deque()  # for each message that a peer may not have received yet
         self._received = 0
+
+    @cached_property
+    def _way(self) -> dict[str, Any]:
+        """The peers' group, and the number of this run in it. All peers come here with the first message."""
+        group = private_group([self._first, *self._others])
+        _runs[group] = _runs.get(group, 0) + 1
+        return {"group": group, "tag": _runs[group]}
 
     def sources(self, start: Callable[[], dict[int, Runner]], lanes: Collection[int], pin: bool) -> dict[int, Any]:
         """Return lane → where its messages come from. Only the peer that reads starts runners.
@@ -57,10 +63,10 @@ class Handover:
     def send(self, message: Message) -> None:
         """Begin to send a message to all other peers."""
         block, pieces = _packed(message)
-        tensors = torch.tensor([len(block), pieces]), block
+        tensors, way = (torch.tensor([len(block), pieces]), block), self._way
         with self._waiting_for_others():
             to = [(tensor, peer) for peer in self._others for tensor in tensors]
-            self._sends.append([dist.isend(t, group=self._group, dst=peer, tag=self._run) for t, peer in to])
+            self._sends.append([dist.isend(t, dst=peer, **way) for t, peer in to])
 
     def _waiting_for_others(self) -> contextlib.AbstractContextManager[None]:
         return waiting(self._others, "to take the batches that this one reads for them", warn=False)
@@ -74,7 +80,7 @@ class Handover:
         return _unpacked(block, int(length[1]))
 
     def _wait(self, tensor: torch.Tensor) -> None:
-        work = dist.irecv(tensor, group=self._group, src=self._first, tag=self._run)
+        work = dist.irecv(tensor, src=self._first, **self._way)
         assert work is not None
         with waiting([self._first], "to hand over a batch that it has read", warn=False):
             work.wait(patience())

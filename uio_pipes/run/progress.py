@@ -16,7 +16,7 @@ from uio_pipes.base.errors import PipelineError, StateError
 from uio_pipes.base.urls import plural
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import lanes_of
-from uio_pipes.core.statistics import Stats
+from uio_pipes.core.statistics import Stats, Waits
 from uio_pipes.run.dealing import Deal, RankRest, Turns, left_of
 from uio_pipes.run.lane_runner import Position
 from uio_pipes.run.options import RunOptions
@@ -45,6 +45,8 @@ class EpochProgress:
         loaded: the state that this was read from, until the first batch.
         ahead: the next epoch, if other ranks had begun it when the state was saved.
         deal: how the ranks dealt what was left when the first of them had no batch any more.
+        waits: how long the trainer has waited for batches, in this process. read: the bytes that its workers have read
+            for them, and the requests that they have made again. buffers: bytes, estimated, in full buffers.
     """
 
     epoch: int
@@ -64,6 +66,9 @@ class EpochProgress:
     loaded: dict[str, str] | None = None
     ahead: EpochProgress | None = None
     deal: Deal | None = None
+    waits: Waits = field(default_factory=Waits)
+    read: list[int] = field(default_factory=lambda: [0, 0])
+    buffers: int = 0
 
     @classmethod
     def fresh(cls, epoch: int, options: RunOptions) -> EpochProgress:
@@ -205,6 +210,7 @@ class EpochProgress:
                 f"again: load a checkpoint that was saved at step {step} or earlier"
             )
         new: dict[str, Any] = {"over": [], "lost": [], "ended": False, "loaded": None, "ahead": None}
+        new |= {"waits": Waits(), "read": [0, 0]}
         positions = {lane: Position(state) for lane, state in states.items()}
         return replace(self, positions=positions, step=first, skip=step - first + ahead, **new)
 
@@ -286,6 +292,8 @@ class EpochProgress:
         stats = Stats(delivered=self.delivered, left_out=self.left_out, items_are_utterances=not graph._opens_files)
         for position in self.positions.values():
             stats.add(position.counts)
+        stats.waits = Waits(dict(self.waits.counts), self.waits.seconds)
+        (stats.bytes_read, stats.retries), stats.buffers = self.read, self.buffers
         if self.positions:
             stats.remembered = max(position.remembered for position in self.positions.values())
         return stats

@@ -166,8 +166,9 @@ def private_group(members: Sequence[int]) -> Any:
 
 def all_reduced(word: Any, members: Sequence[int], what: str, op: Any = dist.ReduceOp.SUM) -> Any:
     """Reduce a tensor in place over the ranks of a private group, and return it; ``what`` is as for :func:`waiting`."""
+    group = private_group(members)
     with waiting(members, what):
-        dist.all_reduce(word, op, group=private_group(members))
+        dist.all_reduce(word, op, group=group)
     _sent.append(word)
     return word
 

@@ -7,7 +7,7 @@ import pytest
 from page_reader import Page
 
 import uio_pipes as uio
-from uio_pipes.core.statistics import NodeStats, RunRecord, append
+from uio_pipes.core.statistics import NodeStats, RunRecord, Waits, append
 from uio_pipes.tools.reports.page import Alarm, html
 from uio_pipes.tools.reports.run_view import RankRecords, charts, ranks_in, tables
 
@@ -41,6 +41,17 @@ def test_figures_of_each_rank_and_of_all() -> None:
     assert (all_["speed"], all_["waiting"], all_["batches"], all_["GB"]) == ("0.1 h/s", "20%", "100", "4.00")
     (left,) = shown([rank(0), rank(1)], 101)["Left out in this epoch"]
     assert left == {"reason": "too_long", "count": "200", "of the utterances": "10.00%"}
+
+
+def test_waits_are_those_of_the_last_records_and_of_all_ranks() -> None:
+    def waiting(number: int, place: int) -> RankRecords:
+        stats = [Waits({-50: 1_000}), Waits({-50: 1_000, place: 10})]
+        return RankRecords([record(100.0 + 10 * i, number, waits=waits) for i, waits in enumerate(stats)])
+
+    all_, first, second = shown([waiting(0, -40), waiting(1, -20)], 111)[RANKS]
+    assert (first["p50/p95/p99"], second["p50/p95/p99"]) == ("11/11/11 ms", "106/106/106 ms")
+    assert all_["p50/p95/p99"] == "11/106/106 ms"
+    assert shown([rank(0)], 101)[RANKS][0]["p50/p95/p99"] == "", "nothing came lately"
 
 
 def test_a_rank_that_says_nothing_for_long_is_marked() -> None:

@@ -55,7 +55,7 @@ class DecodeAudio(OfStream):
     note: ClassVar[str] = "when the batch is made (mp3, m4a, aac, wma: when its length is needed)"
     writes = ("wav", "sample_rate")
     may_lack = ("start", "end", "duration", DECLARED)
-    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM | Trait.LOCAL
 
     channel: int | str | Sequence[int] | None = 0
     longest: float | None = LONGEST
@@ -230,6 +230,7 @@ class Mono(OfStream):
     """
 
     name: ClassVar[str] = "mono"
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.LOCAL
     reads = ("wav",)
     writes = ("wav",)
 

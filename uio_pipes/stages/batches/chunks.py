@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
+from math import ceil
 from typing import Any, ClassVar
 
 from uio_pipes.audio.length import TICKS
@@ -12,11 +13,12 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.capabilities import ChecksNext, MakesBatches
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import MAKING
 from uio_pipes.core.realize import origin_of, realize, wanted
 from uio_pipes.core.roles import Flow, check_there
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, least, must_be
-from uio_pipes.stages.batches.chunk_rows import OF_CHUNK, ChunkRows, OpenRecording
+from uio_pipes.stages.batches.chunk_rows import OF_CHUNK, PART, ChunkRows, OpenRecording, outline
 from uio_pipes.stages.batches.pad import Pad
 from uio_pipes.stages.batches.rows import mixed_rates
 from uio_pipes.stages.features.grid import USUAL, grid_of
@@ -35,9 +37,11 @@ class Chunks(MakesBatches, ChecksNext, Flow):
     each lane has rows of its own. Without features, all this is in samples of audio. A row of ``feats`` is always as
     long as the chunk with its context.
 
-    A recording is decoded once, as a whole, and what is made of it is held while it is in a row: 115 MB an hour for 80
-    bins, or for 16-bit audio of 16 kHz. One that fails is counted once; its row is masked for as long as it was
-    planned to be. A resumed run decodes the recordings in its rows again.
+    Audio is decoded in parts of 30 s as chunks come, after a resume, too, if its header has its length (wav, flac,
+    ogg, …) and only ``mono``, ``fbank``, ``mfcc`` (both without dither), ``global_cmvn`` and labels of frames come
+    between. Otherwise a recording is decoded as a whole, and held while in a row: 115 MB an hour for 80 bins, or for
+    16-bit audio of 16 kHz. A part that fails is counted and masked, and its row is reset behind it. If that is the
+    first one, or the whole, the row is masked for as long as it was planned to be.
 
     Args:
         seconds: seconds of a chunk, above 0.
@@ -54,7 +58,7 @@ class Chunks(MakesBatches, ChecksNext, Flow):
 
     name: ClassVar[str] = "chunks"
     gives: ClassVar[str] = "batch"
-    note: ClassVar[str] = "by the plan; recordings are decoded as they come, and held while in a row"
+    note: ClassVar[str] = "by the plan; recordings are decoded as they come, in parts where that can be"
     traits: ClassVar[Trait] = Trait.CONTINUES
 
     seconds: float = must_be(MISSING, "above 0", lambda n: n > 0, "try 1.0")
@@ -78,6 +82,11 @@ class Chunks(MakesBatches, ChecksNext, Flow):
     def rates(self) -> Mapping[str, float | None]:
         """The entries a second of each field in ``along``; None: as many as frames."""
         return self.along if isinstance(self.along, Mapping) else dict.fromkeys(self.along)
+
+    @property
+    def per(self) -> int:
+        """The chunks that are computed at once."""
+        return ceil(PART / self.seconds)
 
     def padded(self, lengths: Sequence[int], batch: Any) -> int:
         return self.rows * max(lengths, default=0)
@@ -158,7 +167,7 @@ class _ChunksNode(Buffer):
     def _planned(self, row: int) -> Sample:
         """Return the next chunk of a row with nothing but its planned length."""
         if self.lane.ledger.quiet:  # it is being restored, and what failed has been counted
-            self.opened[row] = 1
+            self.opened[row] = self.upcoming[row] // self.stage.per + 1
         item, number = self.held[self.numbers[row]], self.upcoming[row]
         length, size = self._lengths(item)
         count = min(length, round((number + 1) * size)) - round(number * size)
@@ -170,7 +179,7 @@ class _ChunksNode(Buffer):
 
     def _made(self, rows: list[int]) -> ChunkRows:
         opened = {row: one for row in rows if (one := self._opened(row)) is not None}
-        chunks = {row: chunk for row, one in opened.items() if (chunk := one.chunk(self.upcoming[row])) is not None}
+        chunks = {row: chunk for row, one in opened.items() if (chunk := self._chunk(row, one)) is not None}
         batch = ChunkRows()
         if chunks:
             like = opened[next(iter(chunks))]
@@ -181,23 +190,36 @@ class _ChunksNode(Buffer):
             self.lane.origins.extend(origin_of(chunk, chunk.fields["chunk_lengths"]) for chunk in chunks.values())
         return batch
 
+    def _chunk(self, row: int, one: OpenRecording) -> Sample | None:
+        """Return the next chunk of a row; None if its part fails, which is counted once, or behind the end. The first
+        chunk after a part that fails is a beginning."""
+        part, within = divmod(self.upcoming[row], one.per)
+        reset = not within and (not part or one.load(part - 1) is not None)
+        if (error := one.load(part)) is not None and part >= self.opened[row]:
+            self.lane.ledger.fail(error, MAKING)
+        self.opened[row] = max(self.opened[row], part + 1)
+        return one.chunk(self.upcoming[row], reset) if error is None else None
+
     def _opened(self, row: int) -> OpenRecording | None:
-        """Return the recording in a row, of which everything is computed now, once; None if that fails, which is
-        counted at the first time."""
+        """Return the recording in a row, of which all but audio in parts is computed now, once; None if that fails,
+        which is counted at the first time."""
         number = self.numbers[row]
         if number not in self.open:
-            sample = self.held[number].copy()
-            sample.as_stored = sample.chain.takes_pcm
+            item = self.held[number]
             ledger = self.lane.ledger.silent() if self.opened[row] else self.lane.ledger
             lane = replace(self.lane, ledger=ledger, key_filters=(), excluded=None, origins=None)
-            self.opened[row], self.open[number] = 1, None
+            self.opened[row], self.open[number] = self.opened[row] or 1, None
+            if (sample := outline(item)) is None:
+                sample, item = item.copy(), None
+                sample.as_stored = sample.chain.takes_pcm
             for made, _ in realize([sample], lane, read=[*self.stage.rates]):
                 rate, first = made.fields.get("sample_rate", 0), self.held[self.order()[0]].key
                 self.rate = self.rate or rate
                 try:
                     if rate not in (0, self.rate):
                         raise mixed_rates(rate, self.rate, first)
-                    self.open[number], self.held[number] = OpenRecording(made, self.stage, self.lane.index), made
+                    self.open[number] = OpenRecording(made, self.stage, self.lane.index, item)
+                    self.held[number] = made if item is None else item
                 except DataError as error:
                     ledger.handle(made.failure(error, self.name), self.name)
         return self.open[number]

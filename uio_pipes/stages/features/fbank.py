@@ -40,7 +40,6 @@ class FbankFeatures(HasGrid, OfStream):
     name: ClassVar[str] = "fbank"
     reads = ("wav", "sample_rate")
     writes = ("feat",)
-    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.TAKES_PCM
 
     num_mel_bins: int = 23
     frame_length: float = 25.0
@@ -51,6 +50,10 @@ class FbankFeatures(HasGrid, OfStream):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.kernel  # noqa: B018  wrong parameters fail now
+
+    @property
+    def traits(self) -> Trait:  # type: ignore[override]
+        return Trait.ONE_TO_ONE | Trait.TAKES_PCM | (Trait.NONE if self.dither else Trait.LOCAL)
 
     @cached_property
     def kernel(self) -> Fbank:

@@ -21,7 +21,7 @@ from uio_pipes.core.capabilities import Grid, HasGrid
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import OfStream, Op
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Node, least, must_be, printed
+from uio_pipes.core.stage import Node, Trait, least, must_be, printed
 from uio_pipes.dsp.features import Cmvn, append_deltas, apply_masks, cmvn_of, read_cmvn, spec_aug_masks
 from uio_pipes.stages.features.grid import frame_shift
 
@@ -64,6 +64,7 @@ class GlobalCmvn(OfFeatures):
     """
 
     name: ClassVar[str] = "global_cmvn"
+    traits: ClassVar[Trait] = Trait.ONE_TO_ONE | Trait.LOCAL
 
     stats: str | os.PathLike[str] | Mapping[str, Any] = field(metadata=printed(_digest))
     norm_var: bool = True

@@ -84,7 +84,8 @@ def simulate(
         int | None, typer.Option(min=1, help="Plan only so many steps of each rank, as of a stream that has no end.")
     ] = None,
     uneven: Annotated[
-        Literal["share", "stop", "join"] | None, typer.Option(help="The loader's; share if not given.")
+        Literal["share", "stop", "join"] | None,
+        typer.Option(help="The loader's; if not given, share (stop for chunks)."),
     ] = None,
     out: Page = None,
     as_json: Json = False,

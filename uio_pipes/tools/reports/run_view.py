@@ -13,12 +13,13 @@ from pathlib import Path
 from statistics import fmean
 
 from uio_pipes.base.errors import ListError
-from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, files_of, read
+from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, Waits, files_of, read
 from uio_pipes.tools.reports.page import Alarm, Bar, Chart, PageTable, in_groups
 
 LATELY = 5  # records that the present speed is measured over
 PATIENCE = 10.0  # seconds, beyond three times those between records, before a rank is silent
 POINTS = 150  # of a curve
+COLUMNS = ("rank", "is", "host", "batches", "speed", "waiting", "p50/p95/p99", "padding", "failures", "GB", "workers")
 MISSING = 3  # most ranks without a record that are named
 
 
@@ -139,7 +140,6 @@ def _total(ranks: Iterable[RankRecords]) -> Stats:
 
 
 def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float) -> PageTable:
-    headings = ("rank", "is", "host", "batches", "speed", "waiting", "padding", "failures", "GB", "workers")
     working = [rank for rank in own if rank.last.state == "running" and not rank.silent(now)]
     working = working or [rank for rank in own if rank.last.state == "over"]
     missing = sorted(set(range(_world_size(ranks))) - {rank.last.rank for rank in ranks})
@@ -148,24 +148,28 @@ def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float) -> Page
     if missing:
         named = ", ".join(map(str, missing[:MISSING])) + ", …" * (len(missing) > MISSING)
         they_have = "has" if len(missing) == 1 else f"{len(missing):,} have"
-        rows.append([named, Alarm(f"{they_have} written nothing"), *[""] * (len(headings) - 2)])
+        rows.append([named, Alarm(f"{they_have} written nothing"), *[""] * (len(COLUMNS) - 2)])
     rows += [
         [rank.last.rank, _state(rank, now, all_left), rank.last.host, *_cells([rank], [rank])]
         for rank in sorted(ranks, key=lambda rank: (-rank.urgency(now), -rank.lately.waiting))
     ]
-    shown = len(headings) - (not any(row[-1] for row in rows))  # most runs do not choose the number of workers
+    shown = len(COLUMNS) - (not any(row[-1] for row in rows))  # most runs do not choose the number of workers
     title = f"Ranks in epoch {max(rank.last.epoch for rank in ranks)}, first those that do not run or wait most"
-    return title, headings[:shown], [row[:shown] for row in rows]
+    return title, COLUMNS[:shown], [row[:shown] for row in rows]
 
 
 def _cells(ranks: list[RankRecords], working: list[RankRecords]) -> list[object]:
     """Return the counts of ranks, and what those of them that work do at present."""
     stats, lately = _total(ranks), [rank.lately for rank in working]
+    waits = sum(
+        (Counter(s.last.stats.waits.counts) - Counter(s.first.stats.waits.counts) for s in lately), Counter[int]()
+    )
     hours, tokens = sum(s.speed for s in lately), sum(s.gained("tokens") / s.seconds for s in lately)
     return [
         f"{max((rank.last.stats.batches for rank in ranks), default=0):,}",
         f"{hours:.3g} h/s" if stats.frames or not stats.tokens else f"{tokens:,.0f} tokens/s",
         f"{fmean(s.waiting for s in lately):.0%}" if lately else "",
+        str(Waits(waits)) if waits else "",
         f"{stats.padding_ratio:.1%}",
         f"{stats.failures:,}",
         f"{sum(s.memory for s in lately):.2f}",

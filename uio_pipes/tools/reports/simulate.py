@@ -55,7 +55,7 @@ def simulate(
     Raises: PipelineError or ListError, as the loader would.
     """
     lanes = lanes or world_size * max(1, num_workers)
-    uneven = uneven or ("share" if world_size > 1 else "join")
+    uneven = uneven or (pipeline._uneven if world_size > 1 else "join")
     if uneven not in UNEVEN:
         raise PipelineError(f"uneven must be {in_words(UNEVEN, 'or')}, not {uneven!r}")
     if world_size < 1 or num_workers < 0 or (world_size > lanes and uneven != "share"):
