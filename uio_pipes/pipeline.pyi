@@ -229,9 +229,7 @@ class Pipeline(Graph):
         source: str | os.PathLike[str] | Table | Sequence[str | os.PathLike[str]] | None = None,
         field: str | None = None,
         uem: str | os.PathLike[str] | None = None,
-        fields: Mapping[str, str] | None = None,
         words: bool = True,
-        channels: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Pipeline:
         """Give each utterance a ``timeline``: its events, with start, end, text, speaker and channel, on the audio's clock.
@@ -241,7 +239,8 @@ class Pipeline(Graph):
         - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM, or a :class:`uio.Table`. A row
           belongs to the recording that it names, or whose name its file has. An utterance finds its rows by the field
           ``recording``, its key, or the name of its audio file. One without rows has no events, since by NIST's rules
-          nobody speaks there; if no ``uem`` has it either, it is noted as ``not_annotated``.
+          nobody speaks there; if no ``uem`` has it either, it is noted as ``not_annotated``. So it is in a file of several
+          recordings that rows name.
         - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields,
           as in :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is
           the failure ``missing_timeline``.
@@ -252,7 +251,7 @@ class Pipeline(Graph):
         stable-ts and Lhotse. A file that cannot be read makes its utterances the failure ``bad_timeline``. An event that
         cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``, ``late_event``
         (after the end of the audio), ``absent_channel`` (which the audio does not have), ``bad_event``. Events may come in
-        any order.
+        any order; in lists of moshi-finetune, which are sorted, it is counted (``unsorted_event``).
 
         An utterance that is a part of a recording has its part of the timeline. From then on, all stages that cut, join or
         change audio move it along. Put this stage before ``decode_audio``.
@@ -263,11 +262,7 @@ class Pipeline(Graph):
             field: name of the field that has the events. Default: None.
             uem: table of the parts that are annotated, as NIST's UEM; of the others nothing is known. Default: None, all is
                 annotated.
-            fields: expressions by which rows give ``start``, ``end``, ``duration``, ``text``, ``speaker``, ``channel`` or
-                ``recording``, if their names are others: ``{"start": "begin | ms"}``. Default: None.
             words: whether a segment that lists its words gives these, in place of itself. Default: True.
-            channels: channels that the audio must have, as 2 for dialogues; others are the failure ``wrong_channels``.
-                Default: None, any number.
             storage_options: how files are reached, as :class:`AccessOptions` says. Default: None.
 
         Raises:
@@ -641,8 +636,6 @@ class Pipeline(Graph):
         pause: float | None = None,
         overlap: Sequence[float] | None = None,
         utterances: Sequence[int] = (1, 1),
-        gain_db: Sequence[float] = (0.0, 0.0),
-        sources: bool = False,
         window: int = 200,
     ) -> Pipeline:
         """Mix single utterances to overlapped speech, for diarisation, separation and recognition of several speakers.
@@ -668,10 +661,6 @@ class Pipeline(Graph):
             overlap: (lowest, highest) share of the shorter of two turns in which both speak, from 0 to 1; it is drawn
                 evenly for each turn. Nobody overlaps with themselves. Default: None.
             utterances: (fewest, most) utterances of each speaker, fewer where fewer wait. Default: (1, 1).
-            gain_db: (lowest, highest) gain in dB, drawn for each speaker. For levels that do not depend on the recordings
-                put ``loudness`` before it. Default: (0.0, 0.0).
-            sources: whether to have ``sources``, too: (S, speakers[1]) float32, what each speaker says in the order of
-                their first starts, and 0 for those who are not there. Default: False.
             window: utterances that wait, among which partners are looked for. Default: 200.
 
         Raises:
@@ -1126,7 +1115,6 @@ class Pipeline(Graph):
         extra: str = "fail",
         subsampling: int = 1,
         shift: float | None = None,
-        window: float | None = None,
     ) -> Pipeline:
         """Make the targets of diarisation of the ``timeline``: who speaks in which frame.
 
@@ -1152,8 +1140,6 @@ class Pipeline(Graph):
                 Default: 1.
             shift: seconds from frame to frame, for utterances without features or with precomputed ones. Default: None,
                 that of the features.
-            window: seconds of a frame of which none reaches beyond the end of the audio, with ``shift``. Default: None,
-                frames of ``shift`` side by side, which cover all of the audio.
         """
         ...
 

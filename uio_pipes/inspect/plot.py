@@ -116,7 +116,8 @@ def _streams(stages: tuple[Stage, ...], records: list[StageRecord]) -> dict[str,
         if isinstance(stage, HasGrid):
             grid = stage.grid(grid, record.item.get("sample_rate", USUAL)) or grid
         if isinstance(stage, Activity):
-            known["frames"] = stage.placed(Grid(stage.shift, stage.shift / 2) if stage.shift else grid)
+            before = Grid(stage.shift, stage.shift / 2) if stage.shift else grid
+            known["frames"] = before.joined(stage.subsampling, stage.subsampling)
             known["speakers"] = () if isinstance(stage.speakers, int) else stage.speakers
         elif isinstance(stage, Align):
             write = getattr(stage.tokenizer, "detokenize", str)

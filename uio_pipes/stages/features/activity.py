@@ -13,9 +13,8 @@ import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.timeline import Timeline
-from uio_pipes.base.checks import check_names, is_whole, refuse, require
+from uio_pipes.base.checks import check_names, is_whole, require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.capabilities import Grid
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
@@ -25,7 +24,6 @@ from uio_pipes.stages.features.grid import DIGITS, FrameLabels, Moments, annotat
 
 CENTRE, SHARE = "centre", "share"
 FAIL, DROP = "fail", "drop"
-_POSITIVE = "try 0.02"
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,6 @@ class Activity(FrameLabels):
             Default: 1.
         shift: seconds from frame to frame, for utterances without features or with precomputed ones. Default: None,
             that of the features.
-        window: seconds of a frame of which none reaches beyond the end of the audio, with ``shift``. Default: None,
-            frames of ``shift`` side by side, which cover all of the audio.
     """
 
     name: ClassVar[str] = "activity"
@@ -65,8 +61,7 @@ class Activity(FrameLabels):
     powerset: int | None = least(1, None, "pyannote's is 2")
     extra: str = one_of((FAIL, DROP), FAIL)
     subsampling: int = least(1, 1, "Sortformer's is 8")
-    shift: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, _POSITIVE)
-    window: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, _POSITIVE)
+    shift: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "try 0.02")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +69,6 @@ class Activity(FrameLabels):
             check_names(self.name, "speakers", self.speakers)
             object.__setattr__(self, "speakers", tuple(self.speakers))  # type: ignore[arg-type]
         require(self.columns >= 1, self.name, "speakers must be 1 or more, or names", self.speakers, "4 is usual")
-        refuse(self.window and not self.shift, self.name, "window needs shift", "leave it out, or give shift")
         rule = f"powerset must not be above the number of speakers, {self.columns}"
         require((self.powerset or 1) <= self.columns, self.name, rule, self.powerset, "2 is usual")
 
@@ -95,11 +89,6 @@ class Activity(FrameLabels):
         sets = [one for count in range((self.powerset or 0) + 1) for one in combinations(range(self.columns), count)]
         return np.array([[speaker in one for speaker in range(self.columns)] for one in sets], np.float32)
 
-    def placed(self, grid: Grid) -> Grid:
-        """Return where frames of ``activity`` are. ``grid``: where those are of which they are made."""
-        first = self.window / 2 if self.window else grid.first
-        return grid._replace(first=first).joined(self.subsampling, self.subsampling)
-
 
 class _ActivityLink(StageLink):
     __slots__ = ("ledger",)
@@ -111,8 +100,8 @@ class _ActivityLink(StageLink):
 
     def run(self, sample: Sample) -> None:
         stage, fields = self.stage, sample.fields
-        count, grid = stage.frames(sample, stage.window)
-        count, (shift, centre) = -(-count // stage.subsampling), stage.placed(grid)
+        count, grid = stage.frames(sample)
+        count, (shift, centre) = -(-count // stage.subsampling), grid.joined(stage.subsampling, stage.subsampling)
         edges = np.round(centre + shift * (np.arange(2 * count + 1) / 2 - 0.5), DIGITS)  # and centres between
         timeline: Timeline = fields["timeline"]
         spoken = spans_of(timeline, edges)

@@ -93,18 +93,14 @@ class FrameLabels(ChecksNext, Op):
             late = {"wav", "feat"} & {*stage.reads} & {*stage.writes}
             refuse(late, self.name, sentence, f"put {stage.name} before {self.name}")
 
-    def frames(self, sample: Sample, window: float | None = None) -> tuple[int, Grid]:
-        """Return how many frames there are, and where. ``window``: seconds of a frame that ends within the audio.
-
-        Raises: PipelineError if that is not known, or told twice.
-        """
+    def frames(self, sample: Sample) -> tuple[int, Grid]:
+        """Return how many frames there are, and where. Raises: PipelineError if that is not known, or told twice."""
         fields = sample.fields
         rate = fields.get("sample_rate", USUAL)
         grid = grid_of(self, sample, self.shift, rate)
         if fields.get("feat") is not None:
             return len(fields["feat"]), grid
-        room = round((fields["wav"].shape[-1] / rate - (window or 0.0)) / grid.shift, DIGITS)
-        return max(0, int(room // 1) + 1) if window else ceil(room), grid
+        return ceil(round(fields["wav"].shape[-1] / rate / grid.shift, DIGITS)), grid
 
 
 def times_of(timeline: Timeline) -> Moments:

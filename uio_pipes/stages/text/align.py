@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.audio.timeline import Spans, Timeline
+from uio_pipes.audio.timeline import Spans, Timeline, gaps
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
@@ -172,14 +172,8 @@ class Align(HasGrid, Op):
     def _unknown(self, known: Spans | None, frames: int) -> Iterator[tuple[int, int]]:
         """Yield the frames, from one to before another, of which the text is unknown: those whose centre is outside
         ``known`` and, if the text comes later than the audio, those before it."""
-        end = 0
         if self.audio_delay < 0:
-            end = min(frames, int(self.rate * -self.audio_delay))
-            yield 0, end
-        if known is None:
-            return
-        for span in (*known, (float("inf"), 0.0)):
-            first, last = (ceil(min((at - self.audio_delay) * self.rate, frames) - 0.5) for at in span)
-            if first > end:
-                yield end, first
-            end = max(end, last)
+            yield 0, min(frames, int(self.rate * -self.audio_delay))
+        for span in gaps(known):
+            first, last = (max(0, ceil(min((at - self.audio_delay) * self.rate, frames) - 0.5)) for at in span)
+            yield first, max(first, last)

@@ -8,30 +8,43 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from dataclasses import field as member
 from functools import cached_property
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from uio_pipes.audio.containers import DECLARED
-from uio_pipes.base.checks import in_words, is_whole, require, require_paths
-from uio_pipes.base.errors import DataError, PipelineError
-from uio_pipes.base.urls import name_of
+from uio_pipes.audio.decode import TOLERANCE
+from uio_pipes.audio.length import audio_info, planned_by_duration
+from uio_pipes.audio.recording import Channels
+from uio_pipes.audio.timeline import Event, Timeline, gaps
+from uio_pipes.base.checks import in_words, require, require_paths
+from uio_pipes.base.errors import DataError, ListError, PipelineError
+from uio_pipes.base.memory import Lru
+from uio_pipes.base.urls import folder_of, inside, name_of, redact
 from uio_pipes.core.chain import TIMELINE
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
+from uio_pipes.formats.archives.directory import MemberRef
 from uio_pipes.formats.expressions import Expression, compiled, lookup
+from uio_pipes.formats.tables import events
 from uio_pipes.formats.tables.description import NIST_CHANNEL, Table
-from uio_pipes.formats.tables.events import recording_of
+from uio_pipes.formats.tables.files import files_of
 from uio_pipes.formats.tables.opening import open_rows
 from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
 from uio_pipes.io.access import Access
-from uio_pipes.stages.utterances.stored_timeline import StoredTimeline, TimelineLink, path_of_audio, stem_of
+from uio_pipes.io.command import Piped
+from uio_pipes.io.local import AudioInfo, Ref
+from uio_pipes.io.opening import RemoteFileRef, is_far, is_local
+from uio_pipes.io.relative_paths import RelativeRef
 
 _OF_AUDIO = MEASURED | {DECLARED}
+_KEPT = 500_000  # events of recordings read last that a process keeps, since each may have many segments
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,8 @@ class ReadTimeline(Flow):
     - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM, or a :class:`uio.Table`. A row
       belongs to the recording that it names, or whose name its file has. An utterance finds its rows by the field
       ``recording``, its key, or the name of its audio file. One without rows has no events, since by NIST's rules
-      nobody speaks there; if no ``uem`` has it either, it is noted as ``not_annotated``.
+      nobody speaks there; if no ``uem`` has it either, it is noted as ``not_annotated``. So it is in a file of several
+      recordings that rows name.
     - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields,
       as in :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is
       the failure ``missing_timeline``.
@@ -54,7 +68,7 @@ class ReadTimeline(Flow):
     stable-ts and Lhotse. A file that cannot be read makes its utterances the failure ``bad_timeline``. An event that
     cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``, ``late_event``
     (after the end of the audio), ``absent_channel`` (which the audio does not have), ``bad_event``. Events may come in
-    any order.
+    any order; in lists of moshi-finetune, which are sorted, it is counted (``unsorted_event``).
 
     An utterance that is a part of a recording has its part of the timeline. From then on, all stages that cut, join or
     change audio move it along. Put this stage before ``decode_audio``.
@@ -65,11 +79,7 @@ class ReadTimeline(Flow):
         field: name of the field that has the events. Default: None.
         uem: table of the parts that are annotated, as NIST's UEM; of the others nothing is known. Default: None, all is
             annotated.
-        fields: expressions by which rows give ``start``, ``end``, ``duration``, ``text``, ``speaker``, ``channel`` or
-            ``recording``, if their names are others: ``{"start": "begin | ms"}``. Default: None.
         words: whether a segment that lists its words gives these, in place of itself. Default: True.
-        channels: channels that the audio must have, as 2 for dialogues; others are the failure ``wrong_channels``.
-            Default: None, any number.
         storage_options: how files are reached, as :class:`AccessOptions` says. Default: None.
 
     Raises:
@@ -87,9 +97,7 @@ class ReadTimeline(Flow):
     )
     field: str | None = None
     uem: str | os.PathLike[str] | None = member(default=None, metadata=NO_IDENTITY)
-    fields: Mapping[str, str] | None = member(default=None, hash=False)
     words: bool = True
-    channels: int | None = None
     storage_options: Mapping[str, Any] | None = member(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:
@@ -99,24 +107,12 @@ class ReadTimeline(Flow):
             object.__setattr__(self, "source", require_paths(self.name, "source must be tables", self.source))
         one = (self.source is None) != (self.field is None) and bool(given)
         require(one, self.name, "give a table or a pattern, or else a field", given, 'as in .timeline("all.rttm")')
-        unknown = sorted({*(self.fields or {})} - _OURS)
-        require(
-            not unknown, self.name, f"fields must name {in_words(sorted(_OURS), 'or')}", unknown, "correct the name"
-        )
-        ok = self.channels is None or (is_whole(self.channels) and self.channels > 0)
-        require(ok, self.name, "channels must be a number of channels", self.channels, "try 2")
-        self.renames  # noqa: B018  wrong expressions fail now
-        self.pattern  # noqa: B018
+        self.pattern  # noqa: B018  wrong expressions fail now
         Access.of(self.name, storage_options=self.storage_options)
 
     @property
     def access(self) -> Access:
         return Access.of(self.name, storage_options=self.storage_options)
-
-    @cached_property
-    def renames(self) -> dict[str, Expression]:
-        """The expressions of fields of rows, by our names."""
-        return {ours: compiled(text) for ours, text in (self.fields or {}).items()}
 
     @cached_property
     def pattern(self) -> Expression | None:
@@ -132,75 +128,65 @@ class ReadTimeline(Flow):
                 raise PipelineError(f"{rule}: put timeline before {stage.name}")
 
     def content(self) -> list[tuple[int, str]]:
-        rows = self._rows()
         files = [] if self.pattern is None else [(0, name_of(self.pattern.text))]
-        return [*files, *((len(one), one.digest) for one in (rows.events, rows.annotated) if one is not None)]
+        return [*files, *((len(rows), rows.digest) for rows in self._rows() if rows is not None)]
 
-    def _rows(self) -> TimelineTables:
-        access, keyed = self.access, self.source if self.pattern is None else None
-        table = keyed if isinstance(keyed, Table) or keyed is None else Table(keyed)
-        return TimelineTables(
-            None if table is None else open_rows((table,), access),
-            None if self.uem is None else open_rows((Table(self.uem, format="uem"),), access),
-        )
+    def _rows(self) -> list[Rows | None]:
+        """Return the tables of events and of annotated parts. Raises: ListError."""
+        source: Any = None if self.pattern is not None else self.source
+        table = source if source is None or isinstance(source, Table) else Table(source)
+        uem = None if self.uem is None else Table(self.uem, format="uem")
+        return [None if one is None else open_rows((one,), self.access) for one in (table, uem)]
 
-    def tables(self) -> TimelineTables:
-        """Open the tables. Raises: ListError."""
-        return TimelineTables(*(None if rows is None else RowsByRecording(rows, self.renamed) for rows in self._rows()))
+    def shared(self) -> Shared:
+        """Return what all lanes of a process have together. Raises: ListError."""
+        table, uem = (None if rows is None else RowsByRecording(rows) for rows in self._rows())
+        return Shared(table, uem, Lru("timelines", _KEPT, "events"))
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TimelineNode(source, lane, self, site)
 
-    def renamed(self, row: Row | DataError) -> Row | DataError:
-        """Return a row with the names that we know."""
-        if isinstance(row, DataError) or not self.renames:
-            return row
-        try:
-            return {**row, **{ours: expression(row) for ours, expression in self.renames.items()}}
-        except DataError as error:
-            return error
-
-
-_OURS = frozenset(["start", "end", "duration", "text", "speaker", "channel", "recording"])
-
 
 class RowsByRecording:
-    """The rows of a table by the name of their recording. ``renamed``: gives a row the names that we know."""
+    """The rows of a table by the name of their recording."""
 
-    def __init__(self, rows: Rows, renamed: Callable[[Row | DataError], Row | DataError]) -> None:
-        self._rows, self._renamed = rows, renamed
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
         self._index = RowIndex(self._names(), len(rows))
 
     def _names(self) -> Iterator[str]:
         """Yield the recording of each row; one that is damaged counts as being about the same as that before it."""
         last = ""
-        for number, row in enumerate(map(self._renamed, self._rows.scan())):
+        for number, row in enumerate(self._rows.scan()):
             last = self._name(row, number) or last or stem_of(self._rows.file(number))
             yield last
 
     def _name(self, row: Row | DataError, number: int) -> str:
         if isinstance(row, DataError):
             return ""
-        return recording_of(row) or ("" if NIST_CHANNEL in row else stem_of(self._rows.file(number)))
+        return events.recording_of(row) or ("" if NIST_CHANNEL in row else stem_of(self._rows.file(number)))
 
-    def find(self, name: str) -> list[Row | DataError]:
-        """Return the rows of a recording."""
-        found = list[Row | DataError]()
-        for number in self._index.find(name):
-            try:
-                row = self._renamed(self._rows.row(number))
-            except DataError as error:
-                row = error
-            if self._name(row, number) in ("", name):
-                found.append(row)
-        return found
+    def find(self, names: Iterable[str]) -> list[events.RowResult] | None:
+        """Return what the rows of a recording say, by the first of its names that has some; None if none has."""
+        for name in names:
+            rows = [(number, self._row(number)) for number in self._index.find(name)]
+            if mine := [row for number, row in rows if self._name(row, number) in ("", name)]:
+                return [found for found in map(events.event_of, mine) if found is not None]
+        return None
+
+    def _row(self, number: int) -> Row | DataError:
+        try:
+            return self._rows.row(number)
+        except DataError as error:
+            return error
 
 
-class TimelineTables(NamedTuple):
-    """The tables of events, and of the parts that are annotated: their rows, or these by recordings."""
+class Shared(NamedTuple):
+    """What lanes have together: tables of events and of annotated parts, and the recordings that were read last."""
 
-    events: Any
-    annotated: Any
+    table: RowsByRecording | None
+    uem: RowsByRecording | None
+    lately: Lru
 
 
 class _TimelineNode(Node):
@@ -209,18 +195,200 @@ class _TimelineNode(Node):
         self.lane, self.stage, self.link = lane, stage, TimelineLink(stage, site.name, lane.ledger)
 
     def start(self) -> None:
-        key = self.stage.name, self.stage, str(self.stage.fields)
-        self.link.tables = self.lane.shared(key, self.stage.tables)
+        self.link.shared = self.lane.shared((self.stage.name, self.stage), self.stage.shared)
 
     def next(self) -> Sample:
         sample: Sample = self.source.next()
         stage, fields = self.stage, sample.fields
         audio = {name: fields[name] for name in _OF_AUDIO if name in fields}
         stem = stem_of(path_of_audio(fields.get("wav")))
-        names = tuple(dict.fromkeys(str(one) for one in (recording_of(fields), fields.get("key"), stem) if one))
-        value = None if stage.field is None else lookup(fields, stage.field)
+        names = tuple(dict.fromkeys(str(one) for one in (events.recording_of(fields), fields.get("key"), stem) if one))
         base = float(fields.get("start") or 0.0)
         file = None if stage.pattern is None else stage.pattern.tried({**fields, "stem": stem})
-        fields[TIMELINE] = StoredTimeline(names, file if stage.field is None else value, audio, base)
+        value = file if stage.field is None else lookup(fields, stage.field)
+        fields[TIMELINE] = StoredTimeline(names, value, audio, base)
         sample.chain = sample.chain.then(self.link)
         return sample
+
+
+def stem_of(path: str) -> str:
+    """Return the name of a file without its suffix."""
+    name = name_of(path)
+    return name.rpartition(".")[0] or name
+
+
+def path_of_audio(wav: Any) -> str:
+    """Return the path or URL of the file in which audio is, as far as it is known without looking; "" if it is not."""
+    while isinstance(wav, Channels):
+        wav = wav.stored
+    if isinstance(wav, (str, RelativeRef)):
+        return wav if isinstance(wav, str) else wav.path
+    if isinstance(wav, MemberRef):
+        return wav.names[0]
+    return wav.file.path if type(wav) in (Ref, RemoteFileRef) else ""
+
+
+@dataclass(frozen=True)
+class StoredTimeline:
+    """A timeline that has not been read yet.
+
+    Attributes:
+        names: those by which tables may know the recording, the most likely one first.
+        value: the path of a file, or what the utterance has in a field.
+        audio: the fields that tell the length of the audio, and which part of the recording it is.
+        base: seconds of the recording at which the clock of ``value`` begins.
+    """
+
+    names: tuple[str, ...]
+    value: Any
+    audio: Mapping[str, Any]
+    base: float
+
+    def between(self, start: float, end: float) -> StoredTimeline:
+        """Return the part from ``start`` to ``end``, in seconds of the recording. Nothing is read."""
+        audio = {name: value for name, value in self.audio.items() if name != "duration"}
+        return replace(self, audio={**audio, "start": start, "end": end})
+
+
+class TimelineLink:
+    """The link that reads the timeline of an utterance: the rows about a recording, those that cannot be used, and the
+    part that is the utterance's."""
+
+    of, changes_length = "", False
+    reads = writes = frozenset([TIMELINE])
+    shared: Shared
+
+    def __init__(self, stage: ReadTimeline, name: str, ledger: Ledger) -> None:
+        self.stage, self.name, self.ledger = stage, name, ledger
+
+    def plan(self, plan: Any, sample: Any) -> Any:
+        return plan
+
+    def apply(self, sample: Sample) -> None:
+        stored = sample.fields.get(TIMELINE)
+        if isinstance(stored, StoredTimeline):
+            sample.fields[TIMELINE] = self._read(stored, sample)
+
+    def _read(self, stored: StoredTimeline, sample: Sample) -> Timeline:
+        (found, what, base), uem = self._found(stored), self.shared.uem
+        annotated = None if uem is None else uem.find(stored.names)
+        if found is None and not annotated:
+            known = f"no row of {redact(what)} is about {in_words(map(repr, stored.names), 'or')}"
+            self._note("not_annotated", f"{known}: it is taken to have no events", sample)
+        rows, spans = found or [], annotated or []
+        info = _info(stored.audio.get("wav"), sample.fields.get("wav"))
+        start, end = float(stored.audio.get("start") or 0.0), stored.audio.get("end")
+        last = inf if end is None else end
+        seconds = inf if info is None and end is not None else _seconds(stored.audio, info) - base
+        overhang = self.stage.field == "supervisions"  # which may reach over the edges of their cut
+        checked = [
+            _checked(one, seconds, inf if info is None else info.channels, overhang)
+            for one in rows  # the events of other parts need no check here
+            if not isinstance(one, Event) or (one.start + base < last and max(0.0, one.end) + base >= start)
+        ]
+        lost = [
+            one for one in checked if isinstance(one, events.Unusable) and start <= max(0.0, one.start) + base < last
+        ]
+        lost += [one for one in spans if isinstance(one, events.Unusable) and start <= max(0.0, one.start) < last]
+        for reason in dict.fromkeys(one.reason for one in lost):
+            shown, total = [one.shown for one in lost if one.reason == reason], len(rows) + len(spans)
+            self._note(reason, f"{len(shown)} of {total} rows are damaged: {shown[0]}: correct them", sample)
+            self.ledger.count(reason, len(shown) - 1)
+        timeline = Timeline.of(
+            (one.moved(-base) if base else one for one in checked if isinstance(one, Event)),
+            None if uem is None else gaps(gaps(one[:2] for one in spans if isinstance(one, Event))),  # joined
+        )
+        timeline = replace(
+            timeline, conditions=next((o.value for o in checked if isinstance(o, events.Conditions)), None)
+        )
+        if info is not None:  # the audio is cut so, too
+            start = round(start * info.sample_rate) / info.sample_rate
+            last = last if end is None else round(last * info.sample_rate) / info.sample_rate
+        return timeline if not start and end is None else timeline.cut(start, last)
+
+    def _found(self, stored: StoredTimeline) -> tuple[list[events.RowResult] | None, str, float]:
+        """Return what there is of a recording, None if there should be, where, and where its clock begins (s)."""
+        stage, value, (table, _, lately) = self.stage, stored.value, self.shared
+        if table is not None:
+            return lately.get(stored.names, lambda: table.find(stored.names), _size), str(stage.source), 0.0
+        if value is None or value == "":
+            what = stage.field or "name of its file"
+            raise DataError("missing_timeline", f"the utterance has no {what} for its timeline: correct the list")
+        if isinstance(value, RelativeRef) or (isinstance(value, str) and value.lstrip()[:1] not in ("{", "[")):
+            path = value.local if isinstance(value, RelativeRef) else self._path(value, stored)
+            rows = lately.get(path, lambda: events.by_recording(self._file(path)), _size)
+            return _of(rows, stored.names), path, 0.0
+        if not isinstance(value, (str, bytes, Ref)):
+            made = map(events.event_of, events.rows_of(value, stage.words))
+            return [one for one in made if one is not None], "", stored.base
+        data = value.read() if isinstance(value, Ref) else value
+        name = (path_of_audio(value) if isinstance(value, Ref) else "") or stage.field or ""
+        found = events.by_recording(events.rows_in(name, data.encode() if isinstance(data, str) else data, stage.words))
+        return _of(found, stored.names), name, stored.base if isinstance(value, str) else 0.0
+
+    def _path(self, value: str, stored: StoredTimeline) -> str:
+        """Return the path or URL of a file that is named relative to the audio."""
+        if self.stage.pattern is None or "://" in value or value.startswith("/"):
+            return value
+        wav = stored.audio.get("wav")
+        return inside(folder_of(wav.local if isinstance(wav, RelativeRef) else path_of_audio(wav)), value)
+
+    def _file(self, path: str) -> Iterator[Row | DataError]:
+        try:
+            data = b"".join(file.content.read() for file in files_of([path], self.stage.access))
+        except (ListError, DataError) as error:
+            cause = error.__cause__ if isinstance(error, ListError) else error
+            reason = cause.reason if isinstance(cause, DataError) else ""
+            if reason == "missing_file":
+                message = f"there is no {redact(path)}: add it, or remove the recording from the list"
+                raise DataError("missing_timeline", message) from error
+            if reason != "empty_file":
+                raise DataError("bad_timeline", str(error)) from error
+            data = b""
+        return events.rows_in(path, data, self.stage.words)
+
+    def _note(self, reason: str, message: str, sample: Sample) -> None:
+        self.ledger.handle(sample.failure(DataError(reason, message), self.name), self.name)
+
+
+def _of(rows: Mapping[str, list[events.RowResult]], names: Iterable[str]) -> list[events.RowResult] | None:
+    """Return what a file says of a recording, by its name if the file names several; None if it does not know it."""
+    named = [name for name in rows if name]
+    if len(named) > 1 and not (named := [name for name in names if name in rows][:1]):
+        return None
+    return [one for name in ("", *named) for one in rows.get(name, ())]
+
+
+def _size(found: Any) -> int:
+    """Return how many events are kept; what has more than may be kept is, alone."""
+    return min(_KEPT, sum(map(len, found.values())) if isinstance(found, dict) else len(found or ()))
+
+
+def _checked(one: events.RowResult, seconds: float, channels: float, overhang: bool) -> events.RowResult:
+    """Return an event, or why it cannot be one of audio of so many seconds and channels; anything else as it is.
+    ``overhang``: it may begin before the audio, or end after it."""
+    if not isinstance(one, Event):
+        return one
+    first, last = (one.end, one.start) if overhang else (one.start, one.end)
+    reason = "negative_event" if first < 0 else "late_event" if last > seconds + TOLERANCE else ""
+    reason = reason or ("absent_channel" if (one.channel or 0) >= channels else "")
+    return events.Unusable(reason, one.start, f"{one.start:g} to {one.end:g} s, {one.text!r:.40}") if reason else one
+
+
+def _info(wav: Any, now: Any) -> AudioInfo | None:
+    """Return what the header of a recording says, as far as that needs no request. ``now``: what the utterance has."""
+    if hasattr(wav, "shape"):
+        return None
+    if is_far(wav) or (isinstance(wav, str) and is_local(wav) is None):
+        wav = now if isinstance(now, (bytes, Ref)) and not is_far(now) else None
+    return None if wav is None or isinstance(wav, Piped) else audio_info(wav, {})
+
+
+def _seconds(audio: Mapping[str, Any], info: AudioInfo | None) -> float:
+    """Return the length of the recording, or at least not less; infinity if it is not known."""
+    if info is not None:
+        return info.samples / info.sample_rate
+    if hasattr(audio.get("wav"), "shape") and audio.get("sample_rate"):
+        return float(audio["wav"].shape[-1] / audio["sample_rate"])
+    plan = planned_by_duration(dict(audio))
+    return inf if plan is None else plan.samples / plan.sample_rate
