@@ -570,17 +570,19 @@ def test_it_comes_before_what_changes_the_audio() -> None:
         uio.from_raw_list("data.list").decode_audio().timeline("all.rttm")
 
 
-def test_dialogues_of_duplexconv(tmp_path: Path) -> None:
-    """As the page has it: whole dialogues out of the archives, their turns in the channels that they are in."""
-    corpora_small.made("duplexconv", tmp_path, downloaded=True)
-    table = uio.Table("*.json", within=tmp_path / "Edu" / "jsons.tar.gz")
-    fields = {"key": "table | stem", "wav": "table | stem", "asr": "asr"}
-    archives = str(tmp_path / "Edu" / "audios" / "*.tar")
-    begun = uio.from_table(table, archives=archives, match="path | stem", fields=fields).timeline(field="asr")
+@pytest.mark.parametrize("downloaded", [True, False])
+def test_dialogues_of_duplexconv(downloaded: bool, tmp_path: Path) -> None:
+    """Whole dialogues with all their channels, their turns in the channels that they are in; further fields, too."""
+    corpora_small.made("duplexconv", tmp_path, downloaded=downloaded)
+    begun = uio.from_corpus("duplexconv", tmp_path, part="Edu", unit="dialogues", fields={"seconds": "timeLenInSec"})
     samples, stats = counted(begun.decode_audio(channel=None))
-    assert [(len(s["wav"]), [e.channel for e in s["timeline"].events]) for s in samples] == [(2, [0, 1, 0])] * 2
-    assert [event.text for event in samples[0]["timeline"].events] == ["你好0", "你好1", "你好2"]
+    keyed = sorted((s["key"], len(s["wav"]), [e.channel for e in s["timeline"].events]) for s in samples)
+    assert keyed == [(f"Edu--{n:06d}", 2, [0, 1, 0]) for n in (1, 2)]
+    assert {event.text for sample in samples for event in sample["timeline"].events} == {"你好0", "你好1", "你好2", ""}
+    assert all(sample["seconds"] > 1 and "txt" not in sample for sample in samples)
     assert stats.skipped == {}
+    several, _ = counted(uio.from_corpus("duplexconv", tmp_path, unit="dialogues").decode_audio(channel=None))
+    assert len(several) == 6
 
 
 # Lists of moshi-finetune
