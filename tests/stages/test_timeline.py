@@ -632,3 +632,26 @@ def test_inspect_knows_the_list(tmp_path: Path) -> None:
     hours = {name: round(n * 3600, 3) for name, n in seen["hours_of_speech"].items()}
     assert hours == {"SPEAKER_MAIN": 0.6, "SPEAKER_OTHER": 0.5, "(overlap)": 0.05, "(silence)": 2.95}
     assert seen["failures"] == {"absent_channel": 1, "missing_timeline": 1}
+
+
+def test_inspect_says_who_speaks_in_a_list(tmp_path: Path) -> None:
+    """By a table with a UEM, or by a field: of what is annotated, silence and overlap, too."""
+    clicks(tmp_path / "a.wav", [])
+    clicks(tmp_path / "b.wav", [])
+    (tmp_path / "all.rttm").write_text(RTTM)
+    (tmp_path / "all.uem").write_text("a 1 0 1.5\nb 1 1 2\n")
+    said = [{"start": 1.5, "end": 2.0, "speaker": "z"}]
+    rows = [json.dumps({"key": key, "wav": str(tmp_path / f"{key}.wav"), "txt": "", "said": said}) for key in "ab"]
+    (tmp_path / "data.list").write_text("\n".join(rows))
+
+    def hours(*options: object) -> dict[str, float]:
+        seen = json.loads(uio_command("inspect", "--json", tmp_path / "data.list", *options).stdout)
+        return {name: round(n * 3600, 3) for name, n in seen["hours_of_speech"].items()}
+
+    told = hours("--timeline", tmp_path / "all.rttm", "--uem", tmp_path / "all.uem")
+    assert told == {"x": 0.3, "y": 0.5, "(overlap)": 0.05, "(silence)": 1.75}
+    assert hours("--timeline", "field:said") == {"z": 1.0, "(silence)": 3.0}
+    assert hours() == {}
+    failed = uio_command("inspect", tmp_path / "data.list", "--uem", tmp_path / "all.uem")
+    assert failed.returncode == 2
+    assert "give a table or a pattern" in failed.stderr + failed.stdout
