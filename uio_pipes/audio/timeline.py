@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 Spans = tuple[tuple[float, float], ...]
@@ -56,10 +57,9 @@ class Timeline:
     conditions: Any = None
 
     @classmethod
-    def of(cls, events: Iterable[Event], known: Sequence[tuple[float, float]] | None = None) -> Timeline:
-        """Return the timeline of events in any order, on the clock of the recording; of one start, as they come."""
-        ordered = tuple(sorted(events, key=lambda event: event.start))
-        return cls(ordered, None if known is None else tuple(sorted(known)))
+    def of(cls, events: Iterable[Event], known: Iterable[tuple[float, float]] | None = None) -> Timeline:
+        """Return the timeline of events and spans in any order; events of one start, as they come."""
+        return cls(tuple(sorted(events, key=attrgetter("start"))), None if known is None else tuple(sorted(known)))
 
     def between(self, start: float, end: float) -> Timeline:
         """Return the part from ``start`` to ``end``, in seconds of the recording."""

@@ -128,6 +128,9 @@ def _plain(said: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", "", said)).strip()
 
 
+ANNOTATIONS = {"stm": stm_rows, "textgrid": textgrid_rows, "srt": subtitle_rows, "vtt": subtitle_rows}
+
+
 def nxt_beside(name: str) -> tuple[str, ...]:
     """Return the files of words and of speakers that belong to one of segments, or patterns to a pattern."""
     folder, _, base = name.rpartition("/")

@@ -18,7 +18,7 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.formats.lists.json_lines import LATEST, as_seconds
 from uio_pipes.formats.rows.content import WHAT, Content
-from uio_pipes.formats.tables.annotations import channel_named, stm_rows, subtitle_rows, textgrid_rows
+from uio_pipes.formats.tables.annotations import ANNOTATIONS, channel_named
 from uio_pipes.formats.tables.description import NIST_CHANNEL, TEXTS
 from uio_pipes.formats.tables.files import TableFile
 from uio_pipes.formats.tables.rows import Row
@@ -193,12 +193,8 @@ def rows_in(name: str, data: bytes, words: bool) -> Iterator[Row | DataError]:
     """
     form, file = suffix_of(name.removesuffix(".gz")) or name, TableFile(name, cast(BinaryIO, io.BytesIO(data)))
     try:
-        if form == "stm":
-            yield from stm_rows(file, "utf-8-sig")
-        elif form == "textgrid":
-            yield from textgrid_rows(file, "utf-8-sig")
-        elif form in ("srt", "vtt"):
-            yield from subtitle_rows(file, "utf-8-sig")
+        if form in ANNOTATIONS:
+            yield from ANNOTATIONS[form](file, "utf-8-sig")
         elif form in TEXTS:
             yield from TextRows([Content(name, WHAT, data)], TEXTS[form]).scan() if data.strip() else ()
         else:

@@ -6,7 +6,6 @@ of its first utterance. A part that is shorter than planned, or fails when it is
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -24,7 +23,6 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.chain import TIMELINE, Chain
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.realize import compute, count_trimmed
 from uio_pipes.core.roles import check_there, have_features
 from uio_pipes.core.sample import Sample
@@ -41,17 +39,16 @@ class Mixture(Joins):
 
     A mixture begins with the utterance that has waited longest, and takes those of its speaker and of other speakers
     that have waited longest. ``wav`` is the sum; ``timeline`` has an event for each part with its text and ``speaker``,
-    or the events of its own timeline; keys are joined by "+", and other fields are gone. Put ``shuffle`` before it, and
-    ``reverberate`` for rooms; put noise and features after it.
+    or its own events; keys are joined by "+", and other fields are gone. Put ``shuffle`` and ``reverberate`` before it,
+    noise and features after it.
 
     With ``pause``, each speaker speaks without regard to the others, as in the recipe of EEND (Fujita et al. 2019,
     algorithm 1). With ``overlap``, speakers take turns, each of which begins before the last one ends, as in LibriMix
     (Cosentino et al. 2020) with (1, 1), and SparseLibriMix with (0, 1). Give exactly one of the two.
 
-    Nothing is decoded before the batch is made. A part that fails then is counted and left out; so is one whose sample
-    rate or channels differ from those of the first (``mixed_sample_rates``, ``mixed_channels``). An utterance without
-    ``speaker`` is the failure ``missing_speaker``. Where too few speakers wait, as at the end, one is left out
-    (``too_few_speakers``).
+    A part that fails when it is decoded is counted and left out; so is one whose sample rate or channels differ from
+    those of the first (``mixed_sample_rates``, ``mixed_channels``), an utterance without ``speaker``
+    (``missing_speaker``), and, where too few speakers wait, as at the end, another one (``too_few_speakers``).
 
     Args:
         speakers: (fewest, most) speakers of a mixture; each number in between has equal chances. Default: (1, 4).
@@ -119,9 +116,6 @@ class _Mixing(Joining):
 
     name = Mixture.name
 
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__(frozenset(["wav", "sample_rate", TIMELINE]), frozenset(), ledger)
-
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
         return sample.length if isinstance(sample, Mixed) else plan
 
@@ -157,62 +151,52 @@ class _MixtureNode(Buffer):
     def __init__(self, source: Node, lane: Lane, stage: Mixture, site: Site) -> None:
         super().__init__(source, lane, site.name)
         self.stage, self.salt = stage, site.salt
-        self.chain = Chain((_Mixing(lane.ledger),))
+        self.chain = Chain((_Mixing(frozenset(["wav", "sample_rate", TIMELINE]), frozenset(), lane.ledger),))
 
     def order(self) -> Iterable[int]:
         return self.held  # as they arrived
 
     def rebuild(self, order: list[int]) -> None:
-        self.waiting: dict[str, deque[int]] = {}  # by their speakers
-        for number in order:
-            self._wait(number, self.held[number])
-
-    def _wait(self, number: int, item: Sample) -> None:
-        if (speaker := item.get("speaker")) is None:
-            message = "the utterance has no `speaker`: add it to the list, or make it by .map(…) before mixture"
-            raise item.failure(DataError("missing_speaker", message), self.name)
-        self.waiting.setdefault(str(speaker), deque()).append(number)
+        """Nothing is known but what is held."""
 
     def next(self) -> Sample:
+        fewest, most = self.stage.speakers
         while True:
             self._fill()
             if not self.held:
                 raise StopIteration
-            speakers = sorted(self.waiting, key=lambda name: self.waiting[name][0])
-            fewest, most = self.stage.speakers
-            if len(speakers) >= fewest:
-                draws = self.held[self.waiting[speakers[0]][0]].draws(self.salt)
-                return self._mixed(speakers[: fewest + draws.below(most - fewest + 1)], draws)
-            self._leave(speakers[0])
+            waiting: dict[str, list[int]] = {}  # the one whose utterance has waited longest comes first
+            for number in self.held:
+                waiting.setdefault(str(self.held[number]["speaker"]), []).append(number)
+            first = next(iter(self.held))
+            if len(waiting) >= fewest:
+                draws = self.held[first].draws(self.salt)
+                return self._mixed(list(waiting.items())[: fewest + draws.below(most - fewest + 1)], draws)
+            self.release(first)
             self.lane.ledger.count(_LONE)
 
     def _fill(self) -> None:
         while len(self.held) < self.stage.window and not self.exhausted:
             try:
                 number, item = self.pull()
+                if self.length(item) is None:
+                    continue
+                if item.get("speaker") is None:
+                    message = "the utterance has no `speaker`: add it to the list, or make it by .map(…) before mixture"
+                    raise item.failure(DataError("missing_speaker", message), self.name)
+                self.hold(number, item)
             except StopIteration:
                 return
-            try:
-                if self.length(item) is not None:
-                    self._wait(number, item)
-                    self.hold(number, item)
             except DataError as error:
                 self.lane.ledger.fail(error, self.name)
 
-    def _leave(self, speaker: str) -> Sample:
-        """Release the utterance of ``speaker`` that has waited longest."""
-        numbers = self.waiting[speaker]
-        item: Sample = self.release(numbers.popleft())
-        if not numbers:
-            del self.waiting[speaker]
-        return item
-
-    def _mixed(self, speakers: Sequence[str], draws: Draws) -> Mixed:
+    def _mixed(self, waiting: Sequence[tuple[str, list[int]]], draws: Draws) -> Mixed:
         stage, (fewest, most) = self.stage, self.stage.utterances
-        each: list[list[tuple[str, Sample]]] = []
-        for name in speakers:
-            count = min(fewest + draws.below(most - fewest + 1), len(self.waiting[name]))
-            each.append([(name, self._leave(name)) for _ in range(count)])
+        counts = [fewest + draws.below(most - fewest + 1) for _ in waiting]
+        each = [
+            [(name, self.release(number)) for number in numbers[:count]]
+            for (name, numbers), count in zip(waiting, counts, strict=True)
+        ]
         rounds = chain.from_iterable(each if stage.overlap is None else zip_longest(*each))
         names, parts = zip(*filter(None, rounds), strict=True)
         plans = [part.plan for part in parts]

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from dataclasses import field as member
 from functools import cached_property
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from uio_pipes.audio.containers import DECLARED
 from uio_pipes.audio.decode import TOLERANCE
-from uio_pipes.audio.length import audio_info, planned_by_duration
+from uio_pipes.audio.length import Plan, audio_info, planned_by_duration
 from uio_pipes.audio.recording import Channels
 from uio_pipes.audio.timeline import Event, Timeline, gaps
 from uio_pipes.base.checks import in_words, require, require_paths
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.memory import Lru
-from uio_pipes.base.urls import folder_of, inside, name_of, redact
+from uio_pipes.base.urls import folder_of, inside, name_of, redact, stem_of
 from uio_pipes.core.chain import TIMELINE
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
@@ -44,7 +44,7 @@ from uio_pipes.io.opening import RemoteFileRef, is_far, is_local
 from uio_pipes.io.relative_paths import RelativeRef
 
 _OF_AUDIO = MEASURED | {DECLARED}
-_KEPT = 500_000  # events of recordings read last that a process keeps, since each may have many segments
+_KEPT = 64  # recordings, or files, read last that a process keeps, since each may have many segments
 
 
 @dataclass(frozen=True)
@@ -53,32 +53,28 @@ class ReadTimeline(Flow):
 
     The events come from one of three places:
 
-    - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM, or a :class:`uio.Table`. A row
-      belongs to the recording that it names, or whose name its file has. An utterance finds its rows by the field
-      ``recording``, its key, or the name of its audio file. One without rows has no events, since by NIST's rules
-      nobody speaks there; if no ``uem`` has it either, it is noted as ``not_annotated``. So it is in a file of several
-      recordings that rows name.
+    - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM. An utterance finds its rows by the
+      field ``recording``, its key, or the name of its audio file. One without rows has no events, as nobody speaks
+      there; if no ``uem`` has it either, it is noted as ``not_annotated``.
     - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields,
-      as in :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is
-      the failure ``missing_timeline``.
+      as in :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix.
     - ``timeline(field="supervisions")``: what the utterance has already: a list of segments or words, a JSON object
       that has such a list, the path of a file, or its content.
 
     Forms are known by the suffix: rttm, ctm, stm, TextGrid, srt, vtt, and JSON of moshi-finetune, Whisper, WhisperX,
-    stable-ts and Lhotse. A file that cannot be read makes its utterances the failure ``bad_timeline``. An event that
-    cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``, ``late_event``
-    (after the end of the audio), ``absent_channel`` (which the audio does not have), ``bad_event``. Events may come in
-    any order; in lists of moshi-finetune, which are sorted, it is counted (``unsorted_event``).
+    stable-ts and Lhotse. What is not there is the failure ``missing_timeline``, what cannot be read ``bad_timeline``.
+    An event that cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``,
+    ``late_event`` (after the audio), ``absent_channel``, ``bad_event``; one of moshi-finetune's that begins before the
+    one before it is kept, and counted as ``unsorted_event``.
 
     An utterance that is a part of a recording has its part of the timeline. From then on, all stages that cut, join or
     change audio move it along. Put this stage before ``decode_audio``.
 
     Args:
-        source: table(s) by path, URL or glob, a :class:`uio.Table`, or a pattern with expressions in braces. A
-            relative pattern begins at the folder of the audio. Default: None, which needs ``field``.
+        source: table(s) by path, URL or glob, a :class:`uio.Table`, or a pattern, relative to the folder of the audio.
+            Default: None, which needs ``field``.
         field: name of the field that has the events. Default: None.
-        uem: table of the parts that are annotated, as NIST's UEM; of the others nothing is known. Default: None, all is
-            annotated.
+        uem: NIST's UEM, the table of the parts that are annotated. Default: None, all is annotated.
         words: whether a segment that lists its words gives these, in place of itself. Default: True.
         storage_options: how files are reached, as :class:`AccessOptions` says. Default: None.
 
@@ -138,10 +134,11 @@ class ReadTimeline(Flow):
         uem = None if self.uem is None else Table(self.uem, format="uem")
         return [None if one is None else open_rows((one,), self.access) for one in (table, uem)]
 
-    def shared(self) -> Shared:
-        """Return what all lanes of a process have together. Raises: ListError."""
+    def shared(self) -> tuple[RowsByRecording | None, RowsByRecording | None, Lru]:
+        """Return what all lanes of a process have together: tables of events and of annotated parts, and what was read
+        last. Raises: ListError."""
         table, uem = (None if rows is None else RowsByRecording(rows) for rows in self._rows())
-        return Shared(table, uem, Lru("timelines", _KEPT, "events"))
+        return table, uem, Lru("timelines", _KEPT, "recordings")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         return _TimelineNode(source, lane, self, site)
@@ -181,14 +178,6 @@ class RowsByRecording:
             return error
 
 
-class Shared(NamedTuple):
-    """What lanes have together: tables of events and of annotated parts, and the recordings that were read last."""
-
-    table: RowsByRecording | None
-    uem: RowsByRecording | None
-    lately: Lru
-
-
 class _TimelineNode(Node):
     def __init__(self, source: Node, lane: Lane, stage: ReadTimeline, site: Site) -> None:
         super().__init__(source)
@@ -211,12 +200,6 @@ class _TimelineNode(Node):
         return sample
 
 
-def stem_of(path: str) -> str:
-    """Return the name of a file without its suffix."""
-    name = name_of(path)
-    return name.rpartition(".")[0] or name
-
-
 def path_of_audio(wav: Any) -> str:
     """Return the path or URL of the file in which audio is, as far as it is known without looking; "" if it is not."""
     while isinstance(wav, Channels):
@@ -230,19 +213,12 @@ def path_of_audio(wav: Any) -> str:
 
 @dataclass(frozen=True)
 class StoredTimeline:
-    """A timeline that has not been read yet.
+    """A timeline that has not been read yet."""
 
-    Attributes:
-        names: those by which tables may know the recording, the most likely one first.
-        value: the path of a file, or what the utterance has in a field.
-        audio: the fields that tell the length of the audio, and which part of the recording it is.
-        base: seconds of the recording at which the clock of ``value`` begins.
-    """
-
-    names: tuple[str, ...]
-    value: Any
-    audio: Mapping[str, Any]
-    base: float
+    names: tuple[str, ...]  # by which tables may know the recording, the most likely one first
+    value: Any  # the path of a file, or what the utterance has in a field
+    audio: Mapping[str, Any]  # fields that tell the length of the audio, and which part of the recording it is
+    base: float  # seconds of the recording at which the clock of the value begins
 
     def between(self, start: float, end: float) -> StoredTimeline:
         """Return the part from ``start`` to ``end``, in seconds of the recording. Nothing is read."""
@@ -256,7 +232,7 @@ class TimelineLink:
 
     of, changes_length = "", False
     reads = writes = frozenset([TIMELINE])
-    shared: Shared
+    shared: tuple[RowsByRecording | None, RowsByRecording | None, Lru]
 
     def __init__(self, stage: ReadTimeline, name: str, ledger: Ledger) -> None:
         self.stage, self.name, self.ledger = stage, name, ledger
@@ -266,57 +242,67 @@ class TimelineLink:
 
     def apply(self, sample: Sample) -> None:
         stored = sample.fields.get(TIMELINE)
-        if isinstance(stored, StoredTimeline):
-            sample.fields[TIMELINE] = self._read(stored, sample)
-
-    def _read(self, stored: StoredTimeline, sample: Sample) -> Timeline:
-        (found, what, base), uem = self._found(stored), self.shared.uem
+        if not isinstance(stored, StoredTimeline):
+            return
+        (found, what, base), (_, uem, _) = self._found(stored), self.shared
         annotated = None if uem is None else uem.find(stored.names)
         if found is None and not annotated:
             known = f"no row of {redact(what)} is about {in_words(map(repr, stored.names), 'or')}"
             self._note("not_annotated", f"{known}: it is taken to have no events", sample)
         rows, spans = found or [], annotated or []
-        info = _info(stored.audio.get("wav"), sample.fields.get("wav"))
+        info = _info(stored.audio, sample.fields.get("wav"))
         start, end = float(stored.audio.get("start") or 0.0), stored.audio.get("end")
         last = inf if end is None else end
-        seconds = inf if info is None and end is not None else _seconds(stored.audio, info) - base
-        overhang = self.stage.field == "supervisions"  # which may reach over the edges of their cut
+        plan = None if end is not None else planned_by_duration(dict(stored.audio))
+        length = plan if info is None else Plan(info.samples, info.sample_rate)
+        seconds = inf if length is None else length.samples / length.sample_rate - base
+        channels = inf if info is None else info.channels
         checked = [
-            _checked(one, seconds, inf if info is None else info.channels, overhang)
+            self._checked(one, seconds, channels) if isinstance(one, Event) else one
             for one in rows  # the events of other parts need no check here
             if not isinstance(one, Event) or (one.start + base < last and max(0.0, one.end) + base >= start)
         ]
-        lost = [
-            one for one in checked if isinstance(one, events.Unusable) and start <= max(0.0, one.start) + base < last
+        bad = [
+            (one, at) for some, at in ((checked, base), (spans, 0.0)) for one in some if type(one) is events.Unusable
         ]
-        lost += [one for one in spans if isinstance(one, events.Unusable) and start <= max(0.0, one.start) < last]
+        lost = [one for one, at in bad if start <= max(0.0, one.start) + at < last]
         for reason in dict.fromkeys(one.reason for one in lost):
             shown, total = [one.shown for one in lost if one.reason == reason], len(rows) + len(spans)
             self._note(reason, f"{len(shown)} of {total} rows are damaged: {shown[0]}: correct them", sample)
             self.ledger.count(reason, len(shown) - 1)
+        annotations = None if uem is None else gaps(gaps(one[:2] for one in spans if isinstance(one, Event)))  # joined
         timeline = Timeline.of(
-            (one.moved(-base) if base else one for one in checked if isinstance(one, Event)),
-            None if uem is None else gaps(gaps(one[:2] for one in spans if isinstance(one, Event))),  # joined
+            (one.moved(-base) if base else one for one in checked if isinstance(one, Event)), annotations
         )
-        timeline = replace(
-            timeline, conditions=next((o.value for o in checked if isinstance(o, events.Conditions)), None)
-        )
+        said = next((one.value for one in checked if isinstance(one, events.Conditions)), None)
+        timeline = replace(timeline, conditions=said)
         if info is not None:  # the audio is cut so, too
             start = round(start * info.sample_rate) / info.sample_rate
             last = last if end is None else round(last * info.sample_rate) / info.sample_rate
-        return timeline if not start and end is None else timeline.cut(start, last)
+        sample.fields[TIMELINE] = timeline if not start and end is None else timeline.cut(start, last)
+
+    def _checked(self, one: Event, seconds: float, channels: float) -> Event | events.Unusable:
+        """Return an event, or why it cannot be one of audio of so many seconds and channels."""
+        overhang = self.stage.field == "supervisions"  # which may reach over the edges of their cut
+        first, last = (one.end, one.start) if overhang else (one.start, one.end)
+        reason = "negative_event" if first < 0 else "late_event" if last > seconds + TOLERANCE else ""
+        reason = reason or ("absent_channel" if (one.channel or 0) >= channels else "")
+        shown = f"{one.start:g} to {one.end:g} s, {one.text!r:.40}" if reason else ""
+        return events.Unusable(reason, one.start, shown) if reason else one
 
     def _found(self, stored: StoredTimeline) -> tuple[list[events.RowResult] | None, str, float]:
         """Return what there is of a recording, None if there should be, where, and where its clock begins (s)."""
         stage, value, (table, _, lately) = self.stage, stored.value, self.shared
         if table is not None:
-            return lately.get(stored.names, lambda: table.find(stored.names), _size), str(stage.source), 0.0
+            return lately.get(stored.names, lambda: table.find(stored.names), lambda _: 1), str(stage.source), 0.0
         if value is None or value == "":
             what = stage.field or "name of its file"
             raise DataError("missing_timeline", f"the utterance has no {what} for its timeline: correct the list")
         if isinstance(value, RelativeRef) or (isinstance(value, str) and value.lstrip()[:1] not in ("{", "[")):
-            path = value.local if isinstance(value, RelativeRef) else self._path(value, stored)
-            rows = lately.get(path, lambda: events.by_recording(self._file(path)), _size)
+            path, wav = value.local if isinstance(value, RelativeRef) else value, stored.audio.get("wav")
+            if stage.pattern is not None and "://" not in path and not path.startswith("/"):
+                path = inside(folder_of(wav.local if isinstance(wav, RelativeRef) else path_of_audio(wav)), path)
+            rows = lately.get(path, lambda: events.by_recording(self._file(path)), lambda _: 1)
             return _of(rows, stored.names), path, 0.0
         if not isinstance(value, (str, bytes, Ref)):
             made = map(events.event_of, events.rows_of(value, stage.words))
@@ -325,13 +311,6 @@ class TimelineLink:
         name = (path_of_audio(value) if isinstance(value, Ref) else "") or stage.field or ""
         found = events.by_recording(events.rows_in(name, data.encode() if isinstance(data, str) else data, stage.words))
         return _of(found, stored.names), name, stored.base if isinstance(value, str) else 0.0
-
-    def _path(self, value: str, stored: StoredTimeline) -> str:
-        """Return the path or URL of a file that is named relative to the audio."""
-        if self.stage.pattern is None or "://" in value or value.startswith("/"):
-            return value
-        wav = stored.audio.get("wav")
-        return inside(folder_of(wav.local if isinstance(wav, RelativeRef) else path_of_audio(wav)), value)
 
     def _file(self, path: str) -> Iterator[Row | DataError]:
         try:
@@ -359,36 +338,12 @@ def _of(rows: Mapping[str, list[events.RowResult]], names: Iterable[str]) -> lis
     return [one for name in ("", *named) for one in rows.get(name, ())]
 
 
-def _size(found: Any) -> int:
-    """Return how many events are kept; what has more than may be kept is, alone."""
-    return min(_KEPT, sum(map(len, found.values())) if isinstance(found, dict) else len(found or ()))
-
-
-def _checked(one: events.RowResult, seconds: float, channels: float, overhang: bool) -> events.RowResult:
-    """Return an event, or why it cannot be one of audio of so many seconds and channels; anything else as it is.
-    ``overhang``: it may begin before the audio, or end after it."""
-    if not isinstance(one, Event):
-        return one
-    first, last = (one.end, one.start) if overhang else (one.start, one.end)
-    reason = "negative_event" if first < 0 else "late_event" if last > seconds + TOLERANCE else ""
-    reason = reason or ("absent_channel" if (one.channel or 0) >= channels else "")
-    return events.Unusable(reason, one.start, f"{one.start:g} to {one.end:g} s, {one.text!r:.40}") if reason else one
-
-
-def _info(wav: Any, now: Any) -> AudioInfo | None:
-    """Return what the header of a recording says, as far as that needs no request. ``now``: what the utterance has."""
+def _info(audio: Mapping[str, Any], now: Any) -> AudioInfo | None:
+    """Return what the header of a recording says, as far as that needs no request. ``now``: the utterance's ``wav``."""
+    wav: Any = audio.get("wav")
     if hasattr(wav, "shape"):
-        return None
+        rate = audio.get("sample_rate")
+        return rate and AudioInfo(int(wav.shape[-1]), rate, 1 if wav.ndim == 1 else int(wav.shape[0]))
     if is_far(wav) or (isinstance(wav, str) and is_local(wav) is None):
         wav = now if isinstance(now, (bytes, Ref)) and not is_far(now) else None
     return None if wav is None or isinstance(wav, Piped) else audio_info(wav, {})
-
-
-def _seconds(audio: Mapping[str, Any], info: AudioInfo | None) -> float:
-    """Return the length of the recording, or at least not less; infinity if it is not known."""
-    if info is not None:
-        return info.samples / info.sample_rate
-    if hasattr(audio.get("wav"), "shape") and audio.get("sample_rate"):
-        return float(audio["wav"].shape[-1] / audio["sample_rate"])
-    plan = planned_by_duration(dict(audio))
-    return inf if plan is None else plan.samples / plan.sample_rate

@@ -54,8 +54,7 @@ def inspect(
     sources = [one for path in paths for one in found_parts(path, allow_pipes, fields)]  # all before any is read
     for line in (f"{one.path}: {line}" for one in sources for line in one.notes if not as_json):
         say(line)
-    field = timeline.removeprefix("field:") if timeline and timeline.startswith("field:") else None
-    timed: dict[str, Any] = {"source": timeline} if field is None else {"field": field}
+    timed: dict[str, Any] = {"field": timeline[6:]} if timeline and timeline[:6] == "field:" else {"source": timeline}
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
