@@ -122,7 +122,6 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (AUDIO.activity, "^activity: powerset must", [given(powerset=0), given(3, powerset=4)]),
     (AUDIO.activity, "^activity: subsampling must be 1 or more", [given(subsampling=0)]),
     (AUDIO.activity, "^activity: shift must be above 0", [given(shift=0)]),
-    (AUDIO.activity, "^activity: window needs shift", [given(window=0.025)]),
     (RAW.deltas, "^deltas: order must", [given(order=0), given(order=1.5)]),
     (RAW.deltas, "^deltas: win_length must", [given(win_length=value) for value in (1, 4, "5")]),
     (RAW.spec_sub, "^spec_sub: max_t must", [given(max_t=0), given(max_t=2.0)]),

@@ -229,45 +229,36 @@ class Pipeline(Graph):
         source: str | os.PathLike[str] | Table | Sequence[str | os.PathLike[str]] | None = None,
         field: str | None = None,
         uem: str | os.PathLike[str] | None = None,
-        fields: Mapping[str, str] | None = None,
         words: bool = True,
-        channels: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Pipeline:
         """Give each utterance a ``timeline``: its events, with start, end, text, speaker and channel, on the audio's clock.
 
         The events come from one of three places:
 
-        - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM, or a :class:`uio.Table`. A row
-          belongs to the recording that it names, or whose name its file has. An utterance finds its rows by the field
-          ``recording``, its key, or the name of its audio file. One without rows has no events, since by NIST's rules
-          nobody speaks there; if no ``uem`` has it either, it is noted as ``not_annotated``.
+        - ``timeline("all.rttm")``: tables of many recordings, such as RTTM, CTM and STM. An utterance finds its rows by the
+          field ``recording``, its key, or the name of its audio file. One without rows has no events, as nobody speaks
+          there; if no ``uem`` has it either, it is noted as ``not_annotated``.
         - ``timeline("{stem}.json")``: a file for each recording, beside its audio. Braces have expressions of its fields,
-          as in :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix. What is not there is
-          the failure ``missing_timeline``.
+          as in :func:`from_table`, and ``{stem}`` is the name of the audio file without its suffix.
         - ``timeline(field="supervisions")``: what the utterance has already: a list of segments or words, a JSON object
           that has such a list, the path of a file, or its content.
 
         Forms are known by the suffix: rttm, ctm, stm, TextGrid, srt, vtt, and JSON of moshi-finetune, Whisper, WhisperX,
-        stable-ts and Lhotse. A file that cannot be read makes its utterances the failure ``bad_timeline``. An event that
-        cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``, ``late_event``
-        (after the end of the audio), ``absent_channel`` (which the audio does not have), ``bad_event``. Events may come in
-        any order.
+        stable-ts and Lhotse. What is not there is the failure ``missing_timeline``, what cannot be read ``bad_timeline``.
+        An event that cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``,
+        ``late_event`` (after the audio), ``absent_channel``, ``bad_event``; one of moshi-finetune's that begins before the
+        one before it is kept, and counted as ``unsorted_event``.
 
         An utterance that is a part of a recording has its part of the timeline. From then on, all stages that cut, join or
         change audio move it along. Put this stage before ``decode_audio``.
 
         Args:
-            source: table(s) by path, URL or glob, a :class:`uio.Table`, or a pattern with expressions in braces. A
-                relative pattern begins at the folder of the audio. Default: None, which needs ``field``.
+            source: table(s) by path, URL or glob, a :class:`uio.Table`, or a pattern, relative to the folder of the audio.
+                Default: None, which needs ``field``.
             field: name of the field that has the events. Default: None.
-            uem: table of the parts that are annotated, as NIST's UEM; of the others nothing is known. Default: None, all is
-                annotated.
-            fields: expressions by which rows give ``start``, ``end``, ``duration``, ``text``, ``speaker``, ``channel`` or
-                ``recording``, if their names are others: ``{"start": "begin | ms"}``. Default: None.
+            uem: NIST's UEM, the table of the parts that are annotated. Default: None, all is annotated.
             words: whether a segment that lists its words gives these, in place of itself. Default: True.
-            channels: channels that the audio must have, as 2 for dialogues; others are the failure ``wrong_channels``.
-                Default: None, any number.
             storage_options: how files are reached, as :class:`AccessOptions` says. Default: None.
 
         Raises:
@@ -631,25 +622,22 @@ class Pipeline(Graph):
         pause: float | None = None,
         overlap: Sequence[float] | None = None,
         utterances: Sequence[int] = (1, 1),
-        gain_db: Sequence[float] = (0.0, 0.0),
-        sources: bool = False,
         window: int = 200,
     ) -> Pipeline:
         """Mix single utterances to overlapped speech, for diarisation, separation and recognition of several speakers.
 
         A mixture begins with the utterance that has waited longest, and takes those of its speaker and of other speakers
         that have waited longest. ``wav`` is the sum; ``timeline`` has an event for each part with its text and ``speaker``,
-        or the events of its own timeline; keys are joined by "+", and other fields are gone. Put ``shuffle`` before it, and
-        ``reverberate`` for rooms; put noise and features after it.
+        or its own events; keys are joined by "+", and other fields are gone. Put ``shuffle`` and ``reverberate`` before it,
+        noise and features after it.
 
         With ``pause``, each speaker speaks without regard to the others, as in the recipe of EEND (Fujita et al. 2019,
         algorithm 1). With ``overlap``, speakers take turns, each of which begins before the last one ends, as in LibriMix
         (Cosentino et al. 2020) with (1, 1), and SparseLibriMix with (0, 1). Give exactly one of the two.
 
-        Nothing is decoded before the batch is made. A part that fails then is counted and left out; so is one whose sample
-        rate or channels differ from those of the first (``mixed_sample_rates``, ``mixed_channels``). An utterance without
-        ``speaker`` is the failure ``missing_speaker``. Where too few speakers wait, as at the end, one is left out
-        (``too_few_speakers``).
+        A part that fails when it is decoded is counted and left out; so is one whose sample rate or channels differ from
+        those of the first (``mixed_sample_rates``, ``mixed_channels``), an utterance without ``speaker``
+        (``missing_speaker``), and, where too few speakers wait, as at the end, another one (``too_few_speakers``).
 
         Args:
             speakers: (fewest, most) speakers of a mixture; each number in between has equal chances. Default: (1, 4).
@@ -658,10 +646,6 @@ class Pipeline(Graph):
             overlap: (lowest, highest) share of the shorter of two turns in which both speak, from 0 to 1; it is drawn
                 evenly for each turn. Nobody overlaps with themselves. Default: None.
             utterances: (fewest, most) utterances of each speaker, fewer where fewer wait. Default: (1, 1).
-            gain_db: (lowest, highest) gain in dB, drawn for each speaker. For levels that do not depend on the recordings
-                put ``loudness`` before it. Default: (0.0, 0.0).
-            sources: whether to have ``sources``, too: (S, speakers[1]) float32, what each speaker says in the order of
-                their first starts, and 0 for those who are not there. Default: False.
             window: utterances that wait, among which partners are looked for. Default: 200.
 
         Raises:
@@ -741,11 +725,9 @@ class Pipeline(Graph):
         Each word is tokenized by itself. Its tokens come one a frame, from the one on in which it begins, in place of those
         of the word before that are still waiting. The frame before them has ``end_of_text_padding`` if there was none;
         frames after them ``in_word_padding`` as long as the word lasts, and all others ``text_padding``. Words that begin
-        before the utterance, and those that do not end after they begin, are left out. The stream equals that of
-        moshi-finetune's ``Interleaver``; the defaults are what it uses for Moshi.
-
-        Where nothing is known of the text there is ``zero_padding``: outside the annotated spans of the timeline, and all
-        along if it is None. An utterance without the field is the failure ``missing_timeline``.
+        before the utterance, and those that do not last, are left out. The stream equals that of moshi-finetune's
+        ``Interleaver``; the defaults are what it uses for Moshi. Where the timeline is not annotated, or None, there is
+        ``zero_padding``. An utterance without the field is the failure ``missing_timeline``.
 
         Args:
             tokenizer: as for ``tokenize``. Events that have token ids are not tokenized.
@@ -1116,17 +1098,13 @@ class Pipeline(Graph):
         extra: str = "fail",
         subsampling: int = 1,
         shift: float | None = None,
-        window: float | None = None,
     ) -> Pipeline:
         """Make the targets of diarisation of the ``timeline``: who speaks in which frame.
 
         ``activity`` (T, S) float32 has a column for each speaker. T is the number of frames of ``feat``, whose grid is that
-        of the stages before: of windows, and of ``stack``. Without features, give ``shift``. ``known`` (T,) float32 is 1
-        where a frame's centre is annotated (a UEM file says so), elsewhere 0; without such a file it is 1. Put it after all
-        that changes the number of frames, and into the batch by ``pad(keep=["activity", "known"])``.
-
-        Segments begin with their first moment and end before their last one. An empty timeline is silence. One whose times
-        are no numbers is the failure ``bad_timeline``.
+        of the stages before; without features, give ``shift``. ``known`` (T,) float32 is 1 where a frame's centre is
+        annotated (a UEM says so, or there is none). Put it after all that changes the number of frames, and into the batch
+        by ``pad(keep=["activity", "known"])``. Times that are no numbers are the failure ``bad_timeline``.
 
         Args:
             speakers: how many columns there are, for speakers in the order of their first starts; or the names of the
@@ -1134,41 +1112,33 @@ class Pipeline(Graph):
             by: "centre", 1 if a speaker's segments cover the frame's centre, or "share", which share of the time from
                 frame to frame they cover. Default: "centre".
             powerset: how many may speak at once, for ``powerset`` (T,) int64: the class of the set of those who speak, as
-                in pyannote 3 (Plaquet and Bredin 2023): nobody, each alone, then each pair, and so on. Of more at once, the
-                class is that of the first in order; of shares, those from 0.5 on speak. Default: None, no such field.
+                in pyannote 3 (Plaquet and Bredin 2023): nobody, each alone, then each pair. Of more at once, it is the
+                first class of so many; of shares, those from 0.5 on speak. Default: None, no such field.
             extra: what to do with an utterance that has more speakers than columns, or one without a column: "fail"
                 (``too_many_speakers``), or "drop" their segments (noted as ``dropped_speakers``). Default: "fail".
             subsampling: frames that the model makes one of, as by strided convolutions: T becomes ⌈T / subsampling⌉.
                 Default: 1.
             shift: seconds from frame to frame, for utterances without features or with precomputed ones. Default: None,
                 that of the features.
-            window: seconds of a frame of which none reaches beyond the end of the audio, with ``shift``. Default: None,
-                frames of ``shift`` side by side, which cover all of the audio.
         """
         ...
 
     def turn_end(
-        self,
-        silence: float = 0.5,
-        most: float = 2.0,
-        speakers: Sequence[str | int] | None = None,
-        shift: float | None = None,
+        self, silence: float = 0.5, speakers: Sequence[str | int] | None = None, shift: float | None = None
     ) -> Pipeline:
         """Mark the frames in which a turn has ended, by the ``timeline``: what a model that endpoints learns to tell.
 
         ``turn_end`` (T,) int64 is 1 in frames whose centre lies in the silence behind the last word of a turn, until
         anybody speaks again, and 0 elsewhere; -1 where the timeline is not annotated. A silence is the end of a turn if
-        another speaker is the next one, or if it lasts for ``silence`` seconds or more; otherwise it is a pause within the
-        turn. So it is the silence of a "shift" between speakers and not that of a "hold" (Ekstedt and Skantze 2022), and
-        the "final", not the "intermediate" silence of Shannon et al. (2017). After the last word of all, a turn has ended.
+        another speaker is the next one, or if it lasts for ``silence`` seconds or more; otherwise it is a pause (a "hold"
+        and no "shift" of Ekstedt and Skantze 2022). After the last word of all, a turn has ended.
 
         T is the number of frames of ``feat``; without features, give ``shift``. Put it after all that changes the number of
-        frames, and into the batch by ``pad(keep=["turn_end"])``, or ``chunks(…, along=["turn_end"])``. A timeline with
-        times that are no numbers is the failure ``bad_timeline``.
+        frames, and into the batch by ``pad(keep=["turn_end"])``, or ``chunks(…, along=["turn_end"])``. Times that are no
+        numbers are the failure ``bad_timeline``.
 
         Args:
             silence: seconds of silence from which on a turn has ended, even if the same speaker goes on. Default: 0.5.
-            most: seconds of a silence to mark at most. Default: 2.0.
             speakers: whose turns to mark: names, or numbers of channels, counted from 0. Default: None, of all.
             shift: seconds from frame to frame, for utterances without features, or with precomputed ones. Default: None,
                 that of the features.

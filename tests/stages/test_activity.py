@@ -84,16 +84,12 @@ def test_frames_are_those_of_the_features(events: Any, name: str, by: str, subsa
 
 
 @settings(max_examples=40, deadline=None)
-@given(EVENTS, st.integers(1, 100), st.none() | st.integers(1, 200), st.integers(1, 20_000))
-def test_without_features_frames_are_those_asked_for(events: Any, shift: int, window: int | None, samples: int) -> None:
+@given(EVENTS, st.integers(1, 100), st.integers(1, 20_000))
+def test_without_features_frames_are_those_asked_for(events: Any, shift: int, samples: int) -> None:
     times = [(start, start + length, who) for start, length, who in events]
-    seconds = Fraction(samples, RATE)
-    one = made(timeline(times), samples=samples, shift=shift / 1000, window=window and window / 1000)
-    if window is None:
-        count = ceil(seconds / (shift * MS))
-    else:
-        count = max(0, (seconds - window * MS) // (shift * MS) + 1)
-    expected = reference(times, Fraction(window or shift, 2) * MS, shift * MS, count, "centre")
+    one = made(timeline(times), samples=samples, shift=shift / 1000)
+    count = ceil(Fraction(samples, RATE) / (shift * MS))
+    expected = reference(times, Fraction(shift, 2) * MS, shift * MS, count, "centre")
     assert one["activity"].shape == (count, 4)
     np.testing.assert_array_equal(one["activity"], expected)
 
@@ -101,9 +97,47 @@ def test_without_features_frames_are_those_asked_for(events: Any, shift: int, wi
 def test_ten_seconds_have_the_frames_of_known_models() -> None:
     """pyannote's 3.0 has 589 of 270 samples and a field of 991; Sortformer one for eight frames of 10 ms."""
     line = timeline([(0, 5000, "a")])
-    assert made(line, samples=10 * RATE, shift=270 / RATE, window=991 / RATE)["activity"].shape == (589, 4)
+    pyannote = made(line, lambda p: p.fbank(8, 991 / 16, 270 / 16), samples=10 * RATE)["activity"]
+    centres = (991 / 2 + 270 * np.arange(589)) / RATE
+    assert np.array_equal(pyannote[:, 0], centres < 5)
     one = made(line, lambda p: p.fbank(80), samples=10 * RATE, subsampling=8)
     assert (len(one["feat"]), len(one["activity"])) == (998, 125)
+
+
+def _ones(word: str) -> list[int]:
+    return [1]
+
+
+AFTER: dict[str, tuple[Any, float, float]] = {  # what comes before, the centre of the first frame, and the shift (s)
+    "crop, stack": (lambda p, to: p.fbank(8).random_crop(max_frames=120).stack(4, 4), 0.0175, 0.04),
+    "cache, stack": (lambda p, to: p.fbank(8).random_crop(max_frames=120).cache(to).stack(4, 4), 0.0175, 0.04),
+    "concat, crop, stack": (
+        lambda p, to: p.fbank(8).stack(4, 4).concat(max_seconds=9).random_crop(max_frames=60).stack(2, 2),
+        0.0375, 0.08,
+    ),
+    "mixture": (lambda p, to: p.mixture((1, 1), pause=0.5).fbank(8).stack(3, 2), 0.0125, 0.02),
+    "trim, stack": (lambda p, to: p.fbank(8).spec_trim(9).stack(3, 3), 0.0125, 0.03),
+    "align": (lambda p, to: p.align(_ones, main="a"), 0.04, 0.08),
+    "align, crop, delay": (lambda p, to: p.align(_ones, main="a").random_crop(max_frames=15).delay([1]), 0.04, 0.08),
+    "concat, align, stack": (lambda p, to: p.concat(max_seconds=9).align(_ones).stack(1, 2), 0.04, 0.16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_the_grid_is_that_of_all_stages_before(name: str, tmp_path: Path) -> None:
+    """Also of joined parts, of what a cache has, and where a crop moves the timeline before frames are joined."""
+    graph, first, shift = AFTER[name]
+    line = timeline([(500, 1000, "a"), (1400, 1600, "a")])
+    items = [utterance(line, 2 * RATE) | {"key": key, "speaker": "a", "txt": key} for key in "abc"]
+    for _ in range(2):  # a cache has it then
+        samples, _ = run(graph(uio.from_iterable(items), tmp_path).activity(1), failures="raise")
+        assert samples
+        for one in samples:
+            centres = (first + shift * np.arange(len(one["feat"]))).round(9)
+            spans = [(round(event.start, 9), round(event.end, 9)) for event in one["timeline"].events]
+            expected = [any(start <= at < end for start, end in spans) for at in centres]
+            assert one["activity"][:, 0].bool().tolist() == expected
+            assert any(expected)
 
 
 def test_frames_are_a_whole_number_of_samples_apart() -> None:

@@ -1,6 +1,10 @@
 """Stereo dialogues, from files to batches: chunks, codes of both channels by a frozen model, text, delays."""
 
 import json
+import os
+import signal
+from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +12,9 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from contract import Case, check_cuts, record, some_cuts
+from contract import Case, check_cuts, digest, record, some_cuts
 from helpers_bad import run
+from journeys import Expected, begun, in_processes
 
 import uio_pipes as uio
 
@@ -55,8 +60,8 @@ def coded(folder: Path, **options: Any) -> uio.Pipeline:
     return chunks(folder, **options).encoded(folder / "codes", ["feat"], by="two")
 
 
-def trained(folder: Path, **options: Any) -> uio.Pipeline:
-    graph = coded(folder, **options).align(letters).delay([0, 0, 1, 0, 1]).batch(4)
+def trained(folder: Path, size: int = 4, **options: Any) -> uio.Pipeline:
+    graph = coded(folder, **options).align(letters).delay([0, 0, 1, 0, 1]).batch(size)
     return graph.pad(keep=["loss"], transpose=["feats", "loss"], names={"feats": "codes"})
 
 
@@ -111,6 +116,37 @@ def test_a_batch_has_text_above_the_codes_of_both(dialogues: Path) -> None:
 def test_a_resume_within_a_dialogue_is_exact(dialogues: Path, options: dict[str, int]) -> None:
     recorded = record(Case(trained(dialogues, shuffle=True), options))
     check_cuts(recorded, some_cuts(len(recorded.digests)))
+
+
+@pytest.mark.usefixtures("encoded")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_killed_on_three_ranks_and_resumed_on_two_nothing_is_lost_or_repeated(dialogues: Path, workers: int) -> None:
+    """By SIGKILL in the middle of dialogues, some batches after the state was saved."""
+    pipeline, lanes = trained(dialogues, 1), 3
+    expected = Expected(pipeline, lanes)
+
+    def leg(world: int, steps: int | None, state: dict[str, str] | None) -> list[Any]:
+        def run_rank(rank: int, out: Path) -> None:
+            loader = begun(pipeline, (world, workers), rank, state, lanes=lanes)
+            batches = iter(loader)
+            got = [(digest(batch), batch["keys"]) for batch in islice(batches, steps)]
+            out.write_text(json.dumps([got, loader.state_dict()]))
+            if steps is not None:
+                next(batches)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return in_processes(world, run_rank)
+
+    first = leg(3, 2, None)
+    assert {len(got) for got, _ in first} == {2}
+    second = leg(2, None, uio.merge_states([state for _, state in first]))
+    for world, steps, made in ((3, 2, first), (2, None, second)):
+        for rank, (got, _) in enumerate(made):
+            assert [one for one, _ in got] == expected.take(rank, world, steps)
+    keys = Counter(key for got, _ in [*first, *second] for _, some in got for key in some)
+    assert keys == Counter(sample["key"] for sample in run(coded(dialogues))[0])
+    before, after = ({key[:2] for got, _ in made for _, some in got for key in some} for made in (first, second))
+    assert before & after, "dialogues of which a part came before, and the rest after"
 
 
 def test_waveforms_of_several_channels_are_padded(dialogues: Path) -> None:

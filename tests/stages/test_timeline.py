@@ -23,7 +23,11 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.formats.tables.events import event_of, rows_in
+from uio_pipes.formats.tables.files import files_of
+from uio_pipes.formats.tables.opening import open_rows
+from uio_pipes.io.access import PLAIN
 from uio_pipes.run.lane_runner import items_of
+from uio_pipes.stages.utterances import timeline as module
 
 RATE = 8000
 HI, THERE = Event(0.5, 0.8, "hi", "x", 0), Event(0.75, 1.25, "you there", "y", 1)
@@ -225,14 +229,6 @@ def test_recordings_that_nobody_annotated(tmp_path: Path) -> None:
     assert stats.skipped == {"not_annotated": 1}
 
 
-def test_other_names_of_columns(tmp_path: Path) -> None:
-    """As in MagicData: times in brackets."""
-    (tmp_path / "a.txt").write_text("[0.50,0.80]\tx\tmale\thi\n[0.75,1.25]\ty\tmale\tyou there\n")
-    fields = {"start": "times | m/\\[(.*),/", "end": "times | m/,(.*)\\]/", "speaker": "who"}
-    table = uio.Table(tmp_path / "*.txt", header=("times", "who", "gender", "text"))
-    assert list(only(listed(tmp_path).timeline(table, fields=fields))[0].events) == plain("channel")
-
-
 def test_nemo_names_rttm(tmp_path: Path) -> None:
     clicks(tmp_path / "a.wav", [])
     (tmp_path / "other.rttm").write_text(RTTM + "SPEAKER b 1 0 1 <NA> <NA> z <NA> <NA>\n")
@@ -242,6 +238,56 @@ def test_nemo_names_rttm(tmp_path: Path) -> None:
     samples, _ = counted(uio.from_nemo(tmp_path / "m.json").timeline(field="rttm_filepath"))
     found = [[(event.start, event.speaker) for event in sample["timeline"].events] for sample in samples]
     assert found == [[(0.0, "x"), (0.25, "y")], [(-0.5, "z")]]
+
+
+def test_a_file_that_many_rows_name_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all lanes of a process; what it does not hold has no events, and is counted."""
+    names = [f"r{n}" for n in range(40)]
+    lines = [f"SPEAKER {name} 1 {n / 100} 0.5 <NA> <NA> who{n} <NA> <NA>\n" for n, name in enumerate(names)]
+    (tmp_path / "all.rttm").write_text(";; by hand\n" + "".join(lines))
+    read = list[Any]()
+    monkeypatch.setattr(module, "files_of", lambda paths, access: [read.append(paths), *files_of(paths, access)][1:])
+    clicks(tmp_path / "a.wav", [])
+    rows = [{"wav": str(tmp_path / "a.wav"), "txt": "", "said": str(tmp_path / "all.rttm")}] * 2
+    keyed = [{**row, "key": key} for key in [*names, "x", "y"] for row in rows]
+    samples, stats = counted(uio.from_raw_list(keyed).timeline(field="said"), lanes=4)
+    found = {(s["key"], *(f"{e.start} {e.speaker}" for e in s["timeline"].events)) for s in samples}
+    assert found == {*((name, f"{n / 100} who{n}") for n, name in enumerate(names)), ("x",), ("y",)}
+    assert (len(read), dict(stats.skipped)) == (1, {"not_annotated": 4})
+
+
+@pytest.mark.parametrize("suffix", ["rttm", "ctm", "stm", "uem"])
+def test_comments_of_nist_are_no_rows(suffix: str, tmp_path: Path) -> None:
+    """Beside the recording, in a table of several, and in one that begins a pipeline."""
+    lines = {"rttm": RTTM, "ctm": FORMS["a.ctm"][0], "stm": FORMS["a.stm"][0], "uem": "a 1 0 1\n"}[suffix].splitlines()
+    text = "".join(f";; {n} comment 1 2 3 x\n{line}\n;;\n" for n, line in enumerate(lines))
+    (tmp_path / f"a.{suffix}").write_text(text)
+    rows = list(open_rows([uio.Table(tmp_path / f"a.{suffix}")], PLAIN).scan())
+    kept = [line for line in lines if not line.startswith(";;")]
+    assert [row["recording"] for row in rows] == ["a"] * len(kept)
+    given_: list[Any] = [tmp_path / f"a.{suffix}", f"{{stem}}.{suffix}"]
+    for source in given_ if suffix != "uem" else []:
+        timeline, skipped = only(listed(tmp_path).timeline(source))
+        assert ([event.start for event in timeline.events], skipped) == ([0.5, 0.75], {})
+
+
+@pytest.mark.parametrize(
+    ("cue", "said"),
+    [
+        ("<v Ann>hi</v> <v Bob>you</v>", [("Ann", "hi"), ("Bob", "you")]),
+        ("<v Ann>hi\n<v.loud Bob &amp; Co>you <i>there</i>", [("Ann", "hi"), ("Bob & Co", "you there")]),
+        ("who? <v Ann>me</v> and?", [("", "who?"), ("Ann", "me"), ("", "and?")]),
+        ("<v Ann></v>", [("", "")]),
+        ("- hi\n- you", [("", "- hi - you")]),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["vtt", "srt"])
+def test_several_voices_of_a_cue(cue: str, said: list[Any], suffix: str, tmp_path: Path) -> None:
+    (tmp_path / f"a.{suffix}").write_text(f"00:00:00.500 --> 00:00:00.800\n{cue}\n")
+    for source in (f"{{stem}}.{suffix}", tmp_path / f"a.{suffix}"):
+        timeline, skipped = only(listed(tmp_path).timeline(source))
+        assert [(event.speaker, event.text) for event in timeline.events] == said
+        assert ({event[:2] for event in timeline.events}, skipped) == ({(0.5, 0.8)}, {})
 
 
 def test_supervisions_reach_over_the_edges_of_a_cut(tmp_path: Path) -> None:
@@ -371,16 +417,16 @@ def test_chunks_and_turn_ends_of_stacked_frames() -> None:
 
 def test_events_end_where_parts_are_joined() -> None:
     """What reaches over the edge of a part is not heard in the other one."""
-    whole = Timeline((HI, THERE)).followed_by(Timeline((HI.moved(0.6), THERE)), 1.0)
+    whole = Timeline.joined([(Timeline((HI, THERE)), 0.0, 1.0), (Timeline((HI.moved(0.6), THERE)), 1.0, 2.0)])
     spans = [(round(event.start, 9), round(event.end, 9)) for event in whole.events]
     assert spans == [(0.5, 0.8), (0.75, 1.0), (1.0, 1.2), (1.75, 2.25)]
 
 
 def test_parts_without_a_timeline_are_unknown() -> None:
-    whole = Timeline((), ()).followed_by(Timeline((HI,)), 2.0)
+    whole = Timeline.joined([(None, 0.0, 2.0), (Timeline((HI,)), 2.0, 3.0), (Timeline((), ((0.5, 9.0),)), 5.0, 1.0)])
     assert whole.events == (HI.moved(-2.0),)
-    assert whole.known == ((2.0, math.inf),)
-    assert whole.followed_by(Timeline((), ()), 5.0).known == ((2.0, 5.0),)
+    assert whole.known == ((2.0, 5.0), (5.5, 6.0))
+    assert Timeline.joined([(Timeline((HI,), ((0.0, 2.0),)), 0.0, 2.0)]).known is None
 
 
 # What it costs
@@ -453,7 +499,6 @@ def test_damage_is_counted_by_name(tmp_path: Path) -> None:
         ({"field": "said"}, {}, "missing_timeline"),
         ({"field": "said"}, {"said": {"text": "no list"}}, "bad_timeline"),
         ({"field": "said"}, {"said": "{cut off"}, "bad_timeline"),
-        ({"field": "said", "channels": 1}, {"said": []}, "wrong_channels"),
     ],
 )
 def test_what_fails(given_: Any, fields: Any, reason: str, tmp_path: Path) -> None:
@@ -512,8 +557,7 @@ def test_damaged_bytes(name: str) -> None:
     [
         ({}, "give a table or a pattern"),
         ({"source": "a.rttm", "field": "b"}, "give a table or a pattern"),
-        ({"source": "a.rttm", "channels": 0}, "channels must be"),
-        ({"source": "a.csv", "fields": {"begin": "start"}}, "fields must name"),
+        ({"source": "{a | nothing}.json"}, "nothing"),
     ],
 )
 def test_wrong_arguments(given_: Any, message: str) -> None:
@@ -526,17 +570,19 @@ def test_it_comes_before_what_changes_the_audio() -> None:
         uio.from_raw_list("data.list").decode_audio().timeline("all.rttm")
 
 
-def test_dialogues_of_duplexconv(tmp_path: Path) -> None:
-    """As the page has it: whole dialogues out of the archives, their turns in the channels that they are in."""
-    corpora_small.made("duplexconv", tmp_path, downloaded=True)
-    table = uio.Table("*.json", within=tmp_path / "Edu" / "jsons.tar.gz")
-    fields = {"key": "table | stem", "wav": "table | stem", "asr": "asr"}
-    archives = str(tmp_path / "Edu" / "audios" / "*.tar")
-    begun = uio.from_table(table, archives=archives, match="path | stem", fields=fields).timeline(field="asr")
+@pytest.mark.parametrize("downloaded", [True, False])
+def test_dialogues_of_duplexconv(downloaded: bool, tmp_path: Path) -> None:
+    """Whole dialogues with all their channels, their turns in the channels that they are in; further fields, too."""
+    corpora_small.made("duplexconv", tmp_path, downloaded=downloaded)
+    begun = uio.from_corpus("duplexconv", tmp_path, part="Edu", unit="dialogues", fields={"seconds": "timeLenInSec"})
     samples, stats = counted(begun.decode_audio(channel=None))
-    assert [(len(s["wav"]), [e.channel for e in s["timeline"].events]) for s in samples] == [(2, [0, 1, 0])] * 2
-    assert [event.text for event in samples[0]["timeline"].events] == ["你好0", "你好1", "你好2"]
+    keyed = sorted((s["key"], len(s["wav"]), [e.channel for e in s["timeline"].events]) for s in samples)
+    assert keyed == [(f"Edu--{n:06d}", 2, [0, 1, 0]) for n in (1, 2)]
+    assert {event.text for sample in samples for event in sample["timeline"].events} == {"你好0", "你好1", "你好2", ""}
+    assert all(sample["seconds"] > 1 and "txt" not in sample for sample in samples)
     assert stats.skipped == {}
+    several, _ = counted(uio.from_corpus("duplexconv", tmp_path, unit="dialogues").decode_audio(channel=None))
+    assert len(several) == 6
 
 
 # Lists of moshi-finetune
@@ -554,12 +600,28 @@ def dialogues(folder: Path) -> Path:
 
 
 def test_moshi(tmp_path: Path) -> None:
-    samples, stats = counted(uio.from_moshi(dialogues(tmp_path)).decode_audio(channel=None))
+    """A missing JSON is a failure, and so is mono where both channels are decoded."""
+    samples, stats = counted(uio.from_moshi(dialogues(tmp_path)).decode_audio(channel=[0, 1]))
     assert [(s["key"], s["wav"].shape, list(s["timeline"].events)) for s in samples] == [
         ("wavs/a", (2, 16_000), NAMED),
     ]
     assert samples[0]["timeline"].conditions == {"style": "calm"}
-    assert stats.skipped == {"wrong_channels": 1, "missing_timeline": 1}
+    assert stats.skipped == {"no_such_channel": 1, "absent_channel": 1, "missing_timeline": 1}
+
+
+def test_words_of_a_channel_that_mono_audio_has_not_got(tmp_path: Path) -> None:
+    samples, stats = counted(uio.from_moshi(dialogues(tmp_path)).decode_audio(channel=None))
+    assert [len(s["timeline"].events) for s in samples] == [2, 1]
+    assert stats.skipped == {"absent_channel": 1, "missing_timeline": 1}
+
+
+def test_unsorted_words_are_counted_and_sorted(tmp_path: Path) -> None:
+    """Only where they are promised to be sorted; all are kept."""
+    said = {
+        "alignments": [["b", [0.5, 0.6], "x"], ["a", [0.1, 0.2], "x"], ["c", [0.7, 0.8], "x"], ["d", [0.6, 1], "x"]]
+    }
+    timeline, skipped = only(listed(tmp_path, said=said).timeline(field="said"))
+    assert ("".join(event.text for event in timeline.events), skipped) == ("abdc", {"unsorted_event": 2})
 
 
 def test_inspect_knows_the_list(tmp_path: Path) -> None:
@@ -568,5 +630,28 @@ def test_inspect_knows_the_list(tmp_path: Path) -> None:
     seen = json.loads(made.stdout)
     assert seen["parts"][0]["kind"] == "moshi-finetune list"
     hours = {name: round(n * 3600, 3) for name, n in seen["hours_of_speech"].items()}
-    assert hours == {"SPEAKER_MAIN": 0.3, "SPEAKER_OTHER": 0.5, "(overlap)": 0.05, "(silence)": 1.25}
-    assert seen["failures"] == {"wrong_channels": 1, "missing_timeline": 1}
+    assert hours == {"SPEAKER_MAIN": 0.6, "SPEAKER_OTHER": 0.5, "(overlap)": 0.05, "(silence)": 2.95}
+    assert seen["failures"] == {"absent_channel": 1, "missing_timeline": 1}
+
+
+def test_inspect_says_who_speaks_in_a_list(tmp_path: Path) -> None:
+    """By a table with a UEM, or by a field: of what is annotated, silence and overlap, too."""
+    clicks(tmp_path / "a.wav", [])
+    clicks(tmp_path / "b.wav", [])
+    (tmp_path / "all.rttm").write_text(RTTM)
+    (tmp_path / "all.uem").write_text("a 1 0 1.5\nb 1 1 2\n")
+    said = [{"start": 1.5, "end": 2.0, "speaker": "z"}]
+    rows = [json.dumps({"key": key, "wav": str(tmp_path / f"{key}.wav"), "txt": "", "said": said}) for key in "ab"]
+    (tmp_path / "data.list").write_text("\n".join(rows))
+
+    def hours(*options: object) -> dict[str, float]:
+        seen = json.loads(uio_command("inspect", "--json", tmp_path / "data.list", *options).stdout)
+        return {name: round(n * 3600, 3) for name, n in seen["hours_of_speech"].items()}
+
+    told = hours("--timeline", tmp_path / "all.rttm", "--uem", tmp_path / "all.uem")
+    assert told == {"x": 0.3, "y": 0.5, "(overlap)": 0.05, "(silence)": 1.75}
+    assert hours("--timeline", "field:said") == {"z": 1.0, "(silence)": 3.0}
+    assert hours() == {}
+    failed = uio_command("inspect", tmp_path / "data.list", "--uem", tmp_path / "all.uem")
+    assert failed.returncode == 2
+    assert "give a table or a pattern" in failed.stderr + failed.stdout

@@ -35,11 +35,10 @@ def test_a_turn_ends_where_another_speaker_is_next_and_not_in_a_pause() -> None:
     assert shown((0.2, 0.5, "A"), (0.7, 1.0, "A"), (1.3, 3, "A")) == "000000000000000000000000000000"
 
 
-def test_a_turn_ends_after_so_much_silence_and_is_marked_for_so_long() -> None:
+def test_a_turn_ends_after_so_much_silence() -> None:
     words = (0.0, 0.5, "A"), (1.0, 1.2, "A")
     assert shown(*words) == "000001111100111111111111111111"
     assert shown(*words, silence=0.6) == "000000000000111111111111111111"
-    assert shown(*words, most=0.3) == "000001110000111000000000000000"
 
 
 def test_while_anybody_speaks_nothing_ends() -> None:
@@ -61,9 +60,9 @@ def test_what_nobody_annotated_is_unknown_and_an_empty_timeline_has_no_turns() -
 
 
 def test_frames_are_those_of_the_features() -> None:
-    labels = labelled(Timeline.of([Event(0.1, 0.5, "w", "A")]), 1.0, features=True, most=0.2)
+    labels = labelled(Timeline.of([Event(0.1, 0.5, "w", "A")]), 1.0, features=True)
     assert len(labels) == 98
-    assert [n for n, label in enumerate(labels) if label] == [*range(49, 69)], "whose centres are 12.5 ms + n · 10 ms"
+    assert [n for n, label in enumerate(labels) if label] == [*range(49, 98)], "whose centres are 12.5 ms + n · 10 ms"
 
 
 def test_what_cannot_be_used_is_named() -> None:
@@ -76,12 +75,12 @@ def test_what_cannot_be_used_is_named() -> None:
     heard = uio.from_iterable([row]).fbank(8).turn_end()
     with pytest.raises(uio.PipelineError, match="put stack before turn_end"):
         heard.stack()
-    for arguments in ({"silence": 0}, {"most": 0}, {"speakers": "A"}, {"speakers": []}, {"shift": 0}):
+    for arguments in ({"silence": 0}, {"speakers": "A"}, {"speakers": []}, {"shift": 0}):
         with pytest.raises(uio.PipelineError):
             uio.from_iterable([row]).turn_end(**arguments)
 
 
-def reference(timeline: Timeline, count: int, silence: float, most: float) -> list[int]:
+def reference(timeline: Timeline, count: int, silence: float) -> list[int]:
     """Looks at the events around each frame's centre."""
     labels = []
     for frame in range(count):
@@ -94,7 +93,7 @@ def reference(timeline: Timeline, count: int, silence: float, most: float) -> li
         last = [e for e in before if e.end == ended][-1]
         after = [e for e in timeline.events if e.start > at]
         ends = not after or after[0].speaker != last.speaker or round(after[0].start - ended, 9) >= silence
-        labels.append(int(ends and at < round(ended + most, 9)))
+        labels.append(int(ends))
     return labels
 
 
@@ -103,7 +102,7 @@ WORDS = st.tuples(TIMES, st.integers(1, 8).map(lambda n: n / 10), st.sampled_fro
 
 
 @settings(deadline=None, max_examples=40)
-@given(words=st.lists(WORDS, max_size=8), silence=st.sampled_from([0.2, 0.5]), most=st.sampled_from([0.3, 5.0]))
-def test_it_is_as_a_look_at_each_frame_says(words: list[Any], silence: float, most: float) -> None:
+@given(words=st.lists(WORDS, max_size=8), silence=st.sampled_from([0.2, 0.5]))
+def test_it_is_as_a_look_at_each_frame_says(words: list[Any], silence: float) -> None:
     timeline = Timeline.of([Event(start, round(start + length, 9), "w", who) for start, length, who in words])
-    assert labelled(timeline, silence=silence, most=most) == reference(timeline, 30, silence, most)
+    assert labelled(timeline, silence=silence) == reference(timeline, 30, silence)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 Spans = tuple[tuple[float, float], ...]
@@ -56,10 +57,9 @@ class Timeline:
     conditions: Any = None
 
     @classmethod
-    def of(cls, events: Iterable[Event], known: Sequence[tuple[float, float]] | None = None) -> Timeline:
-        """Return the timeline of events in any order, on the clock of the recording; of one start, as they come."""
-        ordered = tuple(sorted(events, key=lambda event: event.start))
-        return cls(ordered, None if known is None else tuple(sorted(known)))
+    def of(cls, events: Iterable[Event], known: Iterable[tuple[float, float]] | None = None) -> Timeline:
+        """Return the timeline of events and spans in any order; events of one start, as they come."""
+        return cls(tuple(sorted(events, key=attrgetter("start"))), None if known is None else tuple(sorted(known)))
 
     def between(self, start: float, end: float) -> Timeline:
         """Return the part from ``start`` to ``end``, in seconds of the recording."""
@@ -81,19 +81,32 @@ class Timeline:
         known = self.known and tuple((start / speed, end / speed) for start, end in self.known)
         return replace(self, events=tuple(event.moved(0.0, speed) for event in self.events), known=known)
 
-    def followed_by(self, other: Timeline, seconds: float) -> Timeline:
-        """Return this timeline, of audio of ``seconds``, with another one after it. Events that reach over the edge
-        between the two end there: the audio on its other side is not theirs."""
-        mine = [event._replace(end=min(event.end, seconds)) for event in self.events if event.start < seconds]
-        later = [event._replace(start=max(0.0, event.start)).moved(-seconds) for event in other.events]
-        known = None
-        if self.known is not None or other.known is not None:
-            before, after = (((0.0, inf),) if one.known is None else one.known for one in (self, other))
-            ended = ((start, min(end, seconds)) for start, end in before if start < seconds)
-            known = (*ended, *((start + seconds, end + seconds) for start, end in after))
-        return replace(self, events=(*mine, *later), known=known)
+    @classmethod
+    def joined(cls, parts: Iterable[tuple[Timeline | None, float, float]]) -> Timeline:
+        """Return the timeline of audio that is made of parts: the timeline of each (None if nothing is known of it),
+        and where it begins and how long it is, in seconds. Events end where their part does: the audio beyond is not
+        theirs. Where parts overlap, what is known of all of them is known."""
+        events, unknown, until = list[Event](), list[tuple[float, float]](), 0.0
+        for part, at, seconds in parts:
+            own, until = part or cls((), ()), max(until, at + seconds)
+            unknown += ((start + at, end + at) for start, end in gaps(own.known, seconds))
+            for event in own.events:
+                start, end = max(0.0, event.start), min(event.end, seconds)
+                if start <= end:
+                    events.append(event._replace(start=start, end=end).moved(-at))
+        return cls.of(events, gaps(unknown, until) if unknown else None)
 
     @property
     def speakers(self) -> tuple[str, ...]:
         """The speakers in the order of their first starts."""
         return tuple(dict.fromkeys(event.speaker for event in self.events))
+
+
+def gaps(spans: Iterable[tuple[float, float]] | None, until: float = inf) -> Spans:
+    """Return what lies between spans in any order, from 0 to ``until``; of None, which is all there is, nothing."""
+    found, last = list[tuple[float, float]](), 0.0
+    for start, end in () if spans is None else (*sorted(spans), (until, until)):
+        if last < min(start, until):
+            found.append((last, min(start, until)))
+        last = max(last, end)
+    return tuple(found)

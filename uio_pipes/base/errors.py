@@ -25,7 +25,7 @@ _DOCUMENT = 1 << 16  # characters of a text that is longer than any message
 NOTES = frozenset([
     "suspect", "unclear_end", "unchecked_stream", "unlisted_member", "duplicate_member", "damaged_cache", "trimmed",
     "untimed_event", "reversed_event", "negative_event", "late_event", "absent_channel", "bad_event", "not_annotated",
-    "dropped_speakers",
+    "unsorted_event", "dropped_speakers",
 ])  # fmt: skip
 # Reasons whose cause is a setting and not damage: sound utterances are lost because of what the pipeline says.
 _BY_SETTING = frozenset([
@@ -37,7 +37,7 @@ _BY_SETTING = frozenset([
     # fields that have another name, audio that is elsewhere, and messages of another form
     "missing_key", "missing_audio", "missing_features", "missing_text", "missing_speaker", "missing_segments",
     "missing_video", "missing_stream", "missing_messages", "missing_turns", "missing_recording", "missing_sample_rate",
-    "missing_timeline", "wrong_channels", "no_frame_shift", "missing_member", "missing_field", "no_audio",
+    "missing_timeline", "no_frame_shift", "missing_member", "missing_field", "no_audio",
     "unmatched_archive", "bad_messages",
     # what is not installed or not allowed, or must be written otherwise
     "missing_codec", "pipe_not_allowed", "compressed_tar", "text_ark", "unsupported_cut", "unsupported_features",

@@ -33,6 +33,12 @@ def name_of(url: str) -> str:
     return path_of(url).rpartition("/")[2]
 
 
+def stem_of(url: str) -> str:
+    """Return the file's name without its last suffix: ``a``."""
+    name = name_of(url)
+    return name.rpartition(".")[0] or name
+
+
 def suffix_of(url: str) -> str:
     """Return the suffix of the file's name in lower case, without the dot; "" if it has none."""
     return name_of(url).rpartition(".")[2].lower() if "." in name_of(url).lstrip(".") else ""

@@ -27,7 +27,7 @@ from uio_pipes.core.lane import ROUND_BITS, Lane, Site
 from uio_pipes.core.origin import MAKERS, Origin
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, Stage, Trait
-from uio_pipes.core.stage_link import Moving, MovingLink, StageLink, decoder, decodes, own_names
+from uio_pipes.core.stage_link import MovingLink, StageLink, decoder, decodes, own_names
 
 
 class Flow(Stage):
@@ -118,8 +118,8 @@ class Op(Stage):
             made |= {*stage.writes}
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
-        link = StageLink(self, site)
-        return Deferred(source, link) if self.moves is None or self.of else Moving(source, link, MovingLink(self, site))
+        moving = None if self.moves is None or self.of else MovingLink(self, site)
+        return Deferred(source, StageLink(self, site), moving)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from torchdata.nodes import BaseNode
 from uio_pipes.base.checks import KINDS, in_words, require, require_range
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.urls import redact
-from uio_pipes.core.chain import Link
+from uio_pipes.core.chain import TIMELINE, Link
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import show
@@ -94,15 +94,16 @@ class Node(BaseNode[Any]):  # type: ignore[misc]
 
 
 class Deferred(Node):
-    """Adds one link to each sample's chain."""
+    """Adds a link to each sample's chain; before it ``moving``, which moves the timeline, if the sample has one."""
 
-    def __init__(self, source: Node, link: Link) -> None:
+    def __init__(self, source: Node, link: Link, moving: Link | None = None) -> None:
         super().__init__(source)
-        self.link = link
+        self.link, self.moving = link, moving
 
     def next(self) -> Sample:
         sample: Sample = self.source.next()
-        sample.chain = sample.chain.then(self.link)
+        timed = self.moving is not None and (TIMELINE in sample.fields or sample.chain.timed)
+        sample.chain = (sample.chain.then(self.moving) if timed and self.moving else sample.chain).then(self.link)
         return sample
 
 

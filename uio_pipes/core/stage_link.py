@@ -11,7 +11,7 @@ from uio_pipes.core.chain import TIMELINE, StreamNames, audio_names, token_names
 from uio_pipes.core.lane import Site
 from uio_pipes.core.origin import MAKERS
 from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Deferred, Node, Trait
+from uio_pipes.core.stage import Trait
 from uio_pipes.formats.advice import shown
 from uio_pipes.io.local import Ref
 
@@ -115,19 +115,3 @@ class MovingLink(StageLink):
     def run(self, sample: Sample) -> None:
         if isinstance(timeline := sample.fields.get(TIMELINE), Timeline):
             sample.fields[TIMELINE] = self.stage.move(timeline, sample, sample.draws(self.salt))
-
-
-class Moving(Deferred):
-    """Adds the link of a stage that changes the time, after one that moves the timeline, if the sample has one."""
-
-    def __init__(self, source: Node, link: StageLink, moving: MovingLink) -> None:
-        super().__init__(source, link)
-        self.moving = moving
-
-    def next(self) -> Sample:
-        sample: Sample = self.source.next()
-        chain = sample.chain
-        if TIMELINE in sample.fields or chain.timed:
-            chain = chain.then(self.moving)
-        sample.chain = chain.then(self.link)
-        return sample

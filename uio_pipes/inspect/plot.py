@@ -17,12 +17,12 @@ import torch
 
 from uio_pipes.audio.timeline import Timeline
 from uio_pipes.base.errors import PipelineError
-from uio_pipes.core.capabilities import Grid, HasGrid
+from uio_pipes.core.capabilities import Grid
 from uio_pipes.inspect.labels import families, label
 from uio_pipes.inspect.peek import StageRecord, trace
 from uio_pipes.inspect.plot_timeline import EPAD, WIDTH, Picture, envelope
 from uio_pipes.stages.features.activity import Activity
-from uio_pipes.stages.features.grid import USUAL
+from uio_pipes.stages.features.grid import USUAL, grid_after
 from uio_pipes.stages.text.align import Align
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ def _drawn(stages: tuple[Stage, ...], records: list[StageRecord]) -> Drawn:
 
 def _streams(stages: tuple[Stage, ...], records: list[StageRecord]) -> dict[str, Any]:
     """Return what stages know of the frames of ``activity``, and of the text stream."""
-    known, grid = dict[str, Any](), Grid(0.0, 0.0)
-    for stage, record in zip(stages, records, strict=True):
-        if isinstance(stage, HasGrid):
-            grid = stage.grid(grid, record.item.get("sample_rate", USUAL)) or grid
+    known = dict[str, Any]()
+    for number, (stage, record) in enumerate(zip(stages, records, strict=True)):
         if isinstance(stage, Activity):
-            known["frames"] = stage.placed(Grid(stage.shift, stage.shift / 2) if stage.shift else grid)
+            given = Grid(stage.shift, stage.shift / 2) if stage.shift else None
+            before = given or grid_after(stages[:number], record.item.get("sample_rate", USUAL)) or Grid(0.0, 0.0)
+            known["frames"] = before.joined(stage.subsampling, stage.subsampling)
             known["speakers"] = () if isinstance(stage.speakers, int) else stage.speakers
         elif isinstance(stage, Align):
             write = getattr(stage.tokenizer, "detokenize", str)

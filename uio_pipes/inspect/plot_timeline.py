@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.timeline import Event, Timeline
+from uio_pipes.audio.timeline import Event, Timeline, gaps
 from uio_pipes.inspect.labels import families, glyphs
 
 if TYPE_CHECKING:
@@ -57,16 +57,14 @@ class Picture:
     def draw(self, figure: Any) -> None:
         """Draw all panels into a figure."""
         heights = [height for height, _ in self.panels]
-        known = ((0.0, self.seconds),) if self.timeline.known is None else self.timeline.known
-        unknown = [*zip((0.0, *(end for _, end in known)), (*(start for start, _ in known), self.seconds), strict=True)]
         rows = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for axes, (height, draw) in zip(rows, self.panels, strict=True):
             axes.spines[:].set_visible(False)
             axes.tick_params(left=False, bottom=False, labelsize=8)
             axes.set(xlim=(0, self.seconds), ylim=(0, height))
             draw(axes)
-            for start, end in unknown:
-                axes.axvspan(start, max(start, end), fc="0.96", ec="0.8", hatch="///", linewidth=0, zorder=-1)
+            for start, end in gaps(self.timeline.known, self.seconds):
+                axes.axvspan(start, end, fc="0.96", ec="0.8", hatch="///", linewidth=0, zorder=-1)
         rows[-1].set(xlabel="time (s)")
         rows[-1].spines["bottom"].set_visible(True)
         rows[-1].tick_params(bottom=True)

@@ -25,11 +25,11 @@ class MoshiList:
 def from_moshi(paths: TablePaths, *, shuffle: bool = False, **access: Unpack[AccessOptions]) -> Pipeline:
     """Start a pipeline from moshi-finetune's lists: lines of ``{"path": "rel/a.wav", "duration": 24.52}``.
 
-    Each line is a dialogue in two channels, the model left (0) and the user right (1); other audio is the failure
-    ``wrong_channels``. Beside ``a.wav`` is ``a.json`` with its ``alignments``, which become the ``timeline``. Without
-    it, the dialogue is the failure ``missing_timeline``. The words of ``SPEAKER_MAIN`` are in channel 0, those of
-    others in channel 1. ``text_conditions`` are ``timeline.conditions``. The ``key`` is the path without its suffix.
-    Decode both channels: ``.decode_audio(channel=None)``.
+    Each line is a dialogue in two channels, the model left (0) and the user right (1). Beside ``a.wav`` is ``a.json``
+    with its ``alignments``, which become the ``timeline``. Without it, the dialogue is the failure
+    ``missing_timeline``. The words of ``SPEAKER_MAIN`` are in channel 0, those of others in channel 1.
+    ``text_conditions`` are ``timeline.conditions``. The ``key`` is the path without its suffix. Decode both channels:
+    ``.decode_audio(channel=[0, 1])``; mono audio is ``no_such_channel`` then, and has ``absent_channel`` words.
 
     Args:
         paths: the list: a path, URL or glob, or several in a list. Paths in it start at its folder.
@@ -43,4 +43,4 @@ def from_moshi(paths: TablePaths, *, shuffle: bool = False, **access: Unpack[Acc
     table = paths if isinstance(paths, Table) else Table(paths, format="jsonl")  # type: ignore[arg-type]
     fields = {"key": r"path | m/(.+)\.[^.\/]+$/", "wav": "path", "duration": "duration"}
     begun = from_table(table, fields=fields, shuffle=shuffle, **access)
-    return begun.timeline("{stem}.json", channels=2, storage_options=access.get("storage_options"))
+    return begun.timeline("{stem}.json", storage_options=access.get("storage_options"))

@@ -100,12 +100,13 @@ class _TextGrid:
 
 
 _CUE = re.compile(r"\s*((?:\d+:)?\d+:\d+[.,]\d+)\s+-->\s+((?:\d+:)?\d+:\d+[.,]\d+)(?:\s.*)?")
-_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>")
+_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]*)>|</v>")
 _NO_CUES = ("WEBVTT", "NOTE", "STYLE", "REGION")
 
 
 def subtitle_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
-    """Yield the cues of an srt or vtt: ``text`` without tags; the ``speaker`` is that of a tag ``<v NAME>``."""
+    """Yield the cues of an srt or vtt: ``text`` without tags; the ``speaker`` is that of a tag ``<v NAME>``. A cue in
+    which several speak is a row for each of them, all of the same time."""
     data = file.content.read()
     text = data.decode(_BOMS.get(data[:2], encoding)).replace("\r\n", "\n").replace("\r", "\n")
     for block in re.split(r"\n(?:[ \t]*\n)+", text.strip()):
@@ -113,14 +114,21 @@ def subtitle_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
         at = next((i for i, line in enumerate(lines[:2]) if "-->" in line), None)
         found = None if at is None else _CUE.fullmatch(lines[at])
         if at is not None and found is not None:
-            said, voice = " ".join(lines[at + 1 :]), _VOICE.search(block)
-            said = html.unescape(re.sub(r"<[^>]*>", "", said)).strip()
-            yield {
-                "recording": file.stem, "start": found[1], "end": found[2], "text": said,
-                "speaker": voice[1].strip() if voice else "",
-            }  # fmt: skip
+            first, *voices = _VOICE.split(" ".join(lines[at + 1 :]))  # names and what they say, in turn
+            said = [(who, _plain(text)) for who, text in zip(["", *voices[::2]], [first, *voices[1::2]], strict=True)]
+            for who, text in [one for one in said if one[1]] or said[-1:]:
+                speaker = html.unescape(who or "").strip()
+                yield {"recording": file.stem, "start": found[1], "end": found[2], "text": text, "speaker": speaker}
         elif block and not block.lstrip("\ufeff").startswith(_NO_CUES):
             yield DataError("bad_row", f"{block[:80]!r} has no line `START --> END`: correct it")
+
+
+def _plain(said: str) -> str:
+    """Return what a cue says without its tags."""
+    return html.unescape(re.sub(r"<[^>]*>", "", said)).strip()
+
+
+ANNOTATIONS = {"stm": stm_rows, "textgrid": textgrid_rows, "srt": subtitle_rows, "vtt": subtitle_rows}
 
 
 def nxt_beside(name: str) -> tuple[str, ...]:

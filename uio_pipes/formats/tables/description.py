@@ -55,7 +55,7 @@ class Table:
         quoted: whether values may be in double quotes, and then hold separators and line ends. Default: None, only in
             "csv".
         escape: character before one that is meant literally, such as a backslash. Default: "", none.
-        comment: what lines begin with that are no rows. Default: "", nothing.
+        comment: what lines begin with that are no rows. Default: "", nothing; in "rttm", "uem" and "ctm" ";;".
         encoding: of the text, by Python's name for it. Default: "utf-8".
         expand: the list within each row whose items become the rows, as in "audios.segments"; an item has the fields
             of what it is in, too. Default: None, rows are as they are.
@@ -157,7 +157,8 @@ class Table:
     def text_form(self, format: str) -> TextForm:
         """Return how the lines of a file are read; ``format``: one of ``TEXTS``."""
         form = TEXTS[format]
-        changes: dict[str, Any] = {"escape": self.escape, "comment": self.comment, "encoding": self.encoding}
+        comment = self.comment or form.comment
+        changes: dict[str, Any] = {"escape": self.escape, "comment": comment, "encoding": self.encoding}
         if self.separator is not None:
             changes["separator"] = None if self.separator == " " else self.separator
         for name in ("header", "quoted"):

@@ -7,18 +7,18 @@ and stable-ts (``segments`` of ``words``), and of Lhotse's supervisions (``align
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from uio_pipes.audio.timeline import Event, Spans
+from uio_pipes.audio.timeline import Event
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.formats.lists.json_lines import LATEST, as_seconds
 from uio_pipes.formats.rows.content import WHAT, Content
-from uio_pipes.formats.tables.annotations import channel_named, stm_rows, subtitle_rows, textgrid_rows
+from uio_pipes.formats.tables.annotations import ANNOTATIONS, channel_named
 from uio_pipes.formats.tables.description import NIST_CHANNEL, TEXTS
 from uio_pipes.formats.tables.files import TableFile
 from uio_pipes.formats.tables.rows import Row
@@ -36,11 +36,12 @@ _PASSED = frozenset([
     "A/P", "SPKR-INFO",
 ])  # fmt: skip
 _NOBODY = "inter_segment_gap"  # the speaker of STM's lines about what lies between turns
+_UNSORTED = "unsorted_event"
 _MAIN = "SPEAKER_MAIN"  # whom moshi-finetune's annotations name so is in the left channel
 
 
 class Unusable(NamedTuple):
-    """A row that gives no event: why, where in the recording (s, 0 where that is not known), and what it is."""
+    """What is wrong with a row: the reason, where in the recording (s, 0 where that is not known), and what it is."""
 
     reason: str
     start: float
@@ -67,7 +68,7 @@ def recording_of(row: Row) -> str | None:
 def event_of(row: Row | DataError) -> RowResult | None:
     """Return the event of a row; None of a line that is about something else."""
     if isinstance(row, DataError):
-        return Unusable("bad_event", 0.0, row.message)
+        return Unusable(_UNSORTED if row.reason == _UNSORTED else "bad_event", 0.0, row.message)
     if CONDITIONS in row and "start" not in row:
         return Conditions(row[CONDITIONS])
     if (kind := row.get("rttm", "SPEAKER")) != "SPEAKER":
@@ -85,6 +86,18 @@ def event_of(row: Row | DataError) -> RowResult | None:
     ids = tuple(ids) if isinstance(ids, (list, tuple)) and all(type(one) is int for one in ids) else ()
     speaker = row.get("speaker")
     return Event(start, end, _text(row), "" if speaker is None else str(speaker), _channel(row), ids)
+
+
+def by_recording(rows: Iterable[Row | DataError]) -> dict[str, list[RowResult]]:
+    """Return the events of rows by the name of their recording, "" of those that name none; a damaged row is about the
+    same one as that before it."""
+    found, last = dict[str, list[RowResult]](), ""
+    for row in rows:
+        last = last if isinstance(row, DataError) else recording_of(row) or ""
+        listed = found.setdefault(last, [])
+        if (one := event_of(row)) is not None:
+            listed.append(one)
+    return found
 
 
 def _time(row: Row, names: Mapping[str, float]) -> float | None:
@@ -130,9 +143,14 @@ def rows_of(value: Any, words: bool) -> Iterator[Row | DataError]:
         value = value[name]
     if not isinstance(value, list):
         raise DataError("bad_timeline", f"it is no list of events, but {value!r:.80}")
+    last = -inf
     for number, one in enumerate(value):
         if isinstance(one, list) and one and isinstance(one[0], str):
-            yield _aligned(one)
+            yield (row := _aligned(one))
+            start = None if isinstance(row, DataError) else _time(row, _STARTS)
+            if start is not None and start < last:
+                yield DataError(_UNSORTED, f"{one!r:.80} begins before the word before it")
+            last = last if start is None else start
         elif isinstance(one, list):  # the turns of a channel
             yield from ({"channel": number, **turn} if isinstance(turn, Mapping) else _odd(turn) for turn in one)
         elif isinstance(one, Mapping):
@@ -175,12 +193,8 @@ def rows_in(name: str, data: bytes, words: bool) -> Iterator[Row | DataError]:
     """
     form, file = suffix_of(name.removesuffix(".gz")) or name, TableFile(name, cast(BinaryIO, io.BytesIO(data)))
     try:
-        if form == "stm":
-            yield from stm_rows(file, "utf-8-sig")
-        elif form == "textgrid":
-            yield from textgrid_rows(file, "utf-8-sig")
-        elif form in ("srt", "vtt"):
-            yield from subtitle_rows(file, "utf-8-sig")
+        if form in ANNOTATIONS:
+            yield from ANNOTATIONS[form](file, "utf-8-sig")
         elif form in TEXTS:
             yield from TextRows([Content(name, WHAT, data)], TEXTS[form]).scan() if data.strip() else ()
         else:
@@ -188,22 +202,3 @@ def rows_in(name: str, data: bytes, words: bool) -> Iterator[Row | DataError]:
     except (ValueError, ListError, DataError) as error:
         message = error.message if isinstance(error, DataError) else str(error)
         raise DataError("bad_timeline", f"{redact(name)}: {message}: write it again") from error
-
-
-def known_spans(rows: Iterable[RowResult]) -> Spans:
-    """Return the spans of a UEM, sorted, and joined where they overlap; what is no span is left out."""
-    spans = sorted((one.start, one.end) for one in rows if isinstance(one, Event))
-    joined = list[tuple[float, float]]()
-    for start, end in spans:
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((start, end))
-    return tuple(joined)
-
-
-def summary(unusable: Iterable[Unusable]) -> Iterator[tuple[str, int, str]]:
-    """Yield each reason with how often there is one, and what the first is."""
-    listed = list(unusable)
-    for reason, count in Counter(one.reason for one in listed).items():
-        yield reason, count, next(one.shown for one in listed if one.reason == reason)

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple, cast
 from braceexpand import braceexpand
 
 from uio_pipes.base.errors import NOTES, DataError, ListError
-from uio_pipes.base.urls import name_of, redact
+from uio_pipes.base.urls import name_of, redact, stem_of
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Positioned
@@ -31,8 +31,7 @@ class TableFile(NamedTuple):
     @property
     def stem(self) -> str:
         """The base name without its suffix."""
-        name = name_of(self.name)
-        return name.rpartition(".")[0] or name
+        return stem_of(self.name)
 
 
 def files_of(names: Sequence[str], access: Access) -> Iterator[TableFile]:

@@ -19,7 +19,7 @@ from uio_pipes.base.urls import redact
 from uio_pipes.formats.lists.table import Parts
 from uio_pipes.formats.rows.content import CHUNK, WHAT, Content, kept, unclear_end
 from uio_pipes.formats.rows.numbered import LONGEST
-from uio_pipes.formats.tables.annotations import nxt_beside, nxt_rows, stm_rows, subtitle_rows, textgrid_rows
+from uio_pipes.formats.tables.annotations import ANNOTATIONS, nxt_beside, nxt_rows
 from uio_pipes.formats.tables.files import TableFile, files_in, files_of
 from uio_pipes.formats.tables.rows import Row, Rows, expanded, rows_of_json
 from uio_pipes.formats.tables.text import TextForm, TextRows
@@ -30,7 +30,7 @@ from uio_pipes.io.opening import is_local, open_file, version
 
 logger = logging.getLogger("uio_pipes")
 _ERROR = "\0error"  # the field of a row that stands for an error: its reason and message
-_VERSION = 2  # of what is in the cache
+_VERSION = 3  # of what is in the cache
 _HELD = 8  # tables that a process keeps open, for itself and the processes that it forks
 
 
@@ -251,9 +251,6 @@ def _text(file: TableFile, what: Spooling, access: Access) -> Iterator[Row | Dat
 _READERS: dict[str, Read] = {
     "json": lambda file, what, access: rows_of_json(file.content, what.expand),
     "parquet": _parquet,
-    "srt": lambda file, what, access: subtitle_rows(file, what.encoding),
-    "vtt": lambda file, what, access: subtitle_rows(file, what.encoding),
-    "stm": lambda file, what, access: stm_rows(file, what.encoding),
-    "textgrid": lambda file, what, access: textgrid_rows(file, what.encoding),
+    **dict.fromkeys(ANNOTATIONS, lambda file, what, access: ANNOTATIONS[what.format](file, what.encoding)),
     "whole": _whole,
 }

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from uio_pipes.formats.tables.description import Table
+from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.corpora.card import Corpus, Layout
 from uio_pipes.sources.corpora.transcripts import THREE
 from uio_pipes.sources.lists import from_shard_list
@@ -140,14 +145,27 @@ YODAS2 = Corpus(
     notes="Times are in 1/100 s, as the keys have them.",
 )  # fmt: skip
 
-_DUPLEX = {
-    "keep": {"labels.txt": ".+"},
-    "fields": {
-        "key": "{table | stem}-{asr_number}-{startInMs}", "wav": "table | stem", "txt": "labels.txt",
-        "speaker": "{table | stem}-{asr_number}", "start": "startInMs | ms", "end": "endInMs | ms",
-        "channel": "asr_number", "lang": "LID",
-    },
+_TURN = {
+    "key": "{table | stem}-{asr_number}-{startInMs}", "wav": "table | stem", "txt": "labels.txt",
+    "speaker": "{table | stem}-{asr_number}", "start": "startInMs | ms", "end": "endInMs | ms",
+    "channel": "asr_number", "lang": "LID",
 }  # fmt: skip
+
+
+def from_duplexconv(
+    *, table: Table | list[Table], unit: str, fields: Mapping[str, str], stream: bool | None = None, **options: Any
+) -> Pipeline:
+    """Start a pipeline from turns, or from whole dialogues with the ``timeline`` of their turns."""
+    options |= {"match": "path | stem", "stream": stream}
+    tables = table if isinstance(table, list) else [table]
+    if unit == "turns":
+        turns = [replace(one, expand="asr") for one in tables]
+        return from_table(turns, keep={"labels.txt": ".+"}, fields=fields, **options)
+    given = {name: expression for name, expression in fields.items() if _TURN.get(name) != expression}
+    own = {"key": "table | stem", "wav": "table | stem", "asr": "asr", **given}
+    return from_table(tables, fields=own, **options).timeline(field="asr")
+
+
 DUPLEXCONV = Corpus(
     "duplexconv",
     title="DuplexConv: Chinese conversations of 2 to 4 speakers, a channel each, at 48 kHz",
@@ -155,20 +173,21 @@ DUPLEXCONV = Corpus(
     download="the folders Edu, edu and none_Edu of DuplexConv from https://huggingface.co/datasets",
     parts={"Edu": "Edu", "edu": "edu", "none_Edu": "none_Edu"},
     train=("Edu", "edu", "none_Edu"),
+    options={"unit": ("turns", "dialogues")},
     columns=("state", "snr", "mos", "labels"),
     layouts=(
-        Layout("as downloaded", from_table, {
-            "table": Table("*.json", within="{part}/jsons.tar.gz", expand="asr"), "archives": "{part}/audios/*.tar",
-            "match": "path | stem", **_DUPLEX,
+        Layout("as downloaded", from_duplexconv, {
+            "table": Table("*.json", within="{part}/jsons.tar.gz"), "archives": "{part}/audios/*.tar",
+            "unit": "{unit}", "fields": _TURN,
         }),
-        Layout("extracted", from_table, {
-            "table": Table("{part}/jsons/*.json", expand="asr"), "archives": "{part}/audios/*.wav",
-            "match": "path | stem", **_DUPLEX,
+        Layout("extracted", from_duplexconv, {
+            "table": Table("{part}/jsons/*.json"), "archives": "{part}/audios/*.wav",
+            "unit": "{unit}", "fields": _TURN,
         }),
     ),
     notes="The channel is the number of the speaker's track. Turns without a text (redacted ones, too) count as "
-    "`not_kept`. Names of two folders differ only in case: keep them apart. docs/timelines.md shows how to read "
-    "whole dialogues.",
+    "`not_kept`. Names of two folders differ only in case: keep them apart. With `unit=\"dialogues\"`, utterances are "
+    "whole dialogues with all their channels: `key`, `wav`, and the `timeline` of their turns.",
 )  # fmt: skip
 
 _FIRST = Table("{first}{lang}/*_B*.jsonl")

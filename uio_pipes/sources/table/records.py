@@ -15,7 +15,7 @@ from uio_pipes.audio.forms import whole_number, with_form
 from uio_pipes.audio.length import DeclaredSeconds
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.urls import name_of, redact
+from uio_pipes.base.urls import redact, stem_of
 from uio_pipes.formats.advice import named_otherwise, names_file, shown
 from uio_pipes.formats.expressions import TABLE, Expression, compiled
 from uio_pipes.formats.lists.json_lines import as_seconds, check_segment, numbers_as_text
@@ -239,8 +239,7 @@ def list_with(row: Row, name: str) -> str:
 
 def _key(wav: str, start: Any) -> str:
     """Return the file's name without its suffix, and of a segment its start in ms."""
-    name = name_of(wav)
-    stem = name.rpartition(".")[0] or name
+    stem = stem_of(wav)
     return stem if start is None else f"{stem}-{round(start * 1000):08d}"
 
 

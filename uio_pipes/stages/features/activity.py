@@ -13,19 +13,14 @@ import numpy.typing as npt
 import torch
 
 from uio_pipes.audio.timeline import Timeline
-from uio_pipes.base.checks import check_names, is_whole, refuse, require
+from uio_pipes.base.checks import check_names, is_whole, require
 from uio_pipes.base.errors import DataError
-from uio_pipes.core.capabilities import Grid
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Deferred, Node, least, must_be, one_of
 from uio_pipes.core.stage_link import StageLink
-from uio_pipes.stages.features.grid import DIGITS, FrameLabels, Moments, annotated, covered, times_of
-
-CENTRE, SHARE = "centre", "share"
-FAIL, DROP = "fail", "drop"
-_POSITIVE = "try 0.02"
+from uio_pipes.stages.features.grid import DIGITS, FrameLabels, Moments, annotated, covered, spoken
 
 
 @dataclass(frozen=True)
@@ -33,12 +28,9 @@ class Activity(FrameLabels):
     """Make the targets of diarisation of the ``timeline``: who speaks in which frame.
 
     ``activity`` (T, S) float32 has a column for each speaker. T is the number of frames of ``feat``, whose grid is that
-    of the stages before: of windows, and of ``stack``. Without features, give ``shift``. ``known`` (T,) float32 is 1
-    where a frame's centre is annotated (a UEM file says so), elsewhere 0; without such a file it is 1. Put it after all
-    that changes the number of frames, and into the batch by ``pad(keep=["activity", "known"])``.
-
-    Segments begin with their first moment and end before their last one. An empty timeline is silence. One whose times
-    are no numbers is the failure ``bad_timeline``.
+    of the stages before; without features, give ``shift``. ``known`` (T,) float32 is 1 where a frame's centre is
+    annotated (a UEM says so, or there is none). Put it after all that changes the number of frames, and into the batch
+    by ``pad(keep=["activity", "known"])``. Times that are no numbers are the failure ``bad_timeline``.
 
     Args:
         speakers: how many columns there are, for speakers in the order of their first starts; or the names of the
@@ -46,27 +38,24 @@ class Activity(FrameLabels):
         by: "centre", 1 if a speaker's segments cover the frame's centre, or "share", which share of the time from
             frame to frame they cover. Default: "centre".
         powerset: how many may speak at once, for ``powerset`` (T,) int64: the class of the set of those who speak, as
-            in pyannote 3 (Plaquet and Bredin 2023): nobody, each alone, then each pair, and so on. Of more at once, the
-            class is that of the first in order; of shares, those from 0.5 on speak. Default: None, no such field.
+            in pyannote 3 (Plaquet and Bredin 2023): nobody, each alone, then each pair. Of more at once, it is the
+            first class of so many; of shares, those from 0.5 on speak. Default: None, no such field.
         extra: what to do with an utterance that has more speakers than columns, or one without a column: "fail"
             (``too_many_speakers``), or "drop" their segments (noted as ``dropped_speakers``). Default: "fail".
         subsampling: frames that the model makes one of, as by strided convolutions: T becomes ⌈T / subsampling⌉.
             Default: 1.
         shift: seconds from frame to frame, for utterances without features or with precomputed ones. Default: None,
             that of the features.
-        window: seconds of a frame of which none reaches beyond the end of the audio, with ``shift``. Default: None,
-            frames of ``shift`` side by side, which cover all of the audio.
     """
 
     name: ClassVar[str] = "activity"
 
     speakers: int | Sequence[str] = 4
-    by: str = one_of((CENTRE, SHARE), CENTRE)
+    by: str = one_of(("centre", "share"), "centre")
     powerset: int | None = least(1, None, "pyannote's is 2")
-    extra: str = one_of((FAIL, DROP), FAIL)
+    extra: str = one_of(("fail", "drop"), "fail")
     subsampling: int = least(1, 1, "Sortformer's is 8")
-    shift: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, _POSITIVE)
-    window: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, _POSITIVE)
+    shift: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "try 0.02")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +63,6 @@ class Activity(FrameLabels):
             check_names(self.name, "speakers", self.speakers)
             object.__setattr__(self, "speakers", tuple(self.speakers))  # type: ignore[arg-type]
         require(self.columns >= 1, self.name, "speakers must be 1 or more, or names", self.speakers, "4 is usual")
-        refuse(self.window and not self.shift, self.name, "window needs shift", "leave it out, or give shift")
         rule = f"powerset must not be above the number of speakers, {self.columns}"
         require((self.powerset or 1) <= self.columns, self.name, rule, self.powerset, "2 is usual")
 
@@ -95,11 +83,6 @@ class Activity(FrameLabels):
         sets = [one for count in range((self.powerset or 0) + 1) for one in combinations(range(self.columns), count)]
         return np.array([[speaker in one for speaker in range(self.columns)] for one in sets], np.float32)
 
-    def placed(self, grid: Grid) -> Grid:
-        """Return where frames of ``activity`` are. ``grid``: where those are of which they are made."""
-        first = self.window / 2 if self.window else grid.first
-        return grid._replace(first=first).joined(self.subsampling, self.subsampling)
-
 
 class _ActivityLink(StageLink):
     __slots__ = ("ledger",)
@@ -111,23 +94,22 @@ class _ActivityLink(StageLink):
 
     def run(self, sample: Sample) -> None:
         stage, fields = self.stage, sample.fields
-        count, grid = stage.frames(sample, stage.window)
-        count, (shift, centre) = -(-count // stage.subsampling), stage.placed(grid)
+        count, grid = stage.frames(sample)
+        count, (shift, centre) = -(-count // stage.subsampling), grid.joined(stage.subsampling, stage.subsampling)
         edges = np.round(centre + shift * (np.arange(2 * count + 1) / 2 - 0.5), DIGITS)  # and centres between
         timeline: Timeline = fields["timeline"]
-        spoken = spans_of(timeline, edges)
-        columns = list(spoken)[: stage.columns] if isinstance(stage.speakers, int) else stage.speakers
-        if extra := spoken.keys() - {*columns}:
-            if stage.extra == FAIL:
+        spans = spans_of(timeline, edges)
+        columns = list(spans)[: stage.columns] if isinstance(stage.speakers, int) else stage.speakers
+        if extra := spans.keys() - {*columns}:
+            if stage.extra == "fail":
                 names = ", ".join(sorted(map(repr, extra)))
-                rule = f"it has {len(spoken)} speakers, among them {names}, but activity has {stage.columns} columns"
+                rule = f"it has {len(spans)} speakers, among them {names}, but activity has {stage.columns} columns"
                 raise DataError("too_many_speakers", f"{rule}: raise speakers, or give extra='drop'")
             self.ledger.count("dropped_speakers")
         activity = np.zeros((count, stage.columns), np.float32)
         for column, name in enumerate(columns):
-            if name in spoken:
-                spans = spoken[name]
-                activity[:, column] = covered(spans, edges[1::2]) if stage.by == CENTRE else shares(spans, edges)
+            if (own := spans.get(name)) is not None:
+                activity[:, column] = covered(own, edges[1::2]) if stage.by == "centre" else shares(own, edges)
         known = annotated(timeline, edges[1::2]).astype(np.float32)
         fields |= {"activity": torch.from_numpy(activity), "known": torch.from_numpy(known)}
         if stage.powerset:
@@ -140,12 +122,11 @@ def spans_of(timeline: Timeline, edges: Moments) -> dict[str, Moments]:
 
     Raises: DataError ``bad_timeline``.
     """
-    times = times_of(timeline)
-    there = (times[:, 1] > times[:, 0]) & (times[:, 1] > edges[0]) & (times[:, 0] < edges[-1])
-    spoken: dict[str, list[int]] = {}
-    for number in np.flatnonzero(there)[np.argsort(times[there, 0], kind="stable")]:
-        spoken.setdefault(timeline.events[number].speaker, []).append(number)
-    return {name: times[numbers] for name, numbers in spoken.items()}
+    events, times = spoken(timeline)
+    found: dict[str, list[int]] = {}
+    for number in map(int, np.flatnonzero((times[:, 1] > edges[0]) & (times[:, 0] < edges[-1]))):
+        found.setdefault(events[number].speaker, []).append(number)
+    return {name: times[numbers] for name, numbers in found.items()}
 
 
 def shares(spans: Moments, edges: Moments) -> Moments:
@@ -154,7 +135,7 @@ def shares(spans: Moments, edges: Moments) -> Moments:
     ends = np.maximum.accumulate(spans[:, 1])
     apart = np.flatnonzero(spans[1:, 0] > ends[:-1])  # spans after which nobody speaks
     runs = np.stack([spans[np.r_[0, apart + 1], 0], ends[np.r_[apart, -1]]], 1)
-    spoken = np.r_[0, np.cumsum(runs[:, 1] - runs[:, 0])]
-    until = np.interp(edges[::2], runs.reshape(-1), np.repeat(spoken, 2)[1:-1])  # what has been said at each edge
+    said = np.r_[0, np.cumsum(runs[:, 1] - runs[:, 0])]
+    until = np.interp(edges[::2], runs.reshape(-1), np.repeat(said, 2)[1:-1])  # what has been said at each edge
     covered: Moments = np.diff(until) / np.diff(edges[::2])
     return covered

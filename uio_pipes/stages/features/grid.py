@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from math import ceil
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from uio_pipes.audio.timeline import Timeline
+from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.base.checks import refuse
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.capabilities import ChecksNext, Grid, HasGrid
@@ -51,12 +52,16 @@ def frame_shift(sample: Sample, until: Any = None) -> float:
 
 
 def _grid(sample: Any, sample_rate: int, of: str, until: Any = None) -> Grid | None:
+    before = takewhile(lambda each: until is None or each is not until, _stages_of(sample, sample.chain, of))
+    return grid_after(before, sample_rate)
+
+
+def grid_after(stages: Iterable[Any], sample_rate: int) -> Grid | None:
+    """Return the grid of the features that stages make; None if they do not tell it."""
     grid: Grid | None = None
-    for each in _stages_of(sample, sample.chain, of):
-        if each is until and until is not None:
-            break
-        if isinstance(each, HasGrid):
-            grid = each.grid(grid, sample_rate)
+    for stage in stages:
+        if isinstance(stage, HasGrid):
+            grid = stage.grid(grid, sample_rate)
     return grid
 
 
@@ -93,26 +98,26 @@ class FrameLabels(ChecksNext, Op):
             late = {"wav", "feat"} & {*stage.reads} & {*stage.writes}
             refuse(late, self.name, sentence, f"put {stage.name} before {self.name}")
 
-    def frames(self, sample: Sample, window: float | None = None) -> tuple[int, Grid]:
-        """Return how many frames there are, and where. ``window``: seconds of a frame that ends within the audio.
-
-        Raises: PipelineError if that is not known, or told twice.
-        """
+    def frames(self, sample: Sample) -> tuple[int, Grid]:
+        """Return how many frames there are, and where. Raises: PipelineError if that is not known, or told twice."""
         fields = sample.fields
         rate = fields.get("sample_rate", USUAL)
         grid = grid_of(self, sample, self.shift, rate)
         if fields.get("feat") is not None:
             return len(fields["feat"]), grid
-        room = round((fields["wav"].shape[-1] / rate - (window or 0.0)) / grid.shift, DIGITS)
-        return max(0, int(room // 1) + 1) if window else ceil(room), grid
+        return ceil(round(fields["wav"].shape[-1] / rate / grid.shift, DIGITS)), grid
 
 
-def times_of(timeline: Timeline) -> Moments:
-    """Return the start and the end of each event, (N, 2) in seconds. Raises: DataError ``bad_timeline``."""
-    times = np.array([event[:2] for event in timeline.events], np.float64).reshape(-1, 2)
+def spoken(timeline: Timeline) -> tuple[list[Event], Moments]:
+    """Return the events that last, and the start and the end of each, (N, 2) in seconds.
+
+    Raises: DataError ``bad_timeline``.
+    """
+    times = np.array([event[:2] for event in timeline.events], np.float64).reshape(-1, 2).round(DIGITS)
     if not np.isfinite(times).all():
         raise DataError("bad_timeline", "some events have no times (NaN or infinite): correct them, or leave them out")
-    return np.round(times, DIGITS)
+    lasts = times[:, 1] > times[:, 0]
+    return [event for event, one in zip(timeline.events, lasts, strict=True) if one], times[lasts]
 
 
 def covered(spans: Moments, times: Moments) -> npt.NDArray[np.bool_]:

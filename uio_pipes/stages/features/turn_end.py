@@ -14,7 +14,7 @@ from uio_pipes.base.checks import is_whole, require
 from uio_pipes.base.hashing import Draws
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import must_be
-from uio_pipes.stages.features.grid import DIGITS, FrameLabels, Moments, annotated, covered, times_of
+from uio_pipes.stages.features.grid import DIGITS, FrameLabels, Moments, annotated, covered, spoken
 
 UNKNOWN = -1  # of frames that nobody has annotated; also what ``pad`` pads whole numbers with
 
@@ -25,17 +25,15 @@ class TurnEnd(FrameLabels):
 
     ``turn_end`` (T,) int64 is 1 in frames whose centre lies in the silence behind the last word of a turn, until
     anybody speaks again, and 0 elsewhere; -1 where the timeline is not annotated. A silence is the end of a turn if
-    another speaker is the next one, or if it lasts for ``silence`` seconds or more; otherwise it is a pause within the
-    turn. So it is the silence of a "shift" between speakers and not that of a "hold" (Ekstedt and Skantze 2022), and
-    the "final", not the "intermediate" silence of Shannon et al. (2017). After the last word of all, a turn has ended.
+    another speaker is the next one, or if it lasts for ``silence`` seconds or more; otherwise it is a pause (a "hold"
+    and no "shift" of Ekstedt and Skantze 2022). After the last word of all, a turn has ended.
 
     T is the number of frames of ``feat``; without features, give ``shift``. Put it after all that changes the number of
-    frames, and into the batch by ``pad(keep=["turn_end"])``, or ``chunks(…, along=["turn_end"])``. A timeline with
-    times that are no numbers is the failure ``bad_timeline``.
+    frames, and into the batch by ``pad(keep=["turn_end"])``, or ``chunks(…, along=["turn_end"])``. Times that are no
+    numbers are the failure ``bad_timeline``.
 
     Args:
         silence: seconds of silence from which on a turn has ended, even if the same speaker goes on. Default: 0.5.
-        most: seconds of a silence to mark at most. Default: 2.0.
         speakers: whose turns to mark: names, or numbers of channels, counted from 0. Default: None, of all.
         shift: seconds from frame to frame, for utterances without features, or with precomputed ones. Default: None,
             that of the features.
@@ -45,7 +43,6 @@ class TurnEnd(FrameLabels):
     writes = ("turn_end",)
 
     silence: float = must_be(0.5, "above 0", lambda n: n > 0, "0.5 is usual")
-    most: float = must_be(2.0, "above 0", lambda n: n > 0, "try 2.0")
     speakers: Sequence[str | int] | None = None
     shift: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "try 0.02")
 
@@ -67,11 +64,8 @@ class TurnEnd(FrameLabels):
 
     def ends(self, timeline: Timeline) -> Moments:
         """Return the silences (N, 2) in which a turn has ended, in seconds. Raises: DataError ``bad_timeline``."""
-        times = times_of(timeline)
-        there = np.flatnonzero(times[:, 1] > times[:, 0])
-        order = there[np.argsort(times[there, 0], kind="stable")]
-        starts, ends = times[order].T
-        events = [timeline.events[i] for i in order]
+        events, times = spoken(timeline)
+        starts, ends = times.T
         until = np.maximum.accumulate(ends)  # when all have ended that had begun, and which of them was the last
         latest = np.maximum.accumulate(np.where(ends == until, np.arange(len(ends)), 0))
         again = np.append(starts[1:], np.inf)
@@ -80,6 +74,5 @@ class TurnEnd(FrameLabels):
         who = np.array([*(event.speaker or event.channel for event in events), None], object)
         goes_on = (who[last] == who[silent + 1]) & (np.round(again - until, DIGITS) < self.silence)
         mine = [self.speakers is None or not {*events[i][3:5]}.isdisjoint(self.speakers) for i in last]
-        silences = np.stack([until, np.minimum(again, until + self.most)], 1)
-        marked: Moments = silences[~goes_on & np.array(mine, bool)]
+        marked: Moments = np.stack([until, again], 1)[~goes_on & np.array(mine, bool)]
         return marked

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
-from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
 
 from uio_pipes.audio.length import Plan
-from uio_pipes.audio.timeline import Spans, Timeline
+from uio_pipes.audio.timeline import Spans, Timeline, gaps
 from uio_pipes.base.checks import is_whole, refuse, require
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.base.hashing import Draws
@@ -38,11 +37,9 @@ class Align(HasGrid, Op):
     Each word is tokenized by itself. Its tokens come one a frame, from the one on in which it begins, in place of those
     of the word before that are still waiting. The frame before them has ``end_of_text_padding`` if there was none;
     frames after them ``in_word_padding`` as long as the word lasts, and all others ``text_padding``. Words that begin
-    before the utterance, and those that do not end after they begin, are left out. The stream equals that of
-    moshi-finetune's ``Interleaver``; the defaults are what it uses for Moshi.
-
-    Where nothing is known of the text there is ``zero_padding``: outside the annotated spans of the timeline, and all
-    along if it is None. An utterance without the field is the failure ``missing_timeline``.
+    before the utterance, and those that do not last, are left out. The stream equals that of moshi-finetune's
+    ``Interleaver``; the defaults are what it uses for Moshi. Where the timeline is not annotated, or None, there is
+    ``zero_padding``. An utterance without the field is the failure ``missing_timeline``.
 
     Args:
         tokenizer: as for ``tokenize``. Events that have token ids are not tokenized.
@@ -142,7 +139,7 @@ class Align(HasGrid, Op):
         """Yield of each word the frame in which it begins, that in which it ends, both at most ``frames``, and its
         tokens."""
         spoke = False  # whether the main speaker did so last
-        for event in sorted((one for one in timeline.events if one.start > _EDGE), key=attrgetter("start")):
+        for event in (one for one in timeline.events if one.start > _EDGE):
             main = (event.speaker if isinstance(self.main, str) else event.channel) == self.main
             if self.keep_main_only and not main:
                 continue
@@ -172,14 +169,8 @@ class Align(HasGrid, Op):
     def _unknown(self, known: Spans | None, frames: int) -> Iterator[tuple[int, int]]:
         """Yield the frames, from one to before another, of which the text is unknown: those whose centre is outside
         ``known`` and, if the text comes later than the audio, those before it."""
-        end = 0
         if self.audio_delay < 0:
-            end = min(frames, int(self.rate * -self.audio_delay))
-            yield 0, end
-        if known is None:
-            return
-        for span in (*known, (float("inf"), 0.0)):
-            first, last = (ceil(min((at - self.audio_delay) * self.rate, frames) - 0.5) for at in span)
-            if first > end:
-                yield end, first
-            end = max(end, last)
+            yield 0, min(frames, int(self.rate * -self.audio_delay))
+        for span in gaps(known):
+            first, last = (max(0, ceil(min((at - self.audio_delay) * self.rate, frames) - 0.5)) for at in span)
+            yield first, max(first, last)

@@ -219,23 +219,20 @@ class _JoinAudio(Joining):
             sample.fields["wav"] = torch.cat([torch.as_tensor(f["wav"]) for f in fields], dim=-1)
             sample.fields["sample_rate"] = first["sample_rate"]
         if TIMELINE in self.names:
-            sample.fields[TIMELINE] = _joined_timeline(sample.parts)
+            sample.fields[TIMELINE] = Timeline.joined(_timelines(sample.parts))
         for name in first.keys() - self.names:  # written by functions that do not declare it
             _keep_equal(sample, name, fields)
 
 
-def _joined_timeline(parts: list[Sample]) -> Timeline:
-    """Return the timeline of parts one after the other; of one without a timeline, nothing is known."""
-    whole, at = Timeline(()), 0.0
+def _timelines(parts: list[Sample]) -> Iterator[tuple[Timeline | None, float, float]]:
+    """Yield the timeline of each part, where it begins, and how long it is, in seconds."""
+    at = 0.0
     for sample in parts:
         fields = sample.fields
-        part = fields.get(TIMELINE) or Timeline((), ())
-        whole = whole.followed_by(part, at) if at else part
-        if "feat" in fields:
-            at += len(fields["feat"]) * frame_shift(sample)
-        else:
-            at += fields["wav"].shape[-1] / fields["sample_rate"]
-    return whole
+        frames = len(fields["feat"]) * frame_shift(sample) if "feat" in fields else None
+        seconds = fields["wav"].shape[-1] / fields["sample_rate"] if frames is None else frames
+        yield fields.get(TIMELINE), at, seconds
+        at += seconds
 
 
 def total(plans: list[Plan]) -> Plan:

@@ -6,7 +6,6 @@ of its first utterance. A part that is shorter than planned, or fails when it is
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -24,12 +23,10 @@ from uio_pipes.base.hashing import Draws
 from uio_pipes.core.buffer import Buffer
 from uio_pipes.core.chain import TIMELINE, Chain
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.ledger import Ledger
 from uio_pipes.core.realize import compute, count_trimmed
 from uio_pipes.core.roles import check_there, have_features
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import RULE, Node, Stage, least, must_be, within
-from uio_pipes.stages.batches.rows import mono
 from uio_pipes.stages.utterances.concat import Joined, Joining, Joins, check_alike, join
 
 _COUNTS = {**within(1, 100), RULE: ("two whole numbers", lambda pair: all(map(is_whole, pair)), "as in (1, 4)")}
@@ -42,17 +39,16 @@ class Mixture(Joins):
 
     A mixture begins with the utterance that has waited longest, and takes those of its speaker and of other speakers
     that have waited longest. ``wav`` is the sum; ``timeline`` has an event for each part with its text and ``speaker``,
-    or the events of its own timeline; keys are joined by "+", and other fields are gone. Put ``shuffle`` before it, and
-    ``reverberate`` for rooms; put noise and features after it.
+    or its own events; keys are joined by "+", and other fields are gone. Put ``shuffle`` and ``reverberate`` before it,
+    noise and features after it.
 
     With ``pause``, each speaker speaks without regard to the others, as in the recipe of EEND (Fujita et al. 2019,
     algorithm 1). With ``overlap``, speakers take turns, each of which begins before the last one ends, as in LibriMix
     (Cosentino et al. 2020) with (1, 1), and SparseLibriMix with (0, 1). Give exactly one of the two.
 
-    Nothing is decoded before the batch is made. A part that fails then is counted and left out; so is one whose sample
-    rate or channels differ from those of the first (``mixed_sample_rates``, ``mixed_channels``). An utterance without
-    ``speaker`` is the failure ``missing_speaker``. Where too few speakers wait, as at the end, one is left out
-    (``too_few_speakers``).
+    A part that fails when it is decoded is counted and left out; so is one whose sample rate or channels differ from
+    those of the first (``mixed_sample_rates``, ``mixed_channels``), an utterance without ``speaker``
+    (``missing_speaker``), and, where too few speakers wait, as at the end, another one (``too_few_speakers``).
 
     Args:
         speakers: (fewest, most) speakers of a mixture; each number in between has equal chances. Default: (1, 4).
@@ -61,10 +57,6 @@ class Mixture(Joins):
         overlap: (lowest, highest) share of the shorter of two turns in which both speak, from 0 to 1; it is drawn
             evenly for each turn. Nobody overlaps with themselves. Default: None.
         utterances: (fewest, most) utterances of each speaker, fewer where fewer wait. Default: (1, 1).
-        gain_db: (lowest, highest) gain in dB, drawn for each speaker. For levels that do not depend on the recordings
-            put ``loudness`` before it. Default: (0.0, 0.0).
-        sources: whether to have ``sources``, too: (S, speakers[1]) float32, what each speaker says in the order of
-            their first starts, and 0 for those who are not there. Default: False.
         window: utterances that wait, among which partners are looked for. Default: 200.
 
     Raises:
@@ -78,8 +70,6 @@ class Mixture(Joins):
     pause: float | None = must_be(None, "above 0", lambda n: n is None or n > 0, "EEND's is 2 to 9 seconds")
     overlap: Sequence[float] | None = field(default=None, metadata=within(0, 1))
     utterances: Sequence[int] = field(default=(1, 1), metadata=_COUNTS)
-    gain_db: Sequence[float] = field(default=(0.0, 0.0), metadata=within(-100, 100, "dB"))
-    sources: bool = False
     window: int = least(1, 200, "200 is usual")
 
     def __post_init__(self) -> None:
@@ -113,23 +103,18 @@ class Mixture(Joins):
 
 
 class Mixed(Joined):
-    """Utterances of several speakers as one. ``turns``: speaker, gain as a factor, and start at the rate of ``length``
-    of each part."""
+    """Utterances of several speakers as one. ``turns``: the speaker of each part, and its start at the rate of
+    ``length``."""
 
     __slots__ = ("length", "turns")
     length: Plan
-    turns: Sequence[tuple[str, float, int]]
+    turns: Sequence[tuple[str, int]]
 
 
 class _Mixing(Joining):
     """Adds the parts up, each computed as its own chain says."""
 
     name = Mixture.name
-
-    def __init__(self, stage: Mixture, ledger: Ledger) -> None:
-        self.sources = [*["sources"] * stage.sources]
-        super().__init__(frozenset(["wav", "sample_rate", TIMELINE, *self.sources]), frozenset(), ledger)
-        self.most = stage.speakers[1]
 
     def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
         return sample.length if isinstance(sample, Mixed) else plan
@@ -139,107 +124,87 @@ class _Mixing(Joining):
         first: dict[str, Any] = {}
         turns = iter(sample.turns)
 
-        def get(part: Sample) -> tuple[Event, int, float, torch.Tensor, Timeline | None]:
-            speaker, gain, start = next(turns)
+        def get(part: Sample) -> tuple[int, torch.Tensor, Timeline]:
+            speaker, start = next(turns)
             compute(part)
             if not hasattr(part.fields.get("wav"), "shape"):
                 raise PipelineError("mixture: the audio is not decoded; put .decode_audio() before mixture")
             check_alike(self.name, part.fields, first or part.fields)
             count_trimmed(part, self.ledger)
             first.update({} if first else part.fields)
-            wav, text, rate = in_floats(part.fields["wav"]), part.fields.get("txt"), first["sample_rate"]
-            at = start * rate // sample.length.sample_rate
-            end = (at + wav.shape[-1]) / rate
-            said = Event(at / rate, end, text if isinstance(text, str) else "", speaker)
-            return said, at, gain, wav, part.fields.get(TIMELINE)
+            wav, text, own = in_floats(part.fields["wav"]), part.fields.get("txt"), part.fields.get(TIMELINE)
+            said = Event(0.0, wav.shape[-1] / first["sample_rate"], text if isinstance(text, str) else "", speaker)
+            events = [said] if own is None else [e._replace(speaker=e.speaker or speaker) for e in own.events]
+            at = start * first["sample_rate"] // sample.length.sample_rate
+            return at, wav, Timeline(tuple(events), own and own.known)
 
-        parts, events = sample.gather(get, self), list[Event]()
-        total = max(at + wav.shape[-1] for _, at, _, wav, _ in parts)
-        mixed = torch.zeros((*first["wav"].shape[:-1], total))
-        names = Timeline.of(said for said, *_ in parts).speakers
-        sources = torch.zeros((total, self.most)) if self.sources else None
-        for said, at, gain, wav, own in parts:
-            mixed[..., at : at + wav.shape[-1]].add_(wav, alpha=gain)
-            if sources is not None:
-                column = sources[at : at + wav.shape[-1], names.index(said.speaker)]
-                column.add_(mono(self.name, sample.key, wav), alpha=gain)
-            moved = [said] if own is None else [one.moved(-said.start) for one in own.events]
-            for one in moved:  # what reaches over the edges of a part is not heard
-                start, end = max(one.start, said.start), min(one.end, said.end)
-                events.append(one._replace(start=start, end=end, speaker=one.speaker or said.speaker))
-        sample.fields |= {"wav": mixed, "sample_rate": first["sample_rate"], TIMELINE: Timeline.of(events)}
-        sample.fields |= dict.fromkeys(self.sources, sources)
+        parts = sample.gather(get, self)
+        rate = first["sample_rate"]
+        mixed = torch.zeros((*first["wav"].shape[:-1], max(at + wav.shape[-1] for at, wav, _ in parts)))
+        for at, wav, _ in parts:
+            mixed[..., at : at + wav.shape[-1]] += wav
+        timeline = Timeline.joined((own, at / rate, wav.shape[-1] / rate) for at, wav, own in parts)
+        sample.fields |= {"wav": mixed, "sample_rate": rate, TIMELINE: timeline}
 
 
 class _MixtureNode(Buffer):
     def __init__(self, source: Node, lane: Lane, stage: Mixture, site: Site) -> None:
         super().__init__(source, lane, site.name)
         self.stage, self.salt = stage, site.salt
-        self.chain = Chain((_Mixing(stage, lane.ledger),))
+        self.chain = Chain((_Mixing(frozenset(["wav", "sample_rate", TIMELINE]), frozenset(), lane.ledger),))
 
     def order(self) -> Iterable[int]:
         return self.held  # as they arrived
 
     def rebuild(self, order: list[int]) -> None:
-        self.waiting: dict[str, deque[int]] = {}  # by their speakers
-        for number in order:
-            self._wait(number, self.held[number])
-
-    def _wait(self, number: int, item: Sample) -> None:
-        if (speaker := item.get("speaker")) is None:
-            message = "the utterance has no `speaker`: add it to the list, or make it by .map(…) before mixture"
-            raise item.failure(DataError("missing_speaker", message), self.name)
-        self.waiting.setdefault(str(speaker), deque()).append(number)
+        """Nothing is known but what is held."""
 
     def next(self) -> Sample:
+        fewest, most = self.stage.speakers
         while True:
             self._fill()
             if not self.held:
                 raise StopIteration
-            speakers = sorted(self.waiting, key=lambda name: self.waiting[name][0])
-            fewest, most = self.stage.speakers
-            if len(speakers) >= fewest:
-                draws = self.held[self.waiting[speakers[0]][0]].draws(self.salt)
-                return self._mixed(speakers[: fewest + draws.below(most - fewest + 1)], draws)
-            self._leave(speakers[0])
+            waiting: dict[str, list[int]] = {}  # the one whose utterance has waited longest comes first
+            for number in self.held:
+                waiting.setdefault(str(self.held[number]["speaker"]), []).append(number)
+            first = next(iter(self.held))
+            if len(waiting) >= fewest:
+                draws = self.held[first].draws(self.salt)
+                return self._mixed(list(waiting.items())[: fewest + draws.below(most - fewest + 1)], draws)
+            self.release(first)
             self.lane.ledger.count(_LONE)
 
     def _fill(self) -> None:
         while len(self.held) < self.stage.window and not self.exhausted:
             try:
                 number, item = self.pull()
+                if self.length(item) is None:
+                    continue
+                if item.get("speaker") is None:
+                    message = "the utterance has no `speaker`: add it to the list, or make it by .map(…) before mixture"
+                    raise item.failure(DataError("missing_speaker", message), self.name)
+                self.hold(number, item)
             except StopIteration:
                 return
-            try:
-                if self.length(item) is not None:
-                    self._wait(number, item)
-                    self.hold(number, item)
             except DataError as error:
                 self.lane.ledger.fail(error, self.name)
 
-    def _leave(self, speaker: str) -> Sample:
-        """Release the utterance of ``speaker`` that has waited longest."""
-        numbers = self.waiting[speaker]
-        item: Sample = self.release(numbers.popleft())
-        if not numbers:
-            del self.waiting[speaker]
-        return item
-
-    def _mixed(self, speakers: Sequence[str], draws: Draws) -> Mixed:
+    def _mixed(self, waiting: Sequence[tuple[str, list[int]]], draws: Draws) -> Mixed:
         stage, (fewest, most) = self.stage, self.stage.utterances
-        each: list[list[tuple[str, float, Sample]]] = []
-        for name in speakers:
-            gain = 10 ** (draws.uniform(*stage.gain_db) / 20)
-            count = min(fewest + draws.below(most - fewest + 1), len(self.waiting[name]))
-            each.append([(name, gain, self._leave(name)) for _ in range(count)])
+        counts = [fewest + draws.below(most - fewest + 1) for _ in waiting]
+        each = [
+            [(name, self.release(number)) for number in numbers[:count]]
+            for (name, numbers), count in zip(waiting, counts, strict=True)
+        ]
         rounds = chain.from_iterable(each if stage.overlap is None else zip_longest(*each))
-        names, gains, parts = zip(*filter(None, rounds), strict=True)
+        names, parts = zip(*filter(None, rounds), strict=True)
         plans = [part.plan for part in parts]
         rates = {plan.sample_rate for plan in plans}
         rate = rates.pop() if len(rates) == 1 else TICKS
         samples = [-(-plan.samples * rate // plan.sample_rate) for plan in plans]
         starts = list(stage.starts(list(zip(names, samples, strict=True)), rate, draws))
         mixed = join(list(parts), self.chain, Mixed)
-        mixed.turns = list(zip(names, gains, starts, strict=True))
+        mixed.turns = list(zip(names, starts, strict=True))
         mixed.length = Plan(max(map(int.__add__, starts, samples)), rate)
         return mixed

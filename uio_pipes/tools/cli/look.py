@@ -36,10 +36,15 @@ def inspect(
     jobs: Processes = 1,
     report: Page = None,
     fields: Fields = None,
+    timeline: Annotated[
+        str | None,
+        typer.Option(help="Says who speaks when: a table, a pattern as '{stem}.json', or field:NAME."),
+    ] = None,
+    uem: Annotated[str | None, typer.Option(help="With --timeline: table of what is annotated.")] = None,
     allow_pipes: AllowPipes = False,
     as_json: Json = False,
 ) -> None:
-    """See what is in data: hours, durations, characters, failures."""
+    """See what is in data: hours, durations, characters, failures; with timelines, speech, overlap and silence."""
     keep_inputs(paths, [report])
     from uio_pipes.formats.tables.files import MissingTable
     from uio_pipes.tools.data.common import progress_bar
@@ -49,14 +54,16 @@ def inspect(
     sources = [one for path in paths for one in found_parts(path, allow_pipes, fields)]  # all before any is read
     for line in (f"{one.path}: {line}" for one in sources for line in one.notes if not as_json):
         say(line)
+    timed: dict[str, Any] = {"field": timeline[6:]} if timeline and timeline[:6] == "field:" else {"source": timeline}
     total = look.Contents()
     parts: list[dict[str, Any]] = []
     for source in sources:
         absent = False
         try:
+            pipeline = source.pipeline.timeline(**timed, uem=uem) if timeline or uem else source.pipeline
             with progress_bar() as bar:
                 task = bar.add_task("inspecting", total=sum(source.pipeline._count(1) or ()) or None)
-                seen = look.inspect(source.pipeline, limit=limit, jobs=jobs, progress=partial(bar.advance, task))
+                seen = look.inspect(pipeline, limit=limit, jobs=jobs, progress=partial(bar.advance, task))
         except ListError as error:
             if sum(one.path == source.path for one in sources) == 1:
                 raise
