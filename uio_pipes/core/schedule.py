@@ -102,6 +102,11 @@ class Settings:
         """Mark a change here."""
         self._marks.setdefault(name, []).append(mark)
 
+    @property
+    def hung(self) -> frozenset[str]:
+        """The names of items that have hung (:mod:`uio_pipes.core.pulse`). Their marks are those of other changes."""
+        return frozenset(name for name in self._marks if name.startswith("hung "))
+
     def _due(self, setting: Setting) -> int:
         """Return how many of the values have begun."""
         assert self._made is not None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.process
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -59,6 +60,24 @@ def shut_down(batches: Any) -> None:
     batches._shutdown_workers()
     for worker in batches._workers:
         worker.join(5)  # older versions of torch do not wait for those that they kill
+
+
+def timed_out(error: RuntimeError) -> bool:
+    """Return whether nothing came within the ``timeout`` of a DataLoader. It may be asked again."""
+    return str(error).startswith("DataLoader timed out")
+
+
+def kill(batches: Any) -> bool:
+    """End the worker process at once. If it cannot be killed, return False: nobody will wait for it at the end."""
+    (worker,) = batches._workers
+    worker.kill()
+    worker.join(GONE)
+    if not worker.is_alive():
+        shut_down(batches)
+        return True
+    batches._shutdown = True
+    multiprocessing.process._children.discard(worker)  # type: ignore[attr-defined]
+    return False
 
 
 @contextlib.contextmanager

@@ -1,0 +1,236 @@
+"""Notices lanes of which nothing comes: says what hangs where, and ends the wait.
+
+What hangs neither goes on to another item nor uses the CPU. Whoever waits for a worker's message looks after it: a
+thread in the worker answers what it is at (:mod:`uio_pipes.core.pulse`), as long as Python runs there. Lanes in the
+trainer's own process are looked after by a thread. Time in which nobody could look, or a debugger held a process, does
+not count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+from uio_pipes.base.checks import is_number, refuse, require
+from uio_pipes.base.errors import UioError
+from uio_pipes.base.urls import redact
+from uio_pipes.core.ledger import Failures
+from uio_pipes.core.pulse import PULSE
+
+logger = logging.getLogger("uio_pipes")
+BUSY = 0.05  # share of the time: what uses more of the CPU works, however slowly
+ANSWER = 2.0  # seconds in which a worker answers, if Python runs there
+GRACE = 10.0  # seconds in which a call of the system that a signal interrupts comes back
+CALLS = 12  # innermost calls of a stack that are shown
+DEBUGGERS = ("bdb", "pdb", "pydevd", "_pydevd", "debugpy")
+STATES = {"T": "is stopped", "t": "is held by a debugger", "D": "waits for a disk"}
+HEARERS: WeakSet[Any] = WeakSet()  # each is told what hangs in this process or its workers by ``hear_stall(text)``
+
+
+class Stalled(UioError):
+    """Nothing comes of a lane within ``stall_limit``. ``go_on``: brings it to a new worker, if that is wanted."""
+
+    go_on: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long nothing may come: after ``stall`` seconds it is logged, after ``limit`` it ends, or what hangs is passed
+    over (``skip``)."""
+
+    stall: float
+    limit: float | None
+    skip: bool
+    rank: int
+
+    @classmethod
+    def of(cls, stall: float | None, limit: float | None, failures: Failures, rank: int) -> Patience | None:
+        """Return what the arguments of a loader say; None if nobody looks. Raises: PipelineError."""
+        for name, value in (("stall", stall), ("stall_limit", limit)):
+            ok = value is None or (is_number(value) and value >= 0)
+            require(ok, "Loader", f"{name} must be a number of seconds, or None", value, "120 is usual")
+        skip = failures.hung == "skip"
+        refuse(skip and not limit, "Loader", 'hung="skip" needs stall_limit', "as in stall_limit=600")
+        require(not limit or 0 < (stall or 0) <= limit, "Loader", "stall_limit must not be below stall", limit, "600")
+        return cls(stall, limit or None, skip, rank) if stall else None
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two looks."""
+        return min(1.0, self.stall / 4)
+
+
+class Seen(NamedTuple):
+    """What a process is at; ``name``: of the item in the lane's state; ``held``: by a debugger; ``system``: what the
+    system says."""
+
+    lane: int | None = None
+    stage: str = ""
+    file: str = ""
+    member: str = ""
+    name: str = ""
+    since: float = 0.0
+    stack: str = "it has no Python stack to show: it does not answer"
+    held: bool = False
+    system: str = ""
+
+    @classmethod
+    def here(cls, thread: int) -> Seen:
+        """Return what the lanes in this process are at, which run in ``thread``."""
+        frame, pulse = sys._current_frames().get(thread), PULSE
+        stack = redact("".join(traceback.format_stack(frame, CALLS)))
+        modules = [one.f_globals.get("__name__", "") for one, _ in traceback.walk_stack(frame)]
+        held = any(name.startswith(DEBUGGERS) for name in modules)
+        place = (pulse.lane, pulse.stage, pulse.file, str(getattr(pulse.what, "key", "")), pulse.name)
+        return cls(*place, pulse.since, stack, held)
+
+    def __str__(self) -> str:
+        where = f"lane {self.lane}, {f'stage {self.stage}' if self.stage else 'before any stage'}"
+        named = f", utterance {self.member!r}" if self.member and self.member != self.file else ""
+        known = [where + (f": {self.file}{named}" if self.file else "")] if self.lane is not None else []
+        return "; ".join([*known, *([self.system] if self.system else [])])
+
+
+def answer(asked: Connection) -> None:
+    """In a worker: answer what it is at, each time that the trainer asks."""
+
+    def serve(thread: int) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                asked.recv()
+                with contextlib.suppress(Exception):  # it goes on just now
+                    asked.send(Seen.here(thread))
+
+    threading.Thread(target=serve, args=[threading.get_ident()], name="uio-answers", daemon=True).start()
+
+
+class Watch:
+    """Looks at one process, once a tick while it is waited for.
+
+    ``who`` it is; ``used``: returns the seconds of CPU that it has used; ``see``: what it is at; ``end``: puts an end
+    to what hangs.
+    """
+
+    def __init__(
+        self,
+        patience: Patience,
+        who: str,
+        used: Callable[[], float],
+        see: Callable[[], Seen],
+        end: Callable[[Seen, Stalled], object],
+    ) -> None:
+        self.patience, self.who, self.used, self.see, self.end = patience, who, used, see, end
+        self.idle, self.told = 0.0, -1.0  # for how long it has used no CPU; since when hangs what was told last
+        self.last = time.monotonic(), used()
+
+    @classmethod
+    def of_worker(
+        cls, patience: Patience, pid: int, asking: Connection, end: Callable[[Seen, Stalled], object]
+    ) -> Watch:
+        """Return what looks after a worker. ``asking``: the connection to :func:`answer`."""
+
+        def stat() -> list[str]:
+            try:
+                return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended, or this is another system
+                return []
+
+        def used() -> float:
+            ticks = stat()[11:13]
+            return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") if ticks else time.monotonic()
+
+        def see() -> Seen:
+            seen, (state, *_), channel = Seen(), stat() or "?", ""
+            with contextlib.suppress(EOFError, OSError):
+                while asking.poll():  # an answer that came too late
+                    asking.recv()
+                asking.send(None)
+                seen = asking.recv() if asking.poll(ANSWER) else seen
+            with contextlib.suppress(OSError):
+                channel = Path(f"/proc/{pid}/wchan").read_text().strip("0")
+            system = f"it {STATES.get(state, 'waits')} (state {state}{f', {channel}' if channel else ''})"
+            return seen._replace(system=system, held=seen.held or state == "t")
+
+        return cls(patience, f"worker process {pid}", used, see, end)
+
+    def look(self) -> None:
+        """Tell what hangs, if it is time. Of the seconds since the last look, no more than two ticks count."""
+        patience, before = self.patience, self.last
+        self.last = now, used = time.monotonic(), self.used()
+        passed = min(now - before[0], 2 * patience.tick)
+        self.idle = 0.0 if used - before[1] > BUSY * passed else self.idle + passed
+        if self.idle < patience.stall:
+            return
+        seen = self.see()
+        self.idle *= not seen.held
+        if (seconds := min(self.idle, time.monotonic() - seen.since)) < patience.stall:
+            return
+        what = f"{self.who} has done nothing for {seconds:.0f} s: {seen}"
+        if self.told != seen.since:
+            self.told = seen.since
+            logger.warning("rank %d: %s\n%s", patience.rank, what, seen.stack)
+            for hearer in list(HEARERS):
+                hearer.hear_stall(what)
+        if patience.limit is not None and seconds >= patience.limit:
+            self.end(seen, Stalled(f"{what}; stall_limit={patience.limit:g} is over: load the last state to go on"))
+
+
+_due: tuple[Seen, Exception] | None = None  # what hangs in this process, and how it ends
+
+
+def _interrupted(*_: object) -> None:
+    global _due
+    due, _due = _due, None
+    if due is not None and due[0].since == PULSE.since:
+        if not isinstance(due[1], Stalled):
+            PULSE.settings.mark(due[0].name, (0, PULSE.settings.position))
+        raise due[1]
+
+
+def watch_here(patience: Patience) -> threading.Event:
+    """Watch the lanes that run in this thread from another one, until the event is set.
+
+    At the limit a signal (SIGURG) interrupts the call that hangs; a process that does not come back ends, so that no
+    other rank waits for it.
+    """
+    thread, over = threading.get_ident(), threading.Event()
+
+    def see() -> Seen:
+        seen = Seen.here(thread)
+        return seen._replace(held=seen.held or seen.lane is None or PULSE.thread != thread)
+
+    def end(seen: Seen, error: Stalled) -> None:
+        global _due
+        _due = seen, PULSE.failure() if patience.skip and seen.name else error
+        until = time.monotonic() + GRACE
+        while PULSE.since == seen.since and not over.is_set():
+            signal.pthread_kill(thread, signal.SIGURG)
+            over.wait(patience.tick)
+            if time.monotonic() > until:
+                logger.critical("rank %d: %s; it cannot be interrupted: the process ends", patience.rank, error)
+                os._exit(1)
+
+    def serve() -> None:
+        while not over.wait(patience.tick):
+            with contextlib.suppress(AttributeError, OSError):  # it goes on just now; the thread has ended
+                watch.look()
+
+    if hasattr(time, "pthread_getcpuclockid"):  # not on macOS
+        clock = time.pthread_getcpuclockid(thread)
+        watch = Watch(patience, "this process", lambda: time.clock_gettime(clock), see, end)
+        if patience.limit and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGURG, _interrupted)
+        threading.Thread(target=serve, name="uio-looks", daemon=True).start()
+    return over
