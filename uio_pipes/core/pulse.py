@@ -64,10 +64,14 @@ class Pulse:
         return f"hung {self.stage} {json.dumps([*what.origin, more() if callable(more) else more])}"
 
     @property
+    def key(self) -> str:
+        """The utterance, if it is one."""
+        return str(getattr(self.what, "key", ""))
+
+    @property
     def file(self) -> str:
         """The file that is read, as far as it is known; otherwise the shard or the line of the list."""
-        what = self.what
-        audio = getattr(what, "fields", {}).get("wav")
+        what, audio = self.what, getattr(self.what, "fields", {}).get("wav")
         path = audio if isinstance(audio, str) else getattr(getattr(audio, "file", None), "path", None)
         return redact(str(path or getattr(what, "url", None) or getattr(what, "place", "")))
 

@@ -53,31 +53,24 @@ def watch_alone(batches: Any) -> None:
         batches._worker_pids_set = False
 
 
-def shut_down(batches: Any) -> None:
-    """End the worker processes now, not when the iterator is collected. One that goes on working for 5 s is killed."""
+def shut_down(batches: Any, now: bool = False) -> bool:
+    """End the worker processes now, not when the iterator is collected. One that goes on working for 5 s is killed;
+    ``now``: at once. Return False if one cannot be killed: then Python will not wait for it at its end."""
     for worker in batches._workers:
         worker.terminate = worker.kill  # ours live on for half a minute after SIGTERM
+        if now:
+            worker.kill()
     batches._shutdown_workers()
     for worker in batches._workers:
         worker.join(5)  # older versions of torch do not wait for those that they kill
+    if left := are_alive(batches):
+        multiprocessing.process._children.difference_update(batches._workers)  # type: ignore[attr-defined]
+    return not left
 
 
-def timed_out(error: RuntimeError) -> bool:
-    """Return whether nothing came within the ``timeout`` of a DataLoader. It may be asked again."""
+def is_late(error: RuntimeError) -> bool:
+    """Return whether nothing came within the ``timeout`` of a DataLoader, which may be asked again."""
     return str(error).startswith("DataLoader timed out")
-
-
-def kill(batches: Any) -> bool:
-    """End the worker process at once. If it cannot be killed, return False: nobody will wait for it at the end."""
-    (worker,) = batches._workers
-    worker.kill()
-    worker.join(GONE)
-    if not worker.is_alive():
-        shut_down(batches)
-        return True
-    batches._shutdown = True
-    multiprocessing.process._children.discard(worker)  # type: ignore[attr-defined]
-    return False
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -73,34 +73,25 @@ class Patience:
 
 
 class Seen(NamedTuple):
-    """What a process is at; ``name``: of the item in the lane's state; ``held``: by a debugger; ``system``: what the
-    system says."""
+    """What a process is at, since when, and in which calls; ``name``: of the item in the state of its lane; ``held``:
+    by a debugger."""
 
     lane: int | None = None
-    stage: str = ""
-    file: str = ""
-    member: str = ""
     name: str = ""
+    where: str = ""
     since: float = 0.0
     stack: str = "it has no Python stack to show: it does not answer"
     held: bool = False
-    system: str = ""
 
     @classmethod
     def here(cls, thread: int) -> Seen:
         """Return what the lanes in this process are at, which run in ``thread``."""
-        frame, pulse = sys._current_frames().get(thread), PULSE
+        frame, stage, file, key = sys._current_frames().get(thread), PULSE.stage, PULSE.file, PULSE.key
+        where = f"lane {PULSE.lane}, {f'stage {stage}' if stage else 'before any stage'}{f': {file}' if file else ''}"
+        where += f", utterance {key!r}" if key not in ("", file) else ""
         stack = redact("".join(traceback.format_stack(frame, CALLS)))
         modules = [one.f_globals.get("__name__", "") for one, _ in traceback.walk_stack(frame)]
-        held = any(name.startswith(DEBUGGERS) for name in modules)
-        place = (pulse.lane, pulse.stage, pulse.file, str(getattr(pulse.what, "key", "")), pulse.name)
-        return cls(*place, pulse.since, stack, held)
-
-    def __str__(self) -> str:
-        where = f"lane {self.lane}, {f'stage {self.stage}' if self.stage else 'before any stage'}"
-        named = f", utterance {self.member!r}" if self.member and self.member != self.file else ""
-        known = [where + (f": {self.file}{named}" if self.file else "")] if self.lane is not None else []
-        return "; ".join([*known, *([self.system] if self.system else [])])
+        return cls(PULSE.lane, PULSE.name, where, PULSE.since, stack, any(one.startswith(DEBUGGERS) for one in modules))
 
 
 def answer(asked: Connection) -> None:
@@ -116,75 +107,62 @@ def answer(asked: Connection) -> None:
     threading.Thread(target=serve, args=[threading.get_ident()], name="uio-answers", daemon=True).start()
 
 
-class Watch:
-    """Looks at one process, once a tick while it is waited for.
+End = Callable[[Seen, Stalled], object]
 
-    ``who`` it is; ``used``: returns the seconds of CPU that it has used; ``see``: what it is at; ``end``: puts an end
-    to what hangs.
+
+def looks(patience: Patience, who: str, used: Callable[[], float], see: Callable[[], Seen], end: End) -> Iterator[None]:
+    """Look at a process each time that the iterator is asked, once a tick while the process is waited for.
+
+    ``used``: returns the seconds of CPU that it has used; ``see``: what it is at; ``end``: puts an end to what hangs.
     """
-
-    def __init__(
-        self,
-        patience: Patience,
-        who: str,
-        used: Callable[[], float],
-        see: Callable[[], Seen],
-        end: Callable[[Seen, Stalled], object],
-    ) -> None:
-        self.patience, self.who, self.used, self.see, self.end = patience, who, used, see, end
-        self.idle, self.told = 0.0, -1.0  # for how long it has used no CPU; since when hangs what was told last
-        self.last = time.monotonic(), used()
-
-    @classmethod
-    def of_worker(
-        cls, patience: Patience, pid: int, asking: Connection, end: Callable[[Seen, Stalled], object]
-    ) -> Watch:
-        """Return what looks after a worker. ``asking``: the connection to :func:`answer`."""
-
-        def stat() -> list[str]:
-            try:
-                return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended, or this is another system
-                return []
-
-        def used() -> float:
-            ticks = stat()[11:13]
-            return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") if ticks else time.monotonic()
-
-        def see() -> Seen:
-            seen, (state, *_), channel = Seen(), stat() or "?", ""
-            with contextlib.suppress(EOFError, OSError):
-                while asking.poll():  # an answer that came too late
-                    asking.recv()
-                asking.send(None)
-                seen = asking.recv() if asking.poll(ANSWER) else seen
-            with contextlib.suppress(OSError):
-                channel = Path(f"/proc/{pid}/wchan").read_text().strip("0")
-            system = f"it {STATES.get(state, 'waits')} (state {state}{f', {channel}' if channel else ''})"
-            return seen._replace(system=system, held=seen.held or state == "t")
-
-        return cls(patience, f"worker process {pid}", used, see, end)
-
-    def look(self) -> None:
-        """Tell what hangs, if it is time. Of the seconds since the last look, no more than two ticks count."""
-        patience, before = self.patience, self.last
-        self.last = now, used = time.monotonic(), self.used()
-        passed = min(now - before[0], 2 * patience.tick)
-        self.idle = 0.0 if used - before[1] > BUSY * passed else self.idle + passed
-        if self.idle < patience.stall:
-            return
-        seen = self.see()
-        self.idle *= not seen.held
-        if (seconds := min(self.idle, time.monotonic() - seen.since)) < patience.stall:
-            return
-        what = f"{self.who} has done nothing for {seconds:.0f} s: {seen}"
-        if self.told != seen.since:
-            self.told = seen.since
+    idle, told, last, cpu = 0.0, -1.0, time.monotonic(), used()
+    while True:
+        yield
+        passed, last = min(time.monotonic() - last, 2 * patience.tick), time.monotonic()
+        before, cpu = cpu, used()
+        idle = 0.0 if cpu - before > BUSY * passed else idle + passed
+        if idle < patience.stall:
+            continue
+        seen = see()
+        idle *= not seen.held
+        if (seconds := min(idle, time.monotonic() - seen.since)) < patience.stall:
+            continue
+        what = f"{who} has done nothing for {seconds:.0f} s: {seen.where}"
+        if told != seen.since:
+            told = seen.since
             logger.warning("rank %d: %s\n%s", patience.rank, what, seen.stack)
             for hearer in list(HEARERS):
                 hearer.hear_stall(what)
         if patience.limit is not None and seconds >= patience.limit:
-            self.end(seen, Stalled(f"{what}; stall_limit={patience.limit:g} is over: load the last state to go on"))
+            end(seen, Stalled(f"{what}; stall_limit={patience.limit:g} is over: load the last state to go on"))
+
+
+def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) -> Iterator[None]:
+    """Look after a worker. ``asking``: the connection to :func:`answer`."""
+
+    def stat() -> list[str]:
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return []  # it has ended, or this is another system
+
+    def used() -> float:
+        ticks = stat()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") if ticks else time.monotonic()
+
+    def see() -> Seen:
+        seen, channel, state = Seen(), "", (stat() or ["?"])[0]
+        with contextlib.suppress(EOFError, OSError):
+            while asking.poll():  # an answer that came too late
+                asking.recv()
+            asking.send(None)
+            seen = asking.recv() if asking.poll(ANSWER) else seen
+        with contextlib.suppress(OSError):
+            channel = Path(f"/proc/{pid}/wchan").read_text().strip("0")
+        system = f"it {STATES.get(state, 'waits')} (state {state}{f', {channel}' if channel else ''})"
+        where = f"{seen.where}; {system}" if seen.lane is not None else system
+        return seen._replace(where=where, held=seen.held or state == "t")
+
+    return looks(patience, f"worker process {pid}", used, see, end)
 
 
 _due: tuple[Seen, Exception] | None = None  # what hangs in this process, and how it ends
@@ -223,13 +201,12 @@ def watch_here(patience: Patience) -> threading.Event:
                 os._exit(1)
 
     def serve() -> None:
-        while not over.wait(patience.tick):
-            with contextlib.suppress(AttributeError, OSError):  # it goes on just now; the thread has ended
-                watch.look()
+        for _ in looks(patience, "this process", lambda: time.clock_gettime(clock), see, end):
+            if over.wait(patience.tick):
+                return
 
     if hasattr(time, "pthread_getcpuclockid"):  # not on macOS
         clock = time.pthread_getcpuclockid(thread)
-        watch = Watch(patience, "this process", lambda: time.clock_gettime(clock), see, end)
         if patience.limit and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGURG, _interrupted)
         threading.Thread(target=serve, name="uio-looks", daemon=True).start()

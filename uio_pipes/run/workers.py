@@ -39,18 +39,9 @@ from uio_pipes.base.urls import redact
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.schedule import show
 from uio_pipes.run.lane_runner import LaneOptions, LaneStream, Message, Position
-from uio_pipes.run.private import (
-    are_alive,
-    close_our_writer,
-    exit_code,
-    kill,
-    shut_down,
-    timed_out,
-    watch_alone,
-    worker_pids,
-)
+from uio_pipes.run.private import are_alive, close_our_writer, exit_code, is_late, shut_down, watch_alone, worker_pids
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer, leasing
-from uio_pipes.run.stall import Seen, Stalled, Watch, answer, watch_here
+from uio_pipes.run.stall import Seen, Stalled, answer, looks_at_worker, watch_here
 from uio_pipes.run.state import LaneState
 
 logger = logging.getLogger("uio_pipes")
@@ -188,16 +179,16 @@ class Worker:
                 except RuntimeError as error:  # torch's, which says less
                     if not are_alive(batches):
                         break
-                    if patience is None or not timed_out(error):
+                    if patience is None or not is_late(error):
                         raise
-                watch = watch or Watch.of_worker(patience, self._worker, self._asking, self._give_up)
-                watch.look()
+                watch = watch or looks_at_worker(patience, self._worker, self._asking, self._give_up)
+                next(watch)
         raise lost(str(self._worker), exit_code(batches))
 
     def _give_up(self, seen: Seen, stalled: Stalled) -> NoReturn:
         """End the process, and raise the error, with what brings its lanes to a new one if that is wanted."""
         batches, self._batches = self._batches, None
-        if not kill(batches):
+        if not shut_down(batches, now=True):
             text = "worker process %d cannot be killed: it is left behind, and ends when the disk answers"
             logger.warning(text, self._worker)
         if self._options.failures.hung == "skip" and (seen.name or not self._again):
