@@ -17,6 +17,7 @@ from uio_pipes.base.urls import redact
 from uio_pipes.core.schedule import Settings
 
 HUNG = "nothing came of it within stall_limit, so it is passed over: look at the disk or the server, and run again"
+_NONE = Settings()
 
 
 class Pulse:
@@ -32,17 +33,13 @@ class Pulse:
     __slots__ = ("_hung", "lane", "more", "restoring", "settings", "since", "stage", "thread", "what")
 
     def __init__(self) -> None:
-        self.begin(None, Settings())
+        self.begin()
 
-    def begin(self, lane: int | None, settings: Settings, restoring: bool = False) -> None:
-        """Note that a lane runs from now on, in this thread."""
+    def begin(self, lane: int | None = None, settings: Settings = _NONE, restoring: bool = False) -> None:
+        """Note that a lane runs from now on, in this thread; or that none does."""
         self.stage, self.what, self.more, self.since = "", None, None, monotonic()
         self.lane, self.settings, self.restoring, self.thread = lane, settings, restoring, threading.get_ident()
         self._hung = settings.hung
-
-    def rest(self) -> None:
-        """Note that no lane runs."""
-        self.begin(None, Settings())
 
     def at(self, stage: str, what: Any, more: Any = None) -> None:
         """Note what begins now. ``what`` has an ``origin``; None, if it is no single item.
@@ -57,16 +54,9 @@ class Pulse:
 
     @property
     def name(self) -> str:
-        """The name of this item at this stage; "" if it cannot be passed over."""
-        what, more = self.what, self.more
-        if what is None or self.restoring:
-            return ""
-        return f"hung {self.stage} {json.dumps([*what.origin, more() if callable(more) else more])}"
-
-    @property
-    def key(self) -> str:
-        """The utterance, if it is one."""
-        return str(getattr(self.what, "key", ""))
+        """The name of this item at this stage; "" if it is no single one."""
+        origin, more = getattr(self.what, "origin", None), self.more
+        return f"hung {self.stage} {json.dumps([*origin, more() if callable(more) else more])}" if origin else ""
 
     @property
     def file(self) -> str:

@@ -59,7 +59,6 @@ class LaneOptions:
     origins: bool = False  # whether to tell those of the utterances in each batch
     turns: Turns | None = None  # which batches are this rank's, if others run the same lane
     patience: Patience | None = None  # with what hangs
-    hung: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # lane → names of what has hung since its state
 
 
 @dataclass
@@ -107,8 +106,6 @@ class LaneRunner:
         if state.counts:
             self.ledger.load(state.counts)
         self.settings = Settings(state.settings, lane, options.lanes, options.step_ranks)
-        for name in options.hung.get(lane, ()):
-            self.settings.mark(name, (state.pass_, state.k))
         PULSE.begin(lane, self.settings, restoring=True)
         self._build()
         if not self.done:
@@ -273,11 +270,8 @@ class LaneStream(Iterator[Message]):
     def __init__(self, options: LaneOptions, states: dict[int, LaneState]) -> None:
         self.options = options
         tables = dict[Hashable, Any]()
-        going = {lane: state for lane, state in states.items() if not state.done or options.repeat}
-        try:
-            self.runners = {lane: LaneRunner(options, lane, state, tables) for lane, state in going.items()}
-        finally:
-            PULSE.rest()
+        self.runners = {i: LaneRunner(options, i, s, tables) for i, s in states.items() if not s.done or options.repeat}
+        PULSE.begin()
         self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
         heapq.heapify(self.queue)
         if options.repeat:
@@ -296,7 +290,7 @@ class LaneStream(Iterator[Message]):
         try:
             message = runner.next(others)
         finally:
-            PULSE.rest()
+            PULSE.begin()
         message.others = others
         if turns is not None and not message.done and message.k not in turns.lost:
             message.closes = turn == turns.ranks - 1

@@ -73,8 +73,8 @@ class Patience:
 
 
 class Seen(NamedTuple):
-    """What a process is at, since when, and in which calls; ``name``: of the item in the state of its lane; ``held``:
-    by a debugger."""
+    """What a process is at, since when, and in which calls; ``name``: of the item in the state of its lane, "" if it
+    cannot be passed over; ``held``: by a debugger."""
 
     lane: int | None = None
     name: str = ""
@@ -86,12 +86,13 @@ class Seen(NamedTuple):
     @classmethod
     def here(cls, thread: int) -> Seen:
         """Return what the lanes in this process are at, which run in ``thread``."""
-        frame, stage, file, key = sys._current_frames().get(thread), PULSE.stage, PULSE.file, PULSE.key
+        frame, stage, file = sys._current_frames().get(thread), PULSE.stage, PULSE.file
         where = f"lane {PULSE.lane}, {f'stage {stage}' if stage else 'before any stage'}{f': {file}' if file else ''}"
-        where += f", utterance {key!r}" if key not in ("", file) else ""
+        where += f", utterance {key!r}" if (key := getattr(PULSE.what, "key", file)) != file else ""
         stack = redact("".join(traceback.format_stack(frame, CALLS)))
         modules = [one.f_globals.get("__name__", "") for one, _ in traceback.walk_stack(frame)]
-        return cls(PULSE.lane, PULSE.name, where, PULSE.since, stack, any(one.startswith(DEBUGGERS) for one in modules))
+        name = "" if PULSE.restoring else PULSE.name
+        return cls(PULSE.lane, name, where, PULSE.since, stack, any(one.startswith(DEBUGGERS) for one in modules))
 
 
 def answer(asked: Connection) -> None:
@@ -165,18 +166,6 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
     return looks(patience, f"worker process {pid}", used, see, end)
 
 
-_due: tuple[Seen, Exception] | None = None  # what hangs in this process, and how it ends
-
-
-def _interrupted(*_: object) -> None:
-    global _due
-    due, _due = _due, None
-    if due is not None and due[0].since == PULSE.since:
-        if not isinstance(due[1], Stalled):
-            PULSE.settings.mark(due[0].name, (0, PULSE.settings.position))
-        raise due[1]
-
-
 def watch_here(patience: Patience) -> threading.Event:
     """Watch the lanes that run in this thread from another one, until the event is set.
 
@@ -184,14 +173,21 @@ def watch_here(patience: Patience) -> threading.Event:
     other rank waits for it.
     """
     thread, over = threading.get_ident(), threading.Event()
+    due: list[tuple[Seen, Exception]] = []  # what hangs, and how it ends
+
+    def interrupted(*_: object) -> None:
+        seen, error = due.pop() if due else (Seen(), None)
+        if error is not None and seen.since == PULSE.since:
+            if not isinstance(error, Stalled):
+                PULSE.settings.mark(seen.name, (0, PULSE.settings.position))
+            raise error
 
     def see() -> Seen:
         seen = Seen.here(thread)
         return seen._replace(held=seen.held or seen.lane is None or PULSE.thread != thread)
 
     def end(seen: Seen, error: Stalled) -> None:
-        global _due
-        _due = seen, PULSE.failure() if patience.skip and seen.name else error
+        due[:] = [(seen, PULSE.failure() if patience.skip and seen.name else error)]
         until = time.monotonic() + GRACE
         while PULSE.since == seen.since and not over.is_set():
             signal.pthread_kill(thread, signal.SIGURG)
@@ -208,6 +204,6 @@ def watch_here(patience: Patience) -> threading.Event:
     if hasattr(time, "pthread_getcpuclockid"):  # not on macOS
         clock = time.pthread_getcpuclockid(thread)
         if patience.limit and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGURG, _interrupted)
+            signal.signal(signal.SIGURG, interrupted)
         threading.Thread(target=serve, name="uio-looks", daemon=True).start()
     return over

@@ -104,6 +104,7 @@ class InProcess:
 
     def __init__(self, options: LaneOptions, states: dict[int, LaneState], pin: bool) -> None:
         self._over = threading.Event() if options.patience is None else watch_here(options.patience)
+        weakref.finalize(self, self._over.set)
         self._stream = LaneStream(options, states)
         self._pin = pin
 
@@ -192,13 +193,10 @@ class Worker:
             text = "worker process %d cannot be killed: it is left behind, and ends when the disk answers"
             logger.warning(text, self._worker)
         if self._options.failures.hung == "skip" and (seen.name or not self._again):
-            if seen.name and seen.lane is not None:
-                hung = self._options.hung
-                hung = {**hung, seen.lane: (*hung.get(seen.lane, ()), seen.name)}
-                self._options = replace(self._options, hung=hung)
-            self._again = True
             states = {lane: position.saved() for lane, position in self._positions.items()}
-            stalled.go_on = partial(self._begin, states)
+            if seen.name and seen.lane is not None:
+                states[seen.lane] = states[seen.lane].passing_over(seen.name)
+            stalled.go_on, self._again = partial(self._begin, states), True
         raise stalled
 
     def close(self) -> None:
