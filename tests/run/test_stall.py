@@ -162,3 +162,180 @@ def test_what_waits_for_a_hung_disk_is_left_behind_and_named(tmp_path: Path, cap
             again = uio.Loader(graph, num_workers=1, **SKIP)
             again.load_state_dict(carried(states[cut]))
             assert [keys_of(batch) for batch in again] == keys[cut + 1 :]
+
+
+@needs_disk
+@pytest.mark.parametrize("workers", [1, 2])
+def test_of_a_shard_that_hangs_the_rest_is_lost(workers: int, tmp_path: Path) -> None:
+    """It is one failure; what came before it is delivered, and every state goes on alike."""
+    data = corpus.shards(tmp_path / "real", [6, 6, 6, 6], seconds=(0.3, 0.4))
+    with hung_disk(tmp_path / "real", tmp_path / "shown"):
+        (tmp_path / "shown.list").write_text(data.list.read_text().replace("/real/", "/shown/"))
+        (tmp_path / "real/s001.tar.hangs").write_text("22000")  # in the third utterance
+        graph = uio.from_shard_list(str(tmp_path / "shown.list")).decode_audio().sort(4).batch(2)
+        loader = uio.Loader(graph, num_workers=workers, lanes=2, **SKIP)
+        keys, states = [], []
+        for batch in loader:
+            keys.append(keys_of(batch))
+            states.append(loader.state_dict())
+        skipped = loader.stats().skipped["hung"]
+        lost = set(data.keys) - set(sum(keys, []))
+        assert lost <= set(data.keys[6:12])
+        assert 1 <= skipped <= 2, "the shard, and perhaps the audio of the last utterance before"
+        for cut in range(3, len(states), 2):
+            again = uio.Loader(graph, num_workers=workers, lanes=2, **SKIP)
+            again.load_state_dict(carried(states[cut]))
+            assert [keys_of(batch) for batch in again] == keys[cut + 1 :], f"after batch {cut}"
+
+
+# Stopped workers, debuggers, slow work
+
+
+def worker_of(batches: Iterator[Any]) -> int:
+    next(batches)
+    (pid,) = children()
+    return pid
+
+
+def counting(seconds: float, count: int = 12) -> uio.Pipeline:
+    """Each utterance takes so long."""
+    graph = uio.from_iterable([{"key": str(i)} for i in range(count)]).sharding_filter()
+    return graph.map(lambda sample: time.sleep(seconds) or sample).batch(2)
+
+
+def test_the_lanes_of_a_stopped_worker_go_to_a_new_one_and_lose_nothing(caplog: Any) -> None:
+    batches = iter(uio.Loader(counting(0.05), num_workers=1, prefetch_factor=1, **SKIP))
+    pid = worker_of(batches)
+    os.kill(pid, signal.SIGSTOP)
+    keys = [key for batch in batches for key in keys_of(batch)]
+    assert keys == [str(i) for i in range(2, 12)]
+    assert f"worker process {pid} has done nothing for" in caplog.text
+    assert "it is stopped (state T" in caplog.text
+    assert "it has no Python stack to show: it does not answer" in caplog.text
+    assert pid not in children(), "it has been killed"
+
+
+def test_a_stopped_worker_ends_the_run_where_nothing_is_passed_over() -> None:
+    batches = iter(uio.Loader(counting(0.05), num_workers=1, prefetch_factor=1, stall=0.4, stall_limit=0.8))
+    os.kill(worker_of(batches), signal.SIGSTOP)
+    with pytest.raises(Stalled, match=r"it is stopped \(state T"):
+        list(batches)
+
+
+def test_a_worker_that_a_debugger_holds_is_waited_for(caplog: Any) -> None:
+    attach, detach = 16, 17
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    batches = iter(uio.Loader(counting(0.05), num_workers=1, prefetch_factor=1, stall=0.4, stall_limit=0.8))
+    pid = worker_of(batches)
+    debugged, held = threading.Event(), []
+
+    def debug() -> None:
+        held.append(ptrace(attach, pid, None, None) == 0)
+        debugged.set()
+        time.sleep(2.5)
+        held.append(ptrace(detach, pid, None, None) == 0)
+
+    debugger = threading.Thread(target=debug)
+    debugger.start()
+    debugged.wait()
+    if not held[0]:
+        pytest.skip("this system lets nobody debug")
+    began = time.monotonic()
+    assert len(list(batches)) == 5
+    debugger.join()
+    assert held == [True, True]
+    assert time.monotonic() - began > 2
+    assert "has done nothing" not in caplog.text
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_slow_work_is_no_hang(workers: int, caplog: Any) -> None:
+    """Neither one that uses the CPU, nor one that goes on to other utterances."""
+
+    def work(sample: Any) -> Any:
+        until = time.thread_time() + 1.2 * (sample["key"] == "3")
+        while time.thread_time() < until:
+            sum(range(1000))
+        time.sleep(0.2)
+        return sample
+
+    graph = uio.from_iterable([{"key": str(i)} for i in range(8)]).sharding_filter().map(work).batch(8)
+    assert len(list(uio.Loader(graph, num_workers=workers, stall=0.5, stall_limit=0.5))) == 1
+    assert "has done nothing" not in caplog.text
+
+
+def test_a_trainer_that_is_in_a_debugger_is_no_hang(caplog: Any) -> None:
+    """The lines of a debugger are among the calls where it waits for a command."""
+    source = compile("def wait(): time.sleep(1.2)", "pdb.py", "exec")
+    space: dict[str, Any] = {"__name__": "pdb", "time": time}
+    exec(source, space)
+    assert len(list(uio.Loader(texts(space["wait"]), stall=0.4, stall_limit=0.8))) == 12
+    assert "has done nothing" not in caplog.text
+
+
+# Ranks
+
+
+def of_ranks(mode: str, folder: str) -> None:
+    """Rank 1 hangs; what rank 0 learns of it."""
+    logging.basicConfig(level=logging.WARNING, filename=f"{folder}/{mode}{os.environ['RANK']}.log")
+    dist.init_process_group("gloo")
+    failures = uio.Failures(hung="skip" if mode == "skip" else "raise")
+    hang = (lambda: Path(folder, "fifo").read_bytes()) if dist.get_rank() else list
+    options: dict[str, Any] = {"num_workers": 1, "stall": 0.4, "stall_limit": 1, "failures": failures, "lanes": 2}
+    began, keys, error = time.monotonic(), list[str](), ""
+    try:
+        for batch in uio.Loader(texts(hang), **options):
+            keys += keys_of(batch)
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    report = {"keys": keys, "error": error, "seconds": time.monotonic() - began}
+    Path(folder, f"{mode}{dist.get_rank()}.json").write_text(json.dumps(report))
+    if error:  # as a trainer ends that does not handle it
+        os._exit(0)
+
+
+@pytest.mark.parametrize("mode", ["raise", "skip"])
+def test_no_rank_waits_for_one_that_hangs(mode: str, fifo: Path) -> None:
+    done = ranks(2, __file__, mode, fifo.parent)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((fifo.parent / f"{mode}{rank}.json").read_text()) for rank in (0, 1))
+    assert "rank 1: worker process" in (fifo.parent / f"{mode}1.log").read_text()
+    if mode == "skip":
+        assert sorted(first["keys"] + second["keys"], key=int) == [str(i) for i in range(24) if str(i) != HANGS]
+    else:
+        assert second["error"].startswith("Stalled: worker process")
+        assert first["error"].startswith("RuntimeError: rank 0 waited for rank 1")
+        assert "the connection is lost" in first["error"]
+        assert max(first["seconds"], second["seconds"]) < 30
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stall": "1"}, "stall must be a number of seconds, or None"),
+        ({"stall_limit": -1}, "stall_limit must be a number of seconds, or None"),
+        ({"stall_limit": 60}, "stall_limit must not be below stall"),
+        ({"stall": 0, "stall_limit": 60}, "stall_limit must not be below stall"),
+        ({"failures": uio.Failures(hung="skip")}, 'hung="skip" needs stall_limit'),
+    ],
+)
+def test_wrong_arguments_are_told(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(uio.PipelineError, match=re.escape(message)):
+        uio.Loader(texts(list), **given)
+
+
+def test_nobody_looks_if_stall_is_off(fifo: Path, caplog: Any) -> None:
+    loader = uio.Loader(counting(0.3, 2), num_workers=1, stall=None)
+    assert not any(thread.name == "uio-looks" for thread in threading.enumerate())
+    assert len(list(loader)) == 1
+    with pytest.raises(uio.PipelineError, match="hung must be 'raise' or 'skip'"):
+        uio.Failures(hung="wait")  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    of_ranks(*sys.argv[1:])
