@@ -1,13 +1,14 @@
 """What hangs is named, ends, or is passed over: FIFOs, a server that stops answering, stopped workers, a disk that hangs
 so that no process that reads from it can be killed."""
 
-import ctypes
+import contextlib
 import json
 import logging
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ from processes import children
 
 import uio_pipes as uio
 from uio_pipes.run.stall import Stalled
+from uio_pipes.tools.reports.run_view import ranks_in, tables
 
 SKIP: dict[str, Any] = {"stall": 0.4, "stall_limit": 0.8, "failures": uio.Failures(hung="skip")}
 HANGS = "7"  # the key of the utterance that hangs
@@ -197,6 +199,15 @@ def worker_of(batches: Iterator[Any]) -> int:
     return pid
 
 
+DEBUGGER = """
+import ctypes, sys, time
+ptrace, pid = ctypes.CDLL(None).ptrace, int(sys.argv[1])
+print(ptrace(16, pid, None, None), flush=True)  # PTRACE_ATTACH
+time.sleep(2.5)
+print(ptrace(17, pid, None, None), flush=True)  # PTRACE_DETACH
+"""
+
+
 def counting(seconds: float, count: int = 12) -> uio.Pipeline:
     """Each utterance takes so long."""
     graph = uio.from_iterable([{"key": str(i)} for i in range(count)]).sharding_filter()
@@ -223,29 +234,15 @@ def test_a_stopped_worker_ends_the_run_where_nothing_is_passed_over() -> None:
 
 
 def test_a_worker_that_a_debugger_holds_is_waited_for(caplog: Any) -> None:
-    attach, detach = 16, 17
-    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     batches = iter(uio.Loader(counting(0.05), num_workers=1, prefetch_factor=1, stall=0.4, stall_limit=0.8))
-    pid = worker_of(batches)
-    debugged, held = threading.Event(), []
-
-    def debug() -> None:
-        held.append(ptrace(attach, pid, None, None) == 0)
-        debugged.set()
-        time.sleep(2.5)
-        held.append(ptrace(detach, pid, None, None) == 0)
-
-    debugger = threading.Thread(target=debug)
-    debugger.start()
-    debugged.wait()
-    if not held[0]:
+    debugger = subprocess.Popen([sys.executable, "-c", DEBUGGER, str(worker_of(batches))], stdout=subprocess.PIPE)
+    assert debugger.stdout is not None
+    if not debugger.stdout.readline().startswith(b"0"):
         pytest.skip("this system lets nobody debug")
     began = time.monotonic()
     assert len(list(batches)) == 5
-    debugger.join()
-    assert held == [True, True]
-    assert time.monotonic() - began > 2
+    assert time.monotonic() - began > 1.5
+    assert debugger.communicate()[0] == b"0\n"
     assert "has done nothing" not in caplog.text
 
 
@@ -309,6 +306,32 @@ def test_no_rank_waits_for_one_that_hangs(mode: str, fifo: Path) -> None:
         assert first["error"].startswith("RuntimeError: rank 0 waited for rank 1")
         assert "the connection is lost" in first["error"]
         assert max(first["seconds"], second["seconds"]) < 30
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_uio_watch_shows_what_hangs(workers: int, fifo: Path) -> None:
+    """Nothing comes to the training that would write a record; later ones take its place."""
+    loader = uio.Loader(texts(fifo.read_bytes), num_workers=workers, **SKIP)
+    shown = list[str]()
+
+    def look() -> None:
+        while not any("hung" in text for text in shown):
+            time.sleep(0.1)
+            with contextlib.suppress(uio.ListError):
+                rows = tables(ranks_in(str(fifo.parent / "watch")), time.time())[0][2]
+                shown.extend(str(row[1]) for row in rows)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    watched = uio.watch(loader, to=fifo.parent / "watch", every=0.1)
+    assert sum(len(batch) for batch in watched) == 23
+    looking.join(1)
+    who = r"worker process \d+" if workers else "this process"
+    assert re.match(rf"hung: {who} has done nothing for \d s: lane 0, stage map: .*'7'.*, \d s ago", shown[-1]), shown
+    assert shown[-2] == "0 of 1 running"
+    assert [str(row[1]) for row in tables(ranks_in(str(fifo.parent / "watch")), time.time())[0][2]] == [
+        "epoch over"
+    ] * 2
 
 
 # Arguments

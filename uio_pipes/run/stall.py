@@ -86,13 +86,15 @@ class Seen(NamedTuple):
     @classmethod
     def here(cls, thread: int) -> Seen:
         """Return what the lanes in this process are at, which run in ``thread``."""
-        frame, stage, file = sys._current_frames().get(thread), PULSE.stage, PULSE.file
-        where = f"lane {PULSE.lane}, {f'stage {stage}' if stage else 'before any stage'}{f': {file}' if file else ''}"
-        where += f", utterance {key!r}" if (key := getattr(PULSE.what, "key", file)) != file else ""
+        frame, stage = sys._current_frames().get(thread), f"stage {PULSE.stage}" if PULSE.stage else "before any stage"
+        held = any(one.f_globals.get("__name__", "").startswith(DEBUGGERS) for one, _ in traceback.walk_stack(frame))
         stack = redact("".join(traceback.format_stack(frame, CALLS)))
-        modules = [one.f_globals.get("__name__", "") for one, _ in traceback.walk_stack(frame)]
-        name = "" if PULSE.restoring else PULSE.name
-        return cls(PULSE.lane, name, where, PULSE.since, stack, any(one.startswith(DEBUGGERS) for one in modules))
+        with contextlib.suppress(Exception):  # it goes on just now
+            where = f"lane {PULSE.lane}, {stage}{f': {PULSE.file}' if PULSE.file else ''}"
+            where += f", utterance {key!r}" if (key := getattr(PULSE.what, "key", PULSE.file)) != PULSE.file else ""
+            name = "" if PULSE.restoring else PULSE.name
+            return cls(PULSE.lane, name, where, PULSE.since, stack, held)
+        return cls(held=True)
 
 
 def answer(asked: Connection) -> None:
@@ -102,8 +104,7 @@ def answer(asked: Connection) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 asked.recv()
-                with contextlib.suppress(Exception):  # it goes on just now
-                    asked.send(Seen.here(thread))
+                asked.send(Seen.here(thread))
 
     threading.Thread(target=serve, args=[threading.get_ident()], name="uio-answers", daemon=True).start()
 
@@ -166,6 +167,17 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
     return looks(patience, f"worker process {pid}", used, see, end)
 
 
+_due: list[tuple[Seen, Exception]] = []  # what hangs in this process, and how it ends
+
+
+def _interrupted(*_: object) -> None:
+    seen, error = _due.pop() if _due else (Seen(), None)
+    if error is not None and seen.since == PULSE.since:
+        if not isinstance(error, Stalled):
+            PULSE.settings.mark(seen.name, (0, PULSE.settings.position))
+        raise error
+
+
 def watch_here(patience: Patience) -> threading.Event:
     """Watch the lanes that run in this thread from another one, until the event is set.
 
@@ -173,21 +185,13 @@ def watch_here(patience: Patience) -> threading.Event:
     other rank waits for it.
     """
     thread, over = threading.get_ident(), threading.Event()
-    due: list[tuple[Seen, Exception]] = []  # what hangs, and how it ends
-
-    def interrupted(*_: object) -> None:
-        seen, error = due.pop() if due else (Seen(), None)
-        if error is not None and seen.since == PULSE.since:
-            if not isinstance(error, Stalled):
-                PULSE.settings.mark(seen.name, (0, PULSE.settings.position))
-            raise error
 
     def see() -> Seen:
         seen = Seen.here(thread)
         return seen._replace(held=seen.held or seen.lane is None or PULSE.thread != thread)
 
     def end(seen: Seen, error: Stalled) -> None:
-        due[:] = [(seen, PULSE.failure() if patience.skip and seen.name else error)]
+        _due[:] = [(seen, PULSE.failure() if patience.skip and seen.name else error)]
         until = time.monotonic() + GRACE
         while PULSE.since == seen.since and not over.is_set():
             signal.pthread_kill(thread, signal.SIGURG)
@@ -197,13 +201,14 @@ def watch_here(patience: Patience) -> threading.Event:
                 os._exit(1)
 
     def serve() -> None:
-        for _ in looks(patience, "this process", lambda: time.clock_gettime(clock), see, end):
-            if over.wait(patience.tick):
-                return
+        looking = looks(patience, "this process", lambda: time.clock_gettime(clock), see, end)
+        with contextlib.suppress(OSError):  # the thread has ended
+            while not over.wait(patience.tick):
+                next(looking)
 
     if hasattr(time, "pthread_getcpuclockid"):  # not on macOS
         clock = time.pthread_getcpuclockid(thread)
         if patience.limit and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGURG, interrupted)
+            signal.signal(signal.SIGURG, _interrupted)
         threading.Thread(target=serve, name="uio-looks", daemon=True).start()
     return over

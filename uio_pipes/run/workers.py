@@ -190,8 +190,7 @@ class Worker:
         """End the process, and raise the error, with what brings its lanes to a new one if that is wanted."""
         batches, self._batches = self._batches, None
         if not shut_down(batches, now=True):
-            text = "worker process %d cannot be killed: it is left behind, and ends when the disk answers"
-            logger.warning(text, self._worker)
+            logger.warning("worker process %d cannot be killed: it is left behind, to end when it can", self._worker)
         if self._options.failures.hung == "skip" and (seen.name or not self._again):
             states = {lane: position.saved() for lane, position in self._positions.items()}
             if seen.name and seen.lane is not None:
