@@ -21,14 +21,9 @@ _NONE = Settings()
 
 
 class Pulse:
-    """What a process is at.
-
-    Attributes:
-        lane: the one that runs; None while none does. restoring: it is on the way to where it was saved.
-        stage: what works; what: on which utterance, file or item; more: where in it, or what tells that.
-        since: when it began, as ``time.monotonic`` counts.
-        thread: in which the lane runs; settings: the lane's.
-    """
+    """What a process is at: a ``lane`` (None: none runs), with its ``settings``, in a ``thread``, perhaps on the way to
+    where it was saved (``restoring``); there a ``stage`` that works on ``what`` (an utterance, file or item; ``more``:
+    where in it, or what tells that) ``since`` a time of ``time.monotonic``."""
 
     __slots__ = ("_hung", "lane", "more", "restoring", "settings", "since", "stage", "thread", "what")
 
@@ -42,10 +37,7 @@ class Pulse:
         self._hung = settings.hung
 
     def at(self, stage: str, what: Any, more: Any = None) -> None:
-        """Note what begins now. ``what`` has an ``origin``; None, if it is no single item.
-
-        Raises: DataError ``hung`` if it has hung before.
-        """
+        """Note what begins now. Raises: DataError ``hung`` if it has hung before."""
         if self.lane is None:
             return
         self.stage, self.what, self.more, self.since = stage, what, more, monotonic()

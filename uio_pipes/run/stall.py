@@ -47,8 +47,7 @@ class Stalled(UioError):
 
 @dataclass(frozen=True)
 class Patience:
-    """How long nothing may come: after ``stall`` seconds it is logged, after ``limit`` it ends, or what hangs is passed
-    over (``skip``)."""
+    """After ``stall`` seconds what hangs is logged; after ``limit`` it ends, or (``skip``) is passed over."""
 
     stall: float
     limit: float | None
@@ -67,14 +66,12 @@ class Patience:
         return cls(stall, limit or None, skip, rank) if stall else None
 
     @property
-    def tick(self) -> float:
-        """Seconds between two looks."""
+    def tick(self) -> float:  # seconds between two looks
         return min(1.0, self.stall / 4)
 
 
 class Seen(NamedTuple):
-    """What a process is at, since when, and in which calls; ``name``: of the item in the state of its lane, "" if it
-    cannot be passed over; ``held``: by a debugger."""
+    """What a process is at; ``name``: by which it can be passed over, if it can; ``held``: a debugger is at work."""
 
     lane: int | None = None
     name: str = ""
@@ -113,10 +110,8 @@ End = Callable[[Seen, Stalled], object]
 
 
 def looks(patience: Patience, who: str, used: Callable[[], float], see: Callable[[], Seen], end: End) -> Iterator[None]:
-    """Look at a process each time that the iterator is asked, once a tick while the process is waited for.
-
-    ``used``: returns the seconds of CPU that it has used; ``see``: what it is at; ``end``: puts an end to what hangs.
-    """
+    """Look at a process, once a tick while it is waited for. ``used``: returns the seconds of CPU that it has used;
+    ``see``: what it is at; ``end``: puts an end to what hangs."""
     idle, told, last, cpu = 0.0, -1.0, time.monotonic(), used()
     while True:
         yield
@@ -143,26 +138,25 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
     """Look after a worker. ``asking``: the connection to :func:`answer`."""
 
     def stat() -> list[str]:
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return []  # it has ended, or this is another system
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
     def used() -> float:
-        ticks = stat()[11:13]
-        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") if ticks else time.monotonic()
+        try:
+            return sum(map(int, stat()[11:13])) / os.sysconf("SC_CLK_TCK")
+        except OSError:  # it has ended, or this is another system
+            return time.monotonic()
 
     def see() -> Seen:
-        seen, channel, state = Seen(), "", (stat() or ["?"])[0]
+        seen, channel, state = Seen(), "", "?"
         with contextlib.suppress(EOFError, OSError):
             while asking.poll():  # an answer that came too late
                 asking.recv()
             asking.send(None)
             seen = asking.recv() if asking.poll(ANSWER) else seen
         with contextlib.suppress(OSError):
-            channel = Path(f"/proc/{pid}/wchan").read_text().strip("0")
+            state, channel = stat()[0], Path(f"/proc/{pid}/wchan").read_text().strip("0")
         system = f"it {STATES.get(state, 'waits')} (state {state}{f', {channel}' if channel else ''})"
-        where = f"{seen.where}; {system}" if seen.lane is not None else system
-        return seen._replace(where=where, held=seen.held or state == "t")
+        return seen._replace(where="; ".join(filter(None, [seen.where, system])), held=seen.held or state == "t")
 
     return looks(patience, f"worker process {pid}", used, see, end)
 
@@ -179,11 +173,8 @@ def _interrupted(*_: object) -> None:
 
 
 def watch_here(patience: Patience) -> threading.Event:
-    """Watch the lanes that run in this thread from another one, until the event is set.
-
-    At the limit a signal (SIGURG) interrupts the call that hangs; a process that does not come back ends, so that no
-    other rank waits for it.
-    """
+    """Watch the lanes that run in this thread from another one, until the event is set. At the limit a signal (SIGURG)
+    interrupts the call that hangs; a process that does not come back ends, so that no other rank waits for it."""
     thread, over = threading.get_ident(), threading.Event()
 
     def see() -> Seen:

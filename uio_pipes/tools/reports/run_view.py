@@ -79,8 +79,7 @@ class RankRecords:
         return self.last.state == "running" and now - self.last.time > 3 * self.last.every + PATIENCE
 
     def urgency(self, now: float) -> int:
-        """Return 2 for a rank that left the loop within the epoch (an exception, a ``break``), 1 for a silent one, or one
-        that hangs."""
+        """Return 2 for a rank that left the loop within the epoch (an exception, a ``break``), 1 for one that hangs."""
         return 2 if self.last.state == "left" else int(self.silent(now) or self.last.state.startswith("hung"))
 
 
