@@ -1,5 +1,5 @@
-"""What hangs is named, ends, or is passed over: FIFOs, a server that stops answering, stopped workers, a disk that hangs
-so that no process that reads from it can be killed."""
+"""What hangs is named, ends, or is passed over: a FIFO, a server that stops answering, stopped workers, and a disk that
+hangs so that no process that reads from it can be killed."""
 
 import contextlib
 import json
@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ def server() -> Iterator[str]:
 def test_what_hangs_is_named_with_its_calls_and_raises_at_the_limit(workers: int, fifo: Path, caplog: Any) -> None:
     loader = uio.Loader(texts(fifo.read_bytes), num_workers=workers, lanes=2, stall=0.4, stall_limit=1)
     began, keys = time.monotonic(), list[str]()
+    batches = ((keys.extend(keys_of(batch)), batch) for batch in loader)
     with pytest.raises(Stalled, match=r"stall_limit=1 is over: load the last state to go on"):
-        for batch in loader:
-            keys += keys_of(batch)
+        list(batches)
     assert time.monotonic() - began < 8
     assert keys == ["0", "2", "1", "3", "4", "6"]
     (told,) = (r.getMessage() for r in caplog.records if "has done nothing" in r.getMessage())
@@ -143,7 +144,7 @@ def test_after_what_was_passed_over_every_state_goes_on_alike(workers: int, heal
 def test_what_waits_for_a_hung_disk_is_left_behind_and_named(tmp_path: Path, caplog: Any) -> None:
     """A read that neither a signal nor a kill ends: of a header while batches are planned, and of audio."""
     data = corpus.raw_list(tmp_path / "real", 16)
-    with hung_disk(tmp_path / "real", tmp_path / "shown") as shown:
+    with hung_disk(tmp_path / "real", tmp_path / "shown"):
         (tmp_path / "shown.list").write_text(data.list.read_text().replace("/real/", "/shown/"))
         (tmp_path / "real/r004.wav.hangs").write_text("0")
         (tmp_path / "real/r010.wav.hangs").write_text("5000")
@@ -154,7 +155,7 @@ def test_what_waits_for_a_hung_disk_is_left_behind_and_named(tmp_path: Path, cap
             keys.append(keys_of(batch))
             states.append(loader.state_dict())
         assert loader.stats().skipped == {"hung": 2}
-        assert sorted(sum(keys, [])) == sorted(set(data.keys) - {"R0004", "R0010"})
+        assert sorted(chain(*keys)) == sorted(set(data.keys) - {"R0004", "R0010"})
         text = caplog.text
         assert len(re.findall(r"worker process \d+ cannot be killed: it is left behind", text)) == 2
         assert re.search(r"stage plan: \S+/shown/r004.wav, utterance 'R0004'", text), text
@@ -181,7 +182,7 @@ def test_of_a_shard_that_hangs_the_rest_is_lost(workers: int, tmp_path: Path) ->
             keys.append(keys_of(batch))
             states.append(loader.state_dict())
         skipped = loader.stats().skipped["hung"]
-        lost = set(data.keys) - set(sum(keys, []))
+        lost = set(data.keys) - set(chain(*keys))
         assert lost <= set(data.keys[6:12])
         assert 1 <= skipped <= 2, "the shard, and perhaps the audio of the last utterance before"
         for cut in range(3, len(states), 2):
@@ -210,8 +211,13 @@ print(ptrace(17, pid, None, None), flush=True)  # PTRACE_DETACH
 
 def counting(seconds: float, count: int = 12) -> uio.Pipeline:
     """Each utterance takes so long."""
+
+    def slowly(sample: Any) -> Any:
+        time.sleep(seconds)
+        return sample
+
     graph = uio.from_iterable([{"key": str(i)} for i in range(count)]).sharding_filter()
-    return graph.map(lambda sample: time.sleep(seconds) or sample).batch(2)
+    return graph.map(slowly).batch(2)
 
 
 def test_the_lanes_of_a_stopped_worker_go_to_a_new_one_and_lose_nothing(caplog: Any) -> None:

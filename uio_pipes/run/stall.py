@@ -70,7 +70,7 @@ class Patience:
         return min(1.0, self.stall / 4)
 
 
-class Seen(NamedTuple):
+class Whereabouts(NamedTuple):
     """What a process is at; ``name``: by which it can be passed over, if it can; ``held``: a debugger is at work."""
 
     lane: int | None = None
@@ -81,7 +81,7 @@ class Seen(NamedTuple):
     held: bool = False
 
     @classmethod
-    def here(cls, thread: int) -> Seen:
+    def here(cls, thread: int) -> Whereabouts:
         """Return what the lanes in this process are at, which run in ``thread``."""
         frame, stage = sys._current_frames().get(thread), f"stage {PULSE.stage}" if PULSE.stage else "before any stage"
         held = any(one.f_globals.get("__name__", "").startswith(DEBUGGERS) for one, _ in traceback.walk_stack(frame))
@@ -101,15 +101,17 @@ def answer(asked: Connection) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 asked.recv()
-                asked.send(Seen.here(thread))
+                asked.send(Whereabouts.here(thread))
 
     threading.Thread(target=serve, args=[threading.get_ident()], name="uio-answers", daemon=True).start()
 
 
-End = Callable[[Seen, Stalled], object]
+End = Callable[[Whereabouts, Stalled], object]
 
 
-def looks(patience: Patience, who: str, used: Callable[[], float], see: Callable[[], Seen], end: End) -> Iterator[None]:
+def looks(
+    patience: Patience, who: str, used: Callable[[], float], see: Callable[[], Whereabouts], end: End
+) -> Iterator[None]:
     """Look at a process, once a tick while it is waited for. ``used``: returns the seconds of CPU that it has used;
     ``see``: what it is at; ``end``: puts an end to what hangs."""
     idle, told, last, cpu = 0.0, -1.0, time.monotonic(), used()
@@ -146,8 +148,8 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
         except OSError:  # it has ended, or this is another system
             return time.monotonic()
 
-    def see() -> Seen:
-        seen, channel, state = Seen(), "", "?"
+    def see() -> Whereabouts:
+        seen, channel, state = Whereabouts(), "", "?"
         with contextlib.suppress(EOFError, OSError):
             while asking.poll():  # an answer that came too late
                 asking.recv()
@@ -161,11 +163,11 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
     return looks(patience, f"worker process {pid}", used, see, end)
 
 
-_due: list[tuple[Seen, Exception]] = []  # what hangs in this process, and how it ends
+_due: list[tuple[Whereabouts, Exception]] = []  # what hangs in this process, and how it ends
 
 
 def _interrupted(*_: object) -> None:
-    seen, error = _due.pop() if _due else (Seen(), None)
+    seen, error = _due.pop() if _due else (Whereabouts(), None)
     if error is not None and seen.since == PULSE.since:
         if not isinstance(error, Stalled):
             PULSE.settings.mark(seen.name, (0, PULSE.settings.position))
@@ -177,11 +179,11 @@ def watch_here(patience: Patience) -> threading.Event:
     interrupts the call that hangs; a process that does not come back ends, so that no other rank waits for it."""
     thread, over = threading.get_ident(), threading.Event()
 
-    def see() -> Seen:
-        seen = Seen.here(thread)
+    def see() -> Whereabouts:
+        seen = Whereabouts.here(thread)
         return seen._replace(held=seen.held or seen.lane is None or PULSE.thread != thread)
 
-    def end(seen: Seen, error: Stalled) -> None:
+    def end(seen: Whereabouts, error: Stalled) -> None:
         _due[:] = [(seen, PULSE.failure() if patience.skip and seen.name else error)]
         until = time.monotonic() + GRACE
         while PULSE.since == seen.since and not over.is_set():

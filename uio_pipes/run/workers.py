@@ -41,7 +41,7 @@ from uio_pipes.core.schedule import show
 from uio_pipes.run.lane_runner import LaneOptions, LaneStream, Message, Position
 from uio_pipes.run.private import are_alive, close_our_writer, exit_code, is_late, shut_down, watch_alone, worker_pids
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer, leasing
-from uio_pipes.run.stall import Seen, Stalled, answer, looks_at_worker, watch_here
+from uio_pipes.run.stall import Stalled, Whereabouts, answer, looks_at_worker, watch_here
 from uio_pipes.run.state import LaneState
 
 logger = logging.getLogger("uio_pipes")
@@ -186,7 +186,7 @@ class Worker:
                 next(watch)
         raise lost(str(self._worker), exit_code(batches))
 
-    def _give_up(self, seen: Seen, stalled: Stalled) -> NoReturn:
+    def _give_up(self, seen: Whereabouts, stalled: Stalled) -> NoReturn:
         """End the process, and raise the error, with what brings its lanes to a new one if that is wanted."""
         batches, self._batches = self._batches, None
         if not shut_down(batches, now=True):
