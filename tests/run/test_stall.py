@@ -108,7 +108,9 @@ def test_a_server_that_stops_answering_is_passed_over(workers: int, server: str)
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("heals", [False, True])
-def test_after_what_was_passed_over_every_state_goes_on_alike(workers: int, heals: bool, fifo: Path) -> None:
+def test_after_what_was_passed_over_every_state_goes_on_alike(
+    workers: int, heals: bool, fifo: Path, caplog: Any
+) -> None:
     """Also where the state is from before the batch that lacks it, and what hung can be read by then or not."""
 
     def graph(hang: Callable[[], object]) -> uio.Pipeline:
@@ -131,10 +133,10 @@ def test_after_what_was_passed_over_every_state_goes_on_alike(workers: int, heal
     for cut in [*range(first, len(states), 3)]:
         again = uio.Loader(graph(list if heals else fifo.read_bytes), **options)
         again.load_state_dict(carried(states[cut]))
-        began = time.monotonic()
+        caplog.clear()
         assert [digest(batch) for batch in again] == digests[cut + 1 :], f"after batch {cut}"
         assert again.stats().skipped == {"hung": 1}, "what hung is counted once"
-        assert time.monotonic() - began < 0.8 or workers, "it does not hang again"
+        assert "has done nothing" not in caplog.text, "it does not hang again"
     before = uio.Loader(graph(list), **options)
     before.load_state_dict(carried(states[0]))
     assert HANGS in [key for batch in before for key in keys_of(batch)], "a state from before does not know it"
@@ -257,14 +259,14 @@ def test_slow_work_is_no_hang(workers: int, caplog: Any) -> None:
     """Neither one that uses the CPU, nor one that goes on to other utterances."""
 
     def work(sample: Any) -> Any:
-        until = time.thread_time() + 1.2 * (sample["key"] == "3")
+        until = time.thread_time() + 2 * (sample["key"] == "3")
         while time.thread_time() < until:
             sum(range(1000))
         time.sleep(0.2)
         return sample
 
     graph = uio.from_iterable([{"key": str(i)} for i in range(8)]).sharding_filter().map(work).batch(8)
-    assert len(list(uio.Loader(graph, num_workers=workers, stall=0.5, stall_limit=0.5))) == 1
+    assert len(list(uio.Loader(graph, num_workers=workers, stall=1, stall_limit=1))) == 1
     assert "has done nothing" not in caplog.text
 
 

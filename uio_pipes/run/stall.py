@@ -106,12 +106,10 @@ def answer(asked: Connection) -> None:
     threading.Thread(target=serve, args=[threading.get_ident()], name="uio-answers", daemon=True).start()
 
 
-End = Callable[[Whereabouts, Stalled], object]
+See, End = Callable[[], Whereabouts], Callable[[Whereabouts, Stalled], object]
 
 
-def looks(
-    patience: Patience, who: str, used: Callable[[], float], see: Callable[[], Whereabouts], end: End
-) -> Iterator[None]:
+def looks(patience: Patience, who: str, used: Callable[[], float], see: See, end: End) -> Iterator[None]:
     """Look at a process, once a tick while it is waited for. ``used``: returns the seconds of CPU that it has used;
     ``see``: what it is at; ``end``: puts an end to what hangs."""
     idle, told, last, cpu = 0.0, -1.0, time.monotonic(), used()
