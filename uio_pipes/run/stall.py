@@ -106,7 +106,8 @@ def answer(asked: Connection) -> None:
     threading.Thread(target=serve, args=[threading.get_ident()], name="uio-answers", daemon=True).start()
 
 
-See, End = Callable[[], Whereabouts], Callable[[Whereabouts, Stalled], object]
+See = Callable[[], Whereabouts]
+End = Callable[[Whereabouts, Stalled], object]
 
 
 def looks(patience: Patience, who: str, used: Callable[[], float], see: See, end: End) -> Iterator[None]:
