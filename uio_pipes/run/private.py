@@ -63,9 +63,9 @@ def shut_down(batches: Any, now: bool = False) -> bool:
     batches._shutdown_workers()
     for worker in batches._workers:
         worker.join(5)  # older versions of torch do not wait for those that they kill
-    if left := are_alive(batches):
-        multiprocessing.process._children.difference_update(batches._workers)  # type: ignore[attr-defined]
-    return not left
+    alive = {worker for worker in batches._workers if worker.is_alive()}
+    multiprocessing.process._children.difference_update(alive)  # type: ignore[attr-defined]
+    return not alive
 
 
 def is_late(error: RuntimeError) -> bool:
