@@ -1,9 +1,8 @@
 """Notices lanes of which nothing comes: says what hangs where, and ends the wait.
 
-What hangs neither goes on to another item nor uses the CPU. Whoever waits for a worker's message looks after it: a
-thread in the worker answers what it is at (:mod:`uio_pipes.core.pulse`), as long as Python runs there. Lanes in the
-trainer's own process are looked after by a thread. Time in which nobody could look, or a debugger held a process, does
-not count.
+What hangs neither goes on to another item nor uses the CPU. Whoever waits for a worker's message looks after it, and a
+thread of the worker answers what it is at (:mod:`uio_pipes.core.pulse`), if Python runs there; a thread looks after
+lanes in the trainer's own process. Time in a debugger, or in which nobody could look, does not count.
 """
 
 from __future__ import annotations
@@ -154,7 +153,6 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
                 asking.recv()
             asking.send(None)
             seen = asking.recv() if asking.poll(ANSWER) else seen
-        with contextlib.suppress(OSError):
             state, channel = stat()[0], Path(f"/proc/{pid}/wchan").read_text().strip("0")
         system = f"it {STATES.get(state, 'waits')} (state {state}{f', {channel}' if channel else ''})"
         return seen._replace(where="; ".join(filter(None, [seen.where, system])), held=seen.held or state == "t")
