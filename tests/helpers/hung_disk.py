@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from uio_pipes.io import local
+
 INIT, LOOKUP, FORGET, GETATTR, OPEN, READ, RELEASE, FLUSH, INTERRUPT, BATCH_FORGET = 26, 1, 2, 3, 14, 15, 18, 25, 36, 42
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -40,6 +42,7 @@ def hung_disk(real: Path, shown: Path) -> Iterator[Path]:
             time.sleep(0.01)
         yield shown
     finally:
+        local._descriptors.clear()  # while they can be closed
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         LIBC.umount2(os.fsencode(shown), 2)  # lazily
