@@ -103,6 +103,28 @@ def test_a_server_that_stops_answering_is_passed_over(workers: int, server: str)
     assert loader.stats().failures == 1
 
 
+UNINTERRUPTED = """
+import ctypes
+import uio_pipes as uio
+from uio_pipes.run import stall
+
+def wait(sample):
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):  # the second time it waits for itself, whatever signal comes
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
+stall.GRACE = 1
+graph = uio.from_iterable([{"key": "a"}]).map(wait)
+list(uio.Loader(graph, stall=0.4, stall_limit=0.8, failures=uio.Failures(hung="skip")))
+"""
+
+
+def test_a_process_that_nothing_interrupts_ends() -> None:
+    done = subprocess.run([sys.executable, "-c", UNINTERRUPTED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "it cannot be interrupted: the process ends" in done.stderr
+
+
 # Passing over, exactly
 
 
