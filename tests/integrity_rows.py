@@ -223,6 +223,7 @@ ROWS: dict[str, list[str | tuple[str, ...]]] = {
         "io/test_regular.py::test_in_an_epoch_it_is_one_counted_failure",
         "io/test_local.py::test_files_are_closed_where_few_may_be_open",
         "sources/test_rewritten.py::test_random_reads_notice_it",
+        "run/test_stall.py::test_what_waits_for_a_hung_disk_is_left_behind_and_named",
         "run/test_empty_epochs.py::test_failures_and_not_one_utterance_are_an_error",
         "run/test_damaged_state.py::test_every_flipped_byte_and_every_cut_is_told",
     ],

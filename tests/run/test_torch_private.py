@@ -4,6 +4,8 @@ If one of these fails after a new torch was installed, mend run/private.py; the 
 All hold with torch 2.14.1, the last that they were tried with.
 """
 
+import contextlib
+import multiprocessing.process
 import os
 import signal
 import time
@@ -32,6 +34,14 @@ class Numbers(IterableDataset[int]):
         while not self.ends:
             yield 1
         os._exit(0)
+
+
+class Late(IterableDataset[int]):
+    """The first item takes a second."""
+
+    def __iter__(self) -> Iterator[int]:
+        time.sleep(1)
+        yield 1
 
 
 @pytest.fixture
@@ -67,6 +77,26 @@ def test_a_worker_that_is_gone_ends_the_queue_of_results() -> None:
     ended = EOFError in (type(caught.value), type(caught.value.__cause__))
     assert ended, f"{NOW}: others write to the queue, too. {PINS['_worker_result_queue._writer.close']}"
     torch_private.shut_down(batches)
+
+
+def test_a_dataloader_that_was_late_may_be_asked_again() -> None:
+    batches: Any = iter(DataLoader(Late(), batch_size=None, num_workers=1, timeout=0.2))
+    with pytest.raises(RuntimeError) as caught:
+        next(batches)
+    assert torch_private.is_late(caught.value), f"{NOW}: a wait for a worker that takes long ends in an error"
+    found = 0
+    while not found:
+        with contextlib.suppress(RuntimeError):
+            found = next(batches)
+    assert found == 1, f"{NOW}: after it was late, a DataLoader gives what came meanwhile"
+    torch_private.shut_down(batches, now=True)
+
+
+def test_python_can_forget_a_worker_that_cannot_be_killed(batches: Any) -> None:
+    """The real thing is in test_stall.py, where a process waits for a disk that hangs."""
+    (worker,) = batches._workers
+    known = multiprocessing.process._children  # type: ignore[attr-defined]
+    assert worker in known, f"{NOW}: shut_down: without it the end of Python waits for a worker in state D"
 
 
 def test_shutting_down_ends_the_processes_at_once_and_may_be_repeated(batches: Any) -> None:

@@ -18,6 +18,7 @@ from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.origin import HasPlace, Origin
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.sample import Sample
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
@@ -178,6 +179,7 @@ class Upcoming(Generic[T]):
             if not self._lane.makes_batches:  # nothing is fetched ahead
                 value = self._source.next()
                 try:
+                    PULSE.at("load", value)
                     return value, self._load(value)
                 except DataError as error:
                     return value, without_traceback(error)
@@ -206,6 +208,7 @@ class Upcoming(Generic[T]):
                 self._ended = True
                 break
             try:
+                PULSE.at("load", value)
                 fields: dict[str, Any] | Exception = self._load(value)
             except Exception as error:
                 fields = without_traceback(error)

@@ -83,6 +83,8 @@ class Failures:
         max_damage_share: share that may be lost to damage, judged from the 1,000th utterance on. Default: 0.1.
         quarantine: path of a file to which each failure is appended once, as a JSON object, for
             ``pipeline.exclude`` in a later run. Ranks and later runs may share it. Default: None.
+        hung: what to do with an utterance or shard of which nothing comes within ``stall_limit`` of the loader: "skip"
+            passes it over as a failure of the reason ``hung``, and its lanes go on, in a new worker. Default: "raise".
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -94,10 +96,13 @@ class Failures:
     max_setting_share: float = 0.05
     max_damage_share: float = 0.1
     quarantine: str | os.PathLike[str] | None = None
+    hung: Literal["raise", "skip"] = "raise"
 
     def __post_init__(self) -> None:
         if self.on_error not in ("skip", "raise"):
             raise PipelineError(f"on_error must be 'skip' or 'raise', not {self.on_error!r}")
+        if self.hung not in ("raise", "skip"):
+            raise PipelineError(f"hung must be 'raise' or 'skip', not {self.hung!r}")
         for name in ("max_failures", "max_consecutive_failures"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:

@@ -22,6 +22,7 @@ from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
 from uio_pipes.core.origin import HasPlace, Origin, describe_error
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.io.local import Ref, TextRef
 from uio_pipes.io.opening import is_far
 
@@ -116,6 +117,7 @@ class Sample(MutableMapping[str, Any]):
             if bits >> i & 1:
                 later, self.done = self.done & -1 << i, self.done | -1 << i  # it sees the fields as they are here
                 try:
+                    PULSE.at(link.name, self)
                     link.apply(self)
                 except Exception as error:
                     raise self._caused(error, link.name)  # noqa: B904
@@ -148,6 +150,7 @@ class Sample(MutableMapping[str, Any]):
         for name, value in self.fields.items():
             if isinstance(value, kind) and (names is None or name in names):
                 try:
+                    PULSE.at("read", self)
                     self.fields[name] = value.read()
                 except DataError as error:
                     raise self.failure(error.within(f"the field {name}"), "read") from error
@@ -182,6 +185,7 @@ class Sample(MutableMapping[str, Any]):
         chain = self.chain
         if self._planned != len(chain.links):
             try:
+                PULSE.at("plan", self)
                 plan, first, done = self._plan, self._planned, 0
                 measured = chain.measured
                 if first < 0 and measured is not None and not self.done & 1:
@@ -213,6 +217,7 @@ class Sample(MutableMapping[str, Any]):
             return known[1]
         stage, names = "plan", audio_names(of)
         try:
+            PULSE.at("plan", self, of)
             if self.fields.keys().isdisjoint(names.values()):  # perhaps another stage makes it
                 for link in links:
                     if link.of != of and not link.writes.isdisjoint(["*", *names.values()]):

@@ -71,7 +71,8 @@ class Settings:
         self._made: int | None = None  # batches before the one being made; None while nodes are restored
         self.position = 0  # number of the batch being made, in its pass
         self._live: dict[str, Setting] = {}
-        self._reported = (self._before, sum(map(len, self._marks.values())))
+        known = sum(map(len, self._marks.values())) - len(self.hung)  # which the trainer has not heard of, perhaps
+        self._reported = (self._before, known)
 
     def follow(self, name: str, schedule: Schedule, pass_: int = 0) -> Setting:
         """Return the setting for a new node."""
@@ -101,6 +102,11 @@ class Settings:
     def mark(self, name: str, mark: Mark) -> None:
         """Mark a change here."""
         self._marks.setdefault(name, []).append(mark)
+
+    @property
+    def hung(self) -> frozenset[str]:
+        """The names of items that have hung (:mod:`uio_pipes.core.pulse`). Their marks are those of other changes."""
+        return frozenset(name for name in self._marks if name.startswith("hung "))
 
     def _due(self, setting: Setting) -> int:
         """Return how many of the values have begun."""

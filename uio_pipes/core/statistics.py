@@ -316,7 +316,7 @@ class RunRecord:
         host, pid: the process; peer: its number among those that get the same batches.
         rank, world_size: of all processes of the run.
         epoch: the loader's.
-        state: "running", "over" (the epoch has ended), or "left" (the loop ended before).
+        state: "running", "over" (the epoch has ended), "left" (the loop ended before), or "hung: " and what hangs.
         memory: bytes of resident memory, of the process and its workers; 0 where the system does not tell.
         stats: the loader's counts in the epoch.
     """

@@ -25,6 +25,7 @@ from uio_pipes.core.statistics import NodeStats, RunRecord, Stats, append, memor
 from uio_pipes.inspect.metrics import PREFIXES, exporter_for
 from uio_pipes.run.loader import Loader
 from uio_pipes.run.ranks import is_grouped
+from uio_pipes.run.stall import HEARERS
 
 logger = logging.getLogger("uio_pipes")
 REFRESH = 0.25  # seconds between two updates of a live line
@@ -155,6 +156,8 @@ class _Recorder:
 
     def __init__(self, loader: Loader, write: Callable[[RunRecord], None], to: str, every: float) -> None:
         self.written, self.to, self.every, self.reported = write, to, every, False
+        self.loader = loader
+        HEARERS.add(self)
         # Asked now, as the group may be gone when the last record is written.
         world = dist.get_world_size() if is_grouped() else int(os.environ.get("WORLD_SIZE", "1"))
         self.writing = threading.Thread()
@@ -168,6 +171,10 @@ class _Recorder:
         self.writing = threading.Thread(target=self._append, args=[record], name="uio-watches", daemon=True)
         self.writing.start()
         self.writing.join(PATIENCE)
+
+    def hear_stall(self, text: str) -> None:
+        """Record what hangs: nothing comes to the training, which would write the next record."""
+        self.write(self.loader, f"hung: {text}")
 
     def _append(self, record: RunRecord) -> None:
         try:

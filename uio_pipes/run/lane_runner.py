@@ -24,6 +24,7 @@ from uio_pipes.base.memory import READ, totals
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, RowOrigin
 from uio_pipes.core.ledger import Failures, Ledger, Tally
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.realize import realize
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
@@ -31,6 +32,7 @@ from uio_pipes.core.stage import Node
 from uio_pipes.io.shelf import close_shelves
 from uio_pipes.run.dealing import Turns
 from uio_pipes.run.exclusions import Excluding
+from uio_pipes.run.stall import Patience
 from uio_pipes.run.state import LaneState
 
 Place = tuple[int, int]  # of a lane: its pass, and how many batches of it have passed
@@ -56,6 +58,7 @@ class LaneOptions:
     excluding: Excluding | None = None
     origins: bool = False  # whether to tell those of the utterances in each batch
     turns: Turns | None = None  # which batches are this rank's, if others run the same lane
+    patience: Patience | None = None  # with what hangs
 
 
 @dataclass
@@ -104,6 +107,7 @@ class LaneRunner:
         if state.counts:
             self.ledger.load(state.counts)
         self.settings = Settings(state.settings, lane, options.lanes, options.step_ranks)
+        PULSE.begin(lane, self.settings, restoring=True)
         self._build()
         if not self.done:
             with self.context.stall_guard.while_restoring():
@@ -268,6 +272,7 @@ class LaneStream(Iterator[Message]):
         self.options = options
         tables = dict[Hashable, Any]()
         self.runners = {i: LaneRunner(options, i, s, tables) for i, s in states.items() if not s.done or options.repeat}
+        PULSE.begin()
         self.queue = [(r.pass_, r.k, i) for i, r in self.runners.items() if not r.done]
         heapq.heapify(self.queue)
         if options.repeat:
@@ -282,7 +287,11 @@ class LaneStream(Iterator[Message]):
         began = time.perf_counter()
         turn = 0 if turns is None else turns.at(runner.k)
         others = turns is not None and turn != turns.turn
-        message = runner.next(others)
+        PULSE.begin(lane, runner.settings)
+        try:
+            message = runner.next(others)
+        finally:
+            PULSE.begin()
         message.others = others
         if turns is not None and not message.done and message.k not in turns.lost:
             message.closes = turn == turns.ranks - 1

@@ -25,6 +25,7 @@ from uio_pipes.run.options import RunOptions, fingerprints_of, fitted, open_quar
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.ranks import Ranks, place_of_rank
 from uio_pipes.run.ray.fleet import RayWorkers
+from uio_pipes.run.stall import Patience
 from uio_pipes.run.state import read_meta
 from uio_pipes.run.steering import Steered
 from uio_pipes.run.tuning import Tuner
@@ -84,6 +85,10 @@ class Loader(Steered):
         tail: what to do under ``uneven="share"`` with a last step for which not all ranks have a batch: "drop" leaves
             its batches out, at most one fewer than ranks; "repeat" gives ranks without one the batch of another rank.
             Default: "drop".
+        stall: seconds after which the log says what hangs, and where: what neither goes on nor uses the CPU. None or 0
+            says nothing. Default: 120.
+        stall_limit: seconds after which an error is raised for it, so that all ranks end; or it is passed over, with
+            ``failures=uio.Failures(hung="skip")``. Default: None, it is waited for.
 
     Raises:
         PipelineError: an argument breaks a rule.
@@ -108,6 +113,8 @@ class Loader(Steered):
         failures: Literal["skip", "raise"] | Failures = "skip",
         on_change: Literal["error", "restart", "adopt"] = "error",
         tail: Literal["drop", "repeat"] = "drop",
+        stall: float | None = 120,
+        stall_limit: float | None = None,
     ) -> None:
         place = place_of_rank(rank, world_size, ranks, partition)
         self._options = options = RunOptions.of(
@@ -124,6 +131,7 @@ class Loader(Steered):
             failures=Failures.of(failures),
             on_change=on_change,
             tail=tail,
+            patience=Patience.of(stall, stall_limit, Failures.of(failures), place.rank),
         )
         self.pipeline, self.seed = pipeline, seed
         self._tuner = Tuner.beginning(prefetch_factor, cores_of_rank()) if options.tuned else None

@@ -20,6 +20,7 @@ from uio_pipes.run.dealing import LaneBatch, Turns
 from uio_pipes.run.empty_epochs import Losses
 from uio_pipes.run.lane_runner import Message, Place, Position
 from uio_pipes.run.options import RunOptions
+from uio_pipes.run.stall import Stalled
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import MessageSource
 
@@ -180,7 +181,7 @@ class Merge:
         began = time.perf_counter()
         pass_, k, lane = heapq.heappop(self._due)
         try:
-            message = self._received(lane) if self._ahead is None else self._ahead.result()
+            message = self._next_of(lane)
         except Exception as error:
             self._failed = error
             raise
@@ -209,6 +210,16 @@ class Merge:
         if self._due and self._runner_of[next_lane := self._due[0][2]].ahead:
             self._ahead = self._receiver.begin(self._received, next_lane)
         return message
+
+    def _next_of(self, lane: int) -> Message:
+        while True:
+            try:
+                return self._received(lane) if self._ahead is None else self._ahead.result()
+            except Stalled as stalled:
+                self._ahead = None
+                if stalled.go_on is None:
+                    raise
+                stalled.go_on()  # in the trainer's thread, in which workers start
 
     def _over(self, later: int = 0) -> bool:
         """Return whether the next batch, or one that comes so much ``later``, is to be passed over."""

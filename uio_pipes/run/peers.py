@@ -26,6 +26,7 @@ import torch.distributed as dist
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.ranks import RankPlace, patience, private_group, waiting
 from uio_pipes.run.shared_memory import ALIGN
+from uio_pipes.run.stall import Stalled
 from uio_pipes.run.workers import MessageSource, Runner, as_arrays, as_tensors, checked, failed, pinned
 
 _runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by the peers' group
@@ -106,6 +107,8 @@ class HandedOver:
         try:
             message = self._runner.take()
         except Exception as error:
+            if isinstance(error, Stalled) and error.go_on is not None:
+                raise
             self._handover.send(failed(error))
             self._handover.failed = error
             raise

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing.process
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -52,13 +53,24 @@ def watch_alone(batches: Any) -> None:
         batches._worker_pids_set = False
 
 
-def shut_down(batches: Any) -> None:
-    """End the worker processes now, not when the iterator is collected. One that goes on working for 5 s is killed."""
+def shut_down(batches: Any, now: bool = False) -> bool:
+    """End the worker processes now, not when the iterator is collected. One that goes on working for 5 s is killed;
+    ``now``: at once. Return False if one cannot be killed: then Python will not wait for it at its end."""
     for worker in batches._workers:
         worker.terminate = worker.kill  # ours live on for half a minute after SIGTERM
+        if now:
+            worker.kill()
     batches._shutdown_workers()
     for worker in batches._workers:
         worker.join(5)  # older versions of torch do not wait for those that they kill
+    alive = {worker for worker in batches._workers if worker.is_alive()}
+    multiprocessing.process._children.difference_update(alive)  # type: ignore[attr-defined]
+    return not alive
+
+
+def is_late(error: RuntimeError) -> bool:
+    """Return whether nothing came within the ``timeout`` of a DataLoader, which may be asked again."""
+    return str(error).startswith("DataLoader timed out")
 
 
 @contextlib.contextmanager

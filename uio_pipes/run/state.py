@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -125,6 +125,11 @@ class LaneState:
         """The state of the lane's nodes, parsed."""
         parsed: dict[str, Any] | None = json.loads(self.nodes)
         return parsed
+
+    def passing_over(self, hung: str) -> LaneState:
+        """Return this state with the mark of what has hung after it (:mod:`uio_pipes.core.pulse`)."""
+        marks = {**self.settings.get("marks", {}), hung: [[self.pass_, self.k]]}
+        return replace(self, settings={"before": 0, **self.settings, "marks": marks})
 
     def text(self, lane: int) -> str:
         """Return the entry of lane ``lane`` in a state: JSON."""

@@ -11,18 +11,23 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import logging
 import multiprocessing
 import os
 import pickle
 import shutil
 import signal
 import sys
+import threading
 import traceback
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -33,11 +38,13 @@ from uio_pipes.base.processes import end_with_parent, uninterrupted
 from uio_pipes.base.urls import redact
 from uio_pipes.core import realize as batch_memory
 from uio_pipes.core.schedule import show
-from uio_pipes.run.lane_runner import LaneOptions, LaneStream, Message
-from uio_pipes.run.private import are_alive, close_our_writer, exit_code, shut_down, watch_alone, worker_pids
+from uio_pipes.run.lane_runner import LaneOptions, LaneStream, Message, Position
+from uio_pipes.run.private import are_alive, close_our_writer, exit_code, is_late, shut_down, watch_alone, worker_pids
 from uio_pipes.run.shared_memory import LENT, PLAIN, Ring, TensorPlace, Writer, leasing
+from uio_pipes.run.stall import Stalled, Whereabouts, answer, looks_at_worker, watch_here
 from uio_pipes.run.state import LaneState
 
+logger = logging.getLogger("uio_pipes")
 SHARED = "/dev/shm"
 _AGAIN = "load the last state to go on"
 
@@ -96,6 +103,8 @@ class InProcess:
     ahead = False
 
     def __init__(self, options: LaneOptions, states: dict[int, LaneState], pin: bool) -> None:
+        self._over = threading.Event() if options.patience is None else watch_here(options.patience)
+        weakref.finalize(self, self._over.set)
         self._stream = LaneStream(options, states)
         self._pin = pin
 
@@ -107,7 +116,8 @@ class InProcess:
         return message
 
     def close(self) -> None:
-        """Do nothing: there is no process to end."""
+        """Watch these lanes no longer."""
+        self._over.set()
 
 
 class Worker:
@@ -119,14 +129,22 @@ class Worker:
         context = start_context()
         if context.get_start_method() != "fork":
             _check_sendable(options, context.get_start_method())
+        self._context, self._options, self._pin, self._prefetch = context, options, pin, prefetch
+        self._again = False  # whether the lanes have begun again since the last message
+        self._begin(states)
+
+    def _begin(self, states: dict[int, LaneState]) -> None:
+        patience, prefetch, context = self._options.patience, self._prefetch, self._context
+        self._positions = {lane: Position(replace(state)) for lane, state in states.items()}
+        self._asking, asked = context.Pipe()
         # Slots: for batches in the queue, the one being made, one that a user's node may hold, the trainer's.
         self._ring = Ring.made(prefetch + 2 + LENT)
-        self._pin = pin
         loader: Any = DataLoader(
-            _WorkerLanes(self._ring, options, states),
+            _WorkerLanes(self._ring, self._options, states, asked),
             batch_size=None,
             num_workers=1,
             prefetch_factor=prefetch,
+            timeout=0 if patience is None else patience.tick,
             collate_fn=_as_is,
             worker_init_fn=_begin,
             multiprocessing_context=context,
@@ -141,25 +159,49 @@ class Worker:
             close_our_writer(self._batches)
             watch_alone(self._batches)
             _end_at_exit(self)
-        self._pids = ", ".join(map(str, worker_pids(self._batches)))
+        (self._worker,) = worker_pids(self._batches)
+        asked.close()  # the worker has its own
 
     def take(self) -> Message:
-        """Return the next message of these lanes, in their order."""
-        return checked(self._receive())
+        """Return the next message of these lanes, in their order. Raises: Stalled if none comes."""
+        message = checked(self._receive())
+        if self._options.failures.hung == "skip":
+            self._positions[message.lane].advance(message)
+            self._again = False
+        return message
 
     def _receive(self) -> Message:
+        batches, watch, patience = self._batches, None, self._options.patience
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
-            try:
-                packed: PackedMessage = next(self._batches)
-                return packed.unpacked(self._ring, self._pin)
-            except RuntimeError:  # torch's, which says less
-                if are_alive(self._batches):
-                    raise
-        raise lost(self._pids, exit_code(self._batches))
+            while self._batches is not None:
+                try:
+                    packed: PackedMessage = next(batches)
+                    return packed.unpacked(self._ring, self._pin)
+                except RuntimeError as error:  # torch's, which says less
+                    if not are_alive(batches):
+                        break
+                    if patience is None or not is_late(error):
+                        raise
+                watch = watch or looks_at_worker(patience, self._worker, self._asking, self._give_up)
+                next(watch)
+        raise lost(str(self._worker), exit_code(batches))
+
+    def _give_up(self, seen: Whereabouts, stalled: Stalled) -> NoReturn:
+        """End the process, and raise the error, with what brings its lanes to a new one if that is wanted."""
+        batches, self._batches = self._batches, None
+        if not shut_down(batches, now=True):
+            logger.warning("worker process %d cannot be killed: it is left behind, to end when it can", self._worker)
+        if self._options.failures.hung == "skip" and (seen.name or not self._again):
+            states = {lane: position.saved() for lane, position in self._positions.items()}
+            if seen.name and seen.lane is not None:
+                states[seen.lane] = states[seen.lane].passing_over(seen.name)
+            stalled.go_on, self._again = partial(self._begin, states), True
+        raise stalled
 
     def close(self) -> None:
         """End the process and drop what it had prepared."""
         batches, self._batches, self._ring = self._batches, None, None
+        self._asking.close()
         if batches is not None and self._pid == os.getpid():  # not in a process that was forked since
             shut_down(batches)
 
@@ -221,11 +263,14 @@ def _begin(_: int) -> None:
 
 
 class _WorkerLanes(IterableDataset[Any]):
-    def __init__(self, ring: Ring | None, options: LaneOptions, states: dict[int, LaneState]) -> None:
-        self.ring, self.options, self.states = ring, options, states
+    def __init__(
+        self, ring: Ring | None, options: LaneOptions, states: dict[int, LaneState], asked: Connection
+    ) -> None:
+        self.ring, self.options, self.states, self.asked = ring, options, states, asked
 
     def __iter__(self) -> Iterator[Any]:
         try:
+            answer(self.asked)
             writer = Writer(self.ring)
             batch_memory.use(writer.empty)
             stream = LaneStream(self.options, self.states)

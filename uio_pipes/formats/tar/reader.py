@@ -25,7 +25,7 @@ PAYLOADS = AUDIO_SUFFIXES | {"npy"}
 # The archive is sound: only one member is of no use, or nothing is known to be wrong.
 _INTACT = frozenset({"unsupported_member", "bad_member_name", "unclear_end"})
 # The source failed, not the archive: trying again may help.
-UNREADABLE = frozenset({"missing_file", "unreadable_file", "unopenable", "changed_file"})
+UNREADABLE = frozenset({"missing_file", "unreadable_file", "unopenable", "changed_file", "hung"})
 
 META = re.compile(r"__[^/]*__($|/)")  # as in webdataset's tariterators
 

@@ -10,6 +10,7 @@ from uio_pipes.base.urls import redact
 from uio_pipes.core.buffer import OR_RESTART, changed
 from uio_pipes.core.items import SampleMaker
 from uio_pipes.core.lane import ConsumedMark, Lane
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 from uio_pipes.formats.tar.reader import UNREADABLE
@@ -81,7 +82,9 @@ class StreamNode(Node):
                 if self.reader is None:
                     self.before, self.file, self.far = self.files.next()
                     self.consumed = ConsumedMark(self.lane.stall_guard)
+                    PULSE.at(self.stage.name, self.file)
                     self.reader = self.open(None)
+                PULSE.at(self.stage.name, self.file, self.tell)
                 sample = self.read()
             except StopIteration:
                 if self.reader is None:

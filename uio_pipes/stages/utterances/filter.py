@@ -17,6 +17,7 @@ from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import Connects, FollowsSteps, Upstream
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.realize import Length, check_measure, exactly
 from uio_pipes.core.roles import Flow, check_labels
 from uio_pipes.core.sample import Sample
@@ -171,6 +172,7 @@ class FilterNode(Node):
         while True:
             sample: Sample = self.source.next()
             try:
+                PULSE.at(self.stage.name, sample)
                 reason = self.reason(sample)
             except Exception as error:
                 self.lane.ledger.handle(sample.failure(error, self.stage.name), self.stage.name)

@@ -13,6 +13,7 @@ from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import Chain
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import wants
@@ -85,6 +86,7 @@ class Expanding(Node):
             if not self.under_way:
                 self._advance()
             try:
+                PULSE.at(self.site.name, self.item, self.delivered)
                 result = next(self.results)
             except StopIteration:
                 self.under_way = False

@@ -17,6 +17,7 @@ from uio_pipes.base.json_text import refused
 from uio_pipes.core.capabilities import Uncountable
 from uio_pipes.core.chain import ANY
 from uio_pipes.core.lane import Lane, Site
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.realize import wanted
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
@@ -81,6 +82,7 @@ class MapNode(Node):
             if not isinstance(item, Sample):
                 return self._other(item)
             try:
+                PULSE.at(self.site.name, item)
                 result = call(self.function, item, item.draws(self.site.salt) if self.rng else None)
             except Exception as error:
                 self.lane.ledger.handle(item.failure(error, self.site.name), self.site.name)
@@ -97,6 +99,7 @@ class MapNode(Node):
             item = wanted(item, self.lane)
         if isinstance(item, (list, dict)) and not item:
             return item
+        PULSE.at(self.site.name, None)
         try:
             result = self.function(item)
         except StopIteration as error:

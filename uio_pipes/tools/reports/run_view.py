@@ -80,8 +80,8 @@ class RankRecords:
         return self.last.state == "running" and now - self.last.time > 3 * self.last.every + PATIENCE
 
     def urgency(self, now: float) -> int:
-        """Return 2 for a rank that left the loop within the epoch (an exception, a ``break``), 1 for a silent one."""
-        return 2 if self.last.state == "left" else int(self.silent(now))
+        """Return 2 for a rank that left the loop within the epoch (an exception, a ``break``), 1 for one that hangs."""
+        return 2 if self.last.state == "left" else int(self.silent(now) or self.last.state.startswith("hung"))
 
 
 def _goes_on(before: RunRecord, after: RunRecord) -> bool:
@@ -183,13 +183,15 @@ def _state(rank: RankRecords, now: float, all_left: bool) -> str:
         return f"left {ago} ago" if all_left else Alarm(f"left {ago} ago")
     if rank.silent(now):
         return Alarm(f"no record for {ago}")
+    if rank.last.state.startswith("hung"):
+        return Alarm(f"{rank.last.state}, {ago} ago")
     return "epoch over" if rank.last.state == "over" else rank.last.state
 
 
 def _whole(ranks: list[RankRecords], now: float, missing: list[int]) -> str:
     """Return the state of the whole run."""
-    states = {rank.last.state for rank in ranks}
-    state = "running" if "running" in states else "epoch over" if "over" in states else "left"
+    states = {rank.last.state.partition(":")[0] for rank in ranks}
+    state = "running" if states & {"running", "hung"} else "epoch over" if "over" in states else "left"
     gone = 0 if state == "left" else sum(rank.urgency(now) > 0 for rank in ranks)
     size = len(ranks) + len(missing)
     return Alarm(f"{size - gone - len(missing)} of {size} {state}") if gone or missing else state
