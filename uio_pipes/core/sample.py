@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.length import Plan, measure, settled, sum_of
+from uio_pipes.base import clock
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
@@ -116,7 +117,10 @@ class Sample(MutableMapping[str, Any]):
             if bits >> i & 1:
                 later, self.done = self.done & -1 << i, self.done | -1 << i  # it sees the fields as they are here
                 try:
-                    link.apply(self)
+                    if clock.running is None:
+                        link.apply(self)
+                    else:
+                        clock.running.apply(link, self)
                 except Exception as error:
                     raise self._caused(error, link.name)  # noqa: B904
                 finally:
