@@ -18,7 +18,9 @@ T = TypeVar("T")
 now = time.perf_counter_ns  # the same in all processes of a machine
 SHORT = 20_000  # nanoseconds: what takes less stays a part of what called it
 READING, HEADERS = "reading", "reading headers"
-Spans = list[Any]  # name, thread, when it began, nanoseconds that it took; of the next one; …: in the order of their ends
+# Name, when it began, when it ended; those of the next one; …: in the order of their ends. A flat list of what nobody
+# else refers to costs least, also in a message. The name is a tuple with that of the thread if that is not the main one.
+Spans = list[Any]
 
 
 class Clock:
@@ -27,11 +29,13 @@ class Clock:
     def __init__(self, short: int) -> None:
         self.short = short
         self._spans: Spans = []
+        self._thread = threading.get_ident()
         self._names: dict[int, str] = {}  # of stages, by their links
         self._followed = WeakSet[Any]()
 
-    def keep(self, name: str, began: int, took: int) -> None:
-        self._spans.extend((name, threading.current_thread().name, began, took))
+    def keep(self, name: str, began: int, ended: int) -> None:
+        own = threading.get_ident() == self._thread
+        self._spans.extend((name if own else (name, threading.current_thread().name), began, ended))
 
     def taken(self) -> Spans:
         """Return the spans that ended since this was called before."""
@@ -45,17 +49,14 @@ class Clock:
         try:
             return function(*args, **kwargs)
         finally:
-            if (took := now() - began) >= self.short:
-                self.keep(name, began, took)
+            if (ended := now()) - began >= self.short:
+                self.keep(name, began, ended)
 
-    def apply(self, link: Any, sample: Any) -> None:
-        """Apply a link, which is a span of its stage."""
-        began = now()
-        try:
-            link.apply(sample)
-        finally:
-            if (took := now() - began) >= self.short:
-                self.keep(self._names.get(id(link), link.name), began, took)
+    def applied(self, link: Any, began: int) -> int:
+        """Note that a link was applied from ``began`` until now, which is returned: the next one begins then."""
+        if (ended := now()) - began >= self.short:
+            self.keep(self._names.get(id(link), link.name), began, ended)
+        return ended
 
     def follow(self, node: Any, name: str, only_link: bool) -> None:
         """Time each ``next`` of a node of the stage ``name``, and what its link does; ``only_link``: not the former."""
@@ -70,8 +71,8 @@ class Clock:
             try:
                 return method(here())
             finally:
-                if (took := now() - began) >= short:
-                    keep(name, began, took)
+                if (ended := now()) - began >= short:
+                    keep(name, began, ended)
 
         node.next = timed_next
         self._followed.add(node)
@@ -105,8 +106,8 @@ os.register_at_fork(after_in_child=stop)
 
 def note(name: str, began: int) -> None:
     """Keep what began at ``began`` and ends now, if the clock runs."""
-    if running is not None and (took := now() - began) >= running.short:
-        running.keep(name, began, took)
+    if running is not None and (ended := now()) - began >= running.short:
+        running.keep(name, began, ended)
 
 
 def timed(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -123,14 +124,14 @@ def timed(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def add_own_times(own: dict[str, int], spans: Spans) -> None:
-    """Add the nanoseconds of the spans of this thread to those in ``own``, by name. Each counts without those within
-    it, but headers with the reading of their bytes."""
-    here, inner = threading.current_thread().name, list[tuple[str, int, int]]()  # those whose caller has not come yet
-    for name, thread, began, took in zip(*[iter(spans)] * 4, strict=True):
-        if thread != here:
+    """Add the nanoseconds of the main thread's spans to those in ``own``, by name. Each counts without those within it,
+    but headers with the reading of their bytes."""
+    inner = list[tuple[str, int, int]]()  # those whose caller has not come yet
+    for name, began, ended in zip(*[iter(spans)] * 3, strict=True):
+        if isinstance(name, tuple):
             continue
-        own[name] = own.get(name, 0) + took
+        own[name] = own.get(name, 0) + ended - began
         while inner and inner[-1][1] >= began:
-            within, _, part = inner.pop()
-            own[within if (name, within) == (HEADERS, READING) else name] -= part
-        inner.append((name, began, took))
+            within, first, last = inner.pop()
+            own[within if (name, within) == (HEADERS, READING) else name] -= last - first
+        inner.append((name, began, ended))

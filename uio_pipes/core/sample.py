@@ -113,19 +113,19 @@ class Sample(MutableMapping[str, Any]):
         bits &= ~self.done
         if not bits:
             return
+        running, began = clock.running, clock.now() if clock.running is not None else 0
         for i, link in enumerate(self.chain.links):
             if bits >> i & 1:
                 later, self.done = self.done & -1 << i, self.done | -1 << i  # it sees the fields as they are here
                 try:
-                    if clock.running is None:
-                        link.apply(self)
-                    else:
-                        clock.running.apply(link, self)
+                    link.apply(self)
                 except Exception as error:
                     raise self._caused(error, link.name)  # noqa: B904
                 finally:
                     self.done = self.done & ~(-1 << i) | later
                 self.done |= 1 << i
+                if running is not None:
+                    began = running.applied(link, began)
 
     def compute(self, link: Link) -> None:
         """Run ``link`` of the chain, and the links that it needs."""

@@ -6,7 +6,9 @@ has been written by then still opens.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import weakref
 from collections.abc import Iterator
@@ -19,6 +21,9 @@ from uio_pipes.base.clock import Spans, now
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.ranks import RankPlace
+
+logger = logging.getLogger("uio_pipes")
+ENOUGH = 1000  # lines that are written at once
 
 
 class Tracing:
@@ -33,68 +38,81 @@ class Tracing:
         require_whole("trace: batches", batches, 1)
         if clock.running is not None:
             raise PipelineError("trace: another one is under way in this process: begin this one when that has ended")
-        self.left, self._place, self._tracks, self._names = batches, place, dict[tuple[int, str], str](), dict[str, str]()
         suffix = f"-{place.rank}" * (place.world_size > 1) + f"-{place.peer}" * (place.peer > 0)
-        file = Path(path).with_name(f"{Path(path).stem}{suffix}{Path(path).suffix}")
+        where = Path(path).with_name(f"{Path(path).stem}{suffix}{Path(path).suffix}")
+        self._lines = ["[", _about("process", os.getpid(), 0, f"trainer, rank {place.rank}")]
         try:
-            self._file = file.open("w")
+            self._file = where.open("w")
+            _write(self._file, self._lines)
         except OSError as error:
-            raise PipelineError(f"trace: {file} cannot be written ({error.strerror}): choose another path") from error
+            raise PipelineError(f"trace: {where} cannot be written ({error.strerror}): choose another path") from error
+        self.left, self._began, self._returned = batches, now(), 0
+        self._starts: dict[tuple[int, Any], str] = {}  # how lines begin, by process and name
+        self._threads: dict[int, list[str]] = {os.getpid(): []}  # of the processes that are named
+        self.end = weakref.finalize(self, _end, self._file, self._lines, os.getpid())
         clock.start()
-        self._began, self._returned, self._begins = now(), 0, "[\n"
-        self.end = weakref.finalize(self, _end, self._file, os.getpid())
 
     def next(self, batches: Iterator[Any]) -> Any:
-        """Return the next one of ``batches``, and note how long the trainer's step before it and its making took."""
+        """Return the next one of ``batches``; note how long that took, and the trainer's step before it."""
         if self._returned:
             clock.note("training step", self._returned)
         began, self._returned = now(), 0
         batch = next(batches)
         if self.left and clock.running is not None:
             clock.note("next batch", began)
-            self._write(os.getpid(), clock.running.taken())
+            self._add(os.getpid(), clock.running.taken())
             self.left, self._returned = self.left - 1, now()
             if not self.left:
+                self._returned = 0
                 self.end()
         return batch
 
     def hear(self, message: Message, progress: object, options: Any) -> None:
-        """Write what the worker did that made a message, if it is of the loader that is traced."""
+        """Add what the worker did that made a message, if it is of the loader that is traced."""
         if self.left and message.spans is not None and options.tracing is self:
-            self._write(*message.spans)
+            self._add(*message.spans)
 
-    def _write(self, process: int, spans: Spans) -> None:
-        lines = list[str]()
-        for name, thread, began, took in zip(*[iter(spans)] * 4, strict=True):
-            track = self._tracks.get((process, thread)) or self._track(process, thread, lines)
-            text = self._names.get(name) or self._names.setdefault(name, json.dumps(name))
-            start, length = (began - self._began) / 1e3, took / 1e3  # microseconds
-            lines.append(f'{{"ph":"X",{track},"ts":{start:.3f},"dur":{length:.3f},"name":{text}}}')
-        if lines:
-            self._file.write(self._begins + ",\n".join(lines))
-            self._file.flush()  # whole lines, however this process ends
-            self._begins = ",\n"
+    def _add(self, process: int, spans: Spans) -> None:
+        base, starts, lines = self._began, self._starts, self._lines
+        for name, began, ended in zip(*[iter(spans)] * 3, strict=True):
+            start = starts.get((process, name)) or self._start(process, name)
+            at = (began - base) // 1000  # microseconds
+            lines.append(f'{start}{at},"dur":{(ended - base) // 1000 - at}}}')
+        if len(lines) >= ENOUGH:
+            try:
+                _write(self._file, lines)
+            except OSError as error:
+                logger.warning("the trace ends, as it cannot be written (%s); training continues", error)
+                self.left = 0
+                self.end()
 
-    def _track(self, process: int, thread: str, lines: list[str]) -> str:
-        """Return the track of a thread, whose name, and that of its process, go before its spans."""
-        count, trainer = len({number for number, _ in self._tracks}), process == os.getpid()
-        if all(process != known for known, _ in self._tracks):
-            name = f"trainer, rank {self._place.rank}" if trainer else f"worker {process}"
-            lines += _about(process, 0, "process_name", name=name)
-            lines += _about(process, 0, "process_sort_index", sort_index=0 if trainer else count + 1)
-        number = 1 + sum(known == process for known, _ in self._tracks)
-        lines += _about(process, number, "thread_name", name=thread)
-        self._tracks[process, thread] = track = f'"pid":{process},"tid":{number}'
-        return track
-
-
-def _about(process: int, thread: int, what: str, **args: Any) -> list[str]:
-    return [json.dumps({"ph": "M", "pid": process, "tid": thread, "name": what, "args": args})]
+    def _start(self, process: int, span: str | tuple[str, str]) -> str:
+        """Return how the lines of a span begin. The names of its process and thread come before the first of them."""
+        name, thread = (span, "main") if isinstance(span, str) else span
+        if process not in self._threads:
+            self._threads[process] = []
+            self._lines.append("," + _about("process", process, 0, f"worker {process}"))
+        if thread not in (threads := self._threads[process]):
+            threads.append(thread)
+            self._lines.append("," + _about("thread", process, len(threads), thread))
+        where = f'"pid":{process},"tid":{threads.index(thread) + 1}'
+        return self._starts.setdefault((process, span), f',{{"ph":"X",{where},"name":{json.dumps(name)},"ts":')
 
 
-def _end(file: TextIO, process: int) -> None:
-    """End the file and the clock, but not in a process that was forked since."""
+def _about(kind: str, process: int, thread: int, name: str) -> str:
+    """Return the event that names a process or a thread."""
+    return json.dumps({"ph": "M", "pid": process, "tid": thread, "name": f"{kind}_name", "args": {"name": name}})
+
+
+def _write(file: TextIO, lines: list[str]) -> None:
+    file.write("\n".join(lines) + "\n")
+    file.flush()  # whole lines, however this process ends
+    lines.clear()
+
+
+def _end(file: TextIO, lines: list[str], process: int) -> None:
+    """End the clock and the file, but not in a process that was forked since."""
     if os.getpid() == process:
         clock.stop()
-        file.write("\n]\n")
-        file.close()
+        with contextlib.suppress(OSError), file:
+            _write(file, [*lines, "]"])
