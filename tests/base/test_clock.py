@@ -31,7 +31,7 @@ def test_what_is_short_is_a_part_of_what_called_it(timer: Clock) -> None:
 
 
 def test_time_within_is_counted_once_and_headers_have_the_reading_of_their_bytes() -> None:
-    spans = [READING, 1, 3, HEADERS, 0, 10, READING, 12, 15, "decode", 11, 20, "filter", 0, 30, (READING, "io"), 0, 99]
+    spans = [READING, 1, 3, HEADERS, 0, 10, READING, 12, 15, "decode", 11, 20, "filter", 0, 30, (READING, "io", 5), 0, 99]
     own: dict[str, int] = {}
     add_own_times(own, spans)
     assert own == {READING: 3, HEADERS: 10, "decode": 6, "filter": 11}
@@ -44,7 +44,12 @@ def test_other_threads_have_names(timer: Clock) -> None:
     thread = threading.Thread(target=timer.time, args=("fetch", time.sleep, 0.001), name="io-1")
     thread.start()
     thread.join()
-    assert timer.taken()[0] == ("fetch", "io-1")
+    assert timer.taken()[0] == ("fetch", "io-1", thread.ident)
+
+
+def test_what_began_before_the_clock_is_no_span(timer: Clock) -> None:
+    clock.note("before", clock.now() - 60_000 * MS)
+    assert timer.taken() == []
 
 
 def test_an_error_is_timed_and_nothing_is_kept_once_the_clock_has_stopped(timer: Clock) -> None:

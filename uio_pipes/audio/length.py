@@ -156,7 +156,7 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
     return max(0, last - first + (ROUNDING if info.sample_rate == TICKS else 0))
 
 
-@timed(HEADERS)
+@timed(HEADERS, of_utterance=True)
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
     """Read the header; None if only decoding shows the length. ``fields`` takes the bytes of remote files and pipes."""
     if isinstance(wav, Ref):

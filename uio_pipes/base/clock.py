@@ -11,15 +11,17 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 P = ParamSpec("P")
 T = TypeVar("T")
 now = time.perf_counter_ns  # the same in all processes of a machine
 SHORT = 20_000  # nanoseconds: what takes less stays a part of what called it
+DETAILED = 8  # of so many batches of a process one is traced utterance by utterance: of all, that would cost 4 to 6 %
 READING, HEADERS = "reading", "reading headers"
 # Name, when it began, when it ended; those of the next one; …: in the order of their ends. A flat list of what nobody
-# else refers to costs least, also in a message. The name is a tuple with that of the thread if that is not the main one.
+# else refers to costs least, also in a message. In other threads than the main one, the name is a tuple: the span's, the
+# thread's, and its number.
 Spans = list[Any]
 
 
@@ -29,13 +31,16 @@ class Clock:
     def __init__(self, short: int) -> None:
         self.short = short
         self._spans: Spans = []
-        self._thread = threading.get_ident()
+        self._thread, self._started = threading.get_ident(), now()
         self._names: dict[int, str] = {}  # of stages, by their links
-        self._followed = WeakSet[Any]()
+        self._followed = WeakKeyDictionary[Any, Callable[[], Any]]()
 
     def keep(self, name: str, began: int, ended: int) -> None:
-        own = threading.get_ident() == self._thread
-        self._spans.extend((name if own else (name, threading.current_thread().name), began, ended))
+        if began < self._started:
+            return
+        thread = threading.get_ident()
+        here = name if thread == self._thread else (name, threading.current_thread().name, thread)
+        self._spans.extend((here, began, ended))
 
     def taken(self) -> Spans:
         """Return the spans that ended since this was called before."""
@@ -74,31 +79,43 @@ class Clock:
                 if (ended := now()) - began >= short:
                     keep(name, began, ended)
 
-        node.next = timed_next
-        self._followed.add(node)
+        self._followed[node] = timed_next
+        if detailed is self:
+            node.next = timed_next
 
-    def leave(self) -> None:
-        """Let nodes run as before."""
-        for node in self._followed:
-            del node.next
+    def detail(self, wanted: bool) -> None:
+        """Time the nodes, or let them run as before."""
+        for node, timed_next in self._followed.items():
+            if wanted:
+                node.next = timed_next
+            else:
+                del node.next
 
 
 running: Clock | None = None
+detailed: Clock | None = None  # the same one, while it times what stages do with each utterance
 
 
 def start(short: int = SHORT) -> Clock:
     """Start the clock of this process. The stages of lanes that begin from now on are timed."""
-    global running
-    running = Clock(short)
+    global running, detailed
+    detailed = running = Clock(short)
     return running
+
+
+def detail(wanted: bool) -> None:
+    """From now on, time what stages do with each utterance, or only what reads, and what comes once in a batch."""
+    global detailed
+    if running is not None and wanted is (detailed is None):
+        detailed = running if wanted else None
+        running.detail(wanted)
 
 
 def stop() -> None:
     """Stop it, if it runs."""
     global running
-    clock, running = running, None
-    if clock is not None:
-        clock.leave()
+    detail(False)
+    running = None
 
 
 os.register_at_fork(after_in_child=stop)
@@ -110,13 +127,14 @@ def note(name: str, began: int) -> None:
         running.keep(name, began, ended)
 
 
-def timed(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Make each call of a function a span ``name``, while the clock runs."""
+def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make each call of a function a span ``name``, while the clock runs. ``of_utterance``: only in detail."""
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            return function(*args, **kwargs) if running is None else running.time(name, function, *args, **kwargs)
+            clock = detailed if of_utterance else running
+            return function(*args, **kwargs) if clock is None else clock.time(name, function, *args, **kwargs)
 
         return call
 

@@ -113,7 +113,7 @@ class Sample(MutableMapping[str, Any]):
         bits &= ~self.done
         if not bits:
             return
-        running, began = clock.running, clock.now() if clock.running is not None else 0
+        timer, began = clock.detailed, clock.now() if clock.detailed is not None else 0
         for i, link in enumerate(self.chain.links):
             if bits >> i & 1:
                 later, self.done = self.done & -1 << i, self.done | -1 << i  # it sees the fields as they are here
@@ -124,8 +124,8 @@ class Sample(MutableMapping[str, Any]):
                 finally:
                     self.done = self.done & ~(-1 << i) | later
                 self.done |= 1 << i
-                if running is not None:
-                    began = running.applied(link, began)
+                if timer is not None:
+                    began = timer.applied(link, began)
 
     def compute(self, link: Link) -> None:
         """Run ``link`` of the chain, and the links that it needs."""

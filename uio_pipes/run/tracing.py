@@ -46,9 +46,10 @@ class Tracing:
             _write(self._file, self._lines)
         except OSError as error:
             raise PipelineError(f"trace: {where} cannot be written ({error.strerror}): choose another path") from error
-        self.left, self._began, self._returned = batches, now(), 0
+        self._batches = self.left = batches
+        self._began, self._returned = now(), 0
         self._starts: dict[tuple[int, Any], str] = {}  # how lines begin, by process and name
-        self._threads: dict[int, list[str]] = {os.getpid(): []}  # of the processes that are named
+        self._threads: dict[int, list[Any]] = {os.getpid(): []}  # of the processes that are named
         self.end = weakref.finalize(self, _end, self._file, self._lines, os.getpid())
         clock.start()
 
@@ -57,6 +58,7 @@ class Tracing:
         if self._returned:
             clock.note("training step", self._returned)
         began, self._returned = now(), 0
+        clock.detail((self._batches - self.left) % clock.DETAILED == 0)
         batch = next(batches)
         if self.left and clock.running is not None:
             clock.note("next batch", began)
@@ -86,15 +88,15 @@ class Tracing:
                 self.left = 0
                 self.end()
 
-    def _start(self, process: int, span: str | tuple[str, str]) -> str:
+    def _start(self, process: int, span: str | tuple[str, str, int]) -> str:
         """Return how the lines of a span begin. The names of its process and thread come before the first of them."""
-        name, thread = (span, "main") if isinstance(span, str) else span
+        name, *thread = (span, "main", 0) if isinstance(span, str) else span
         if process not in self._threads:
             self._threads[process] = []
             self._lines.append("," + _about("process", process, 0, f"worker {process}"))
         if thread not in (threads := self._threads[process]):
             threads.append(thread)
-            self._lines.append("," + _about("thread", process, len(threads), thread))
+            self._lines.append("," + _about("thread", process, len(threads), thread[0]))
         where = f'"pid":{process},"tid":{threads.index(thread) + 1}'
         return self._starts.setdefault((process, span), f',{{"ph":"X",{where},"name":{json.dumps(name)},"ts":')
 

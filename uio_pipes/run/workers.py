@@ -237,9 +237,12 @@ class _WorkerLanes(IterableDataset[Any]):
             stream = LaneStream(self.options, self.states)
             for number in count(1):
                 writer.begin()
+                clock.detail(number % clock.DETAILED == 1)
+                began = clock.now()
                 message = next(stream, None)
                 if message is None:
                     return
+                clock.note("making a batch", began)
                 if message.batch is not None and clock.running is not None:  # others may not be heard of
                     message.spans = os.getpid(), clock.running.taken()
                 packed, began = PackedMessage(message, writer), clock.now()
