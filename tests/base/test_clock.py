@@ -31,7 +31,26 @@ def test_what_is_short_is_a_part_of_what_called_it(timer: Clock) -> None:
 
 
 def test_time_within_is_counted_once_and_headers_have_the_reading_of_their_bytes() -> None:
-    spans = [READING, 1, 3, HEADERS, 0, 10, READING, 12, 15, "decode", 11, 20, "filter", 0, 30, (READING, "io", 5), 0, 99]
+    spans = [
+        READING,
+        1,
+        3,
+        HEADERS,
+        0,
+        10,
+        READING,
+        12,
+        15,
+        "decode",
+        11,
+        20,
+        "filter",
+        0,
+        30,
+        (READING, "io", 5),
+        0,
+        99,
+    ]
     own: dict[str, int] = {}
     add_own_times(own, spans)
     assert own == {READING: 3, HEADERS: 10, "decode": 6, "filter": 11}

@@ -91,7 +91,7 @@ def test_every_process_has_its_tracks(plain_corpus: Corpus, tmp_path: Path, work
     assert all(STAGES <= names(events, process) for process in made)
     assert {"handing over", "waiting for the trainer"} & names(events)
     pids = {e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert pids == {"trainer, rank 0", *(f"worker {process}" for process in made)}
+    assert pids == {"trainer, rank 0", "worker"}
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -134,7 +134,9 @@ def test_each_rank_writes_its_own_and_a_loader_that_goes_away_ends_it(plain_corp
 
 def test_wrong_arguments(plain_corpus: Corpus, tmp_path: Path) -> None:
     loader = uio.Loader(training(plain_corpus))
-    with pytest.raises(uio.PipelineError, match=r"cannot be written \(No such file or directory\): choose another path"):
+    with pytest.raises(
+        uio.PipelineError, match=r"cannot be written \(No such file or directory\): choose another path"
+    ):
         loader.trace(tmp_path / "nowhere" / "trace.json")
     with pytest.raises(uio.PipelineError, match="trace: batches must be"):
         loader.trace(tmp_path / "trace.json", batches=0)

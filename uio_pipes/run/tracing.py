@@ -93,7 +93,7 @@ class Tracing:
         name, *thread = (span, "main", 0) if isinstance(span, str) else span
         if process not in self._threads:
             self._threads[process] = []
-            self._lines.append("," + _about("process", process, 0, f"worker {process}"))
+            self._lines.append("," + _about("process", process, 0, "worker"))
         if thread not in (threads := self._threads[process]):
             threads.append(thread)
             self._lines.append("," + _about("thread", process, len(threads), thread[0]))

@@ -49,7 +49,17 @@ def test_clocks_change_no_batch(plain_corpus: Corpus, raw_corpus: Corpus) -> Non
 def test_every_stage_has_its_row(plain_corpus: Corpus) -> None:
     result = bench(training(uio.from_shard_list(plain_corpus.list)), seconds=0.3)
     rows = {row.stage: row for row in result.rows}
-    stages = {"list_files", "load_from_tar", "map", "map (number 2)", "decode_audio", "speed_perturb", "fbank", "pad", READING}
+    stages = {
+        "list_files",
+        "load_from_tar",
+        "map",
+        "map (number 2)",
+        "decode_audio",
+        "speed_perturb",
+        "fbank",
+        "pad",
+        READING,
+    }
     assert stages <= rows.keys()
     assert sum(row.share for row in result.rows) == pytest.approx(1)
     assert min(rows[name].microseconds for name in ("map", "map (number 2)", "tokenize")) > 1500, "each sleeps for 2000"
@@ -114,7 +124,10 @@ def found(*shares: tuple[str, float], workers: float | None = None, epochs: int 
         (found((READING, 0.5), ("load_from_tar", 0.2), ("fbank", 0.3)), "reading takes 70% .*local disk"),
         (found((HEADERS, 0.6), ("fbank", 0.4)), "headers takes 60% .*uio index and from_tar_index"),
         (found((HEADERS, 0.2), (READING, 0.3), ("fbank", 0.5)), "reading takes 50%"),
-        (found(("read/resample (number 2)", 0.6), ("fbank", 0.4)), r"resample \(number 2\) takes 60%.*uio pack --resample"),
+        (
+            found(("read/resample (number 2)", 0.6), ("fbank", 0.4)),
+            r"resample \(number 2\) takes 60%.*uio pack --resample",
+        ),
         (found(("map (number 2)", 0.6), ("fbank", 0.4)), r"map \(number 2\) takes 60%.*profile it"),
         (found(("sort", 0.6), ("fbank", 0.4)), "sort takes 60%.*more workers share it"),
         (found(("fbank", 0.3), ("resample", 0.3), ("pad", 0.3)), "no stage dominates"),

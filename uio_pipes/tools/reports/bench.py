@@ -153,9 +153,7 @@ def _waiting(pipeline: Pipeline, sizes: list[tuple[int, int]]) -> str:
     return mend(pipeline, lost(padded), lost(padded * padded / np.maximum(1, counts)), float(padded.mean()))
 
 
-def _run(
-    loader: Loader, seconds: float, spent: dict[str, int] | None = None
-) -> tuple[Speed, list[tuple[int, int]]]:
+def _run(loader: Loader, seconds: float, spent: dict[str, int] | None = None) -> tuple[Speed, list[tuple[int, int]]]:
     """Run ``loader``, epoch after epoch; ``spent``: takes the nanoseconds of each stage, by the clock.
 
     Return also the padded length and the utterances of each batch.
