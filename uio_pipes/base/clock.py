@@ -20,8 +20,8 @@ SHORT = 20_000  # nanoseconds: what takes less stays a part of what called it
 DETAILED = 8  # of so many batches of a process one is traced utterance by utterance: of all, that would cost 4 to 6 %
 READING, HEADERS = "reading", "reading headers"
 # Name, when it began, when it ended; those of the next one; …: in the order of their ends. A flat list of what nobody
-# else refers to costs least, also in a message. In other threads than the main one, the name is a tuple: the span's, the
-# thread's, and its number.
+# else refers to costs least, also in a message. In other threads than the main one, the name is a tuple: the span's,
+# the thread's, and its number.
 Spans = list[Any]
 
 

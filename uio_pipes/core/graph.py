@@ -260,8 +260,10 @@ class Graph:
 
 
 def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
-    connects = isinstance(stage, Connects)
-    node = stage.connect(upstream, lane, site) if connects else stage.build(upstream(lane), lane, site)
+    if isinstance(stage, Connects):
+        node = stage.connect(upstream, lane, site)
+    else:
+        node = stage.build(upstream(lane), lane, site)
     name_node(node, lane, site)
     if clock.running is not None:
         clock.running.follow(node, node.stage_name, only_link=isinstance(node, Deferred))

@@ -1,7 +1,7 @@
 """Writes what the processes of a loader do as a trace, which Perfetto and chrome://tracing open.
 
-The file is an array of Chrome's trace events, one a line. Such an array may lack its end: if the trainer is killed, what
-has been written by then still opens.
+The file is an array of Chrome's trace events, one a line. Such an array may lack its end: if the trainer is killed,
+what has been written by then still opens.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Tracing:
             self._lines.append("," + _about("process", process, 0, "worker"))
         if thread not in (threads := self._threads[process]):
             threads.append(thread)
-            self._lines.append("," + _about("thread", process, len(threads), thread[0]))
+            self._lines.append("," + _about("thread", process, len(threads), str(thread[0])))
         where = f'"pid":{process},"tid":{threads.index(thread) + 1}'
         return self._starts.setdefault((process, span), f',{{"ph":"X",{where},"name":{json.dumps(name)},"ts":')
 
