@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-P = ParamSpec("P")
+Params = ParamSpec("Params")
 T = TypeVar("T")
 now = time.perf_counter_ns  # the same in all processes of a machine
 SHORT = 20_000  # nanoseconds: what takes less stays a part of what called it
@@ -22,7 +22,7 @@ READING, HEADERS = "reading", "reading headers"
 # Name, when it began, when it ended; those of the next one; …: in the order of their ends. A flat list of what nobody
 # else refers to costs least, also in a message. In other threads than the main one, the name is a tuple: the span's,
 # the thread's, and its number.
-Spans = list[Any]
+KeptSpans = list[Any]
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
 
     def __init__(self, short: int) -> None:
         self.short = short
-        self._spans: Spans = []
+        self._spans: KeptSpans = []
         self._thread, self._started = threading.get_ident(), now()
         self._names: dict[int, str] = {}  # of stages, by their links
         self._followed = WeakKeyDictionary[Any, Callable[[], Any]]()
@@ -42,13 +42,13 @@ class Clock:
         here = name if thread == self._thread else (name, threading.current_thread().name, thread)
         self._spans.extend((here, began, ended))
 
-    def taken(self) -> Spans:
+    def taken(self) -> KeptSpans:
         """Return the spans that ended since this was called before."""
         spans = self._spans[:]
         del self._spans[: len(spans)]  # another thread may have added some
         return spans
 
-    def time(self, name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def time(self, name: str, function: Callable[Params, T], *args: Params.args, **kwargs: Params.kwargs) -> T:
         """Return ``function(…)``, which is a span ``name``."""
         began = now()
         try:
@@ -127,12 +127,12 @@ def note(name: str, began: int) -> None:
         running.keep(name, began, ended)
 
 
-def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[Params, T]], Callable[Params, T]]:
     """Make each call of a function a span ``name``, while the clock runs. ``of_utterance``: only in detail."""
 
-    def decorated(function: Callable[P, T]) -> Callable[P, T]:
+    def decorated(function: Callable[Params, T]) -> Callable[Params, T]:
         @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        def call(*args: Params.args, **kwargs: Params.kwargs) -> T:
             clock = detailed if of_utterance else running
             return function(*args, **kwargs) if clock is None else clock.time(name, function, *args, **kwargs)
 
@@ -141,7 +141,7 @@ def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[P, T]], C
     return decorated
 
 
-def add_own_times(own: dict[str, int], spans: Spans) -> None:
+def add_own_times(own: dict[str, int], spans: KeptSpans) -> None:
     """Add the nanoseconds of the main thread's spans to those in ``own``, by name. Each counts without those within it,
     but headers with the reading of their bytes."""
     inner = list[tuple[str, int, int]]()  # those whose caller has not come yet

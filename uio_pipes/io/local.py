@@ -61,12 +61,7 @@ def regular(path: str | os.PathLike[str], url: str = "") -> int:
     return number
 
 
-def pread(number: int, size: int, offset: int) -> bytes:
-    """Return what ``os.pread`` does, timed."""
-    began = clock.now()
-    data = os.pread(number, size, offset)
-    clock.note(clock.READING, began)
-    return data
+pread = clock.timed(clock.READING)(os.pread)
 
 
 @clock.timed(clock.READING)

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from uio_pipes.base import clock
 from uio_pipes.base.checks import require_whole
-from uio_pipes.base.clock import Spans, now
+from uio_pipes.base.clock import KeptSpans, now
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.ranks import RankPlace
@@ -74,7 +74,7 @@ class Tracing:
         if self.left and message.spans is not None and options.tracing is self:
             self._add(*message.spans)
 
-    def _add(self, process: int, spans: Spans) -> None:
+    def _add(self, process: int, spans: KeptSpans) -> None:
         base, starts, lines = self._began, self._starts, self._lines
         for name, began, ended in zip(*[iter(spans)] * 3, strict=True):
             start = starts.get((process, name)) or self._start(process, name)
