@@ -39,7 +39,7 @@ from uio_pipes.audio.flac import check_flac, check_single, decode_flac, stream_i
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ, Lru, kept
-from uio_pipes.io.local import AudioInfo, open_data, regular
+from uio_pipes.io.local import AudioInfo, open_data, pread, regular
 
 if TYPE_CHECKING:
     import torch
@@ -151,14 +151,15 @@ def decode_file(
     """
     with open(regular(path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        head = file.read(HEAD)
-        if not head:
-            raise DataError("empty_audio", "the file is empty (0 bytes); create it again")
 
         def read(offset: int, count: int) -> bytes:
-            data = os.pread(file.fileno(), count, offset)
+            data = pread(file.fileno(), count, offset)
             READ[0] += len(data)
             return data
+
+        head = read(0, HEAD)
+        if not head:
+            raise DataError("empty_audio", "the file is empty (0 bytes); create it again")
 
         wav = wav_header(head, size)
         form = sniff(path) if wav is None else "wav"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from uio_pipes.audio.containers import DECLARED, HEAD, Declared, check_claims
 from uio_pipes.audio.decode import TOLERANCE, probe, probe_file
 from uio_pipes.audio.recording import Channels, Recording
+from uio_pipes.base.clock import HEADERS, timed
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, LocalFile, Ref
@@ -155,6 +156,7 @@ def segment_samples(info: AudioInfo, start: float | None, end: float | None) -> 
     return max(0, last - first + (ROUNDING if info.sample_rate == TICKS else 0))
 
 
+@timed(HEADERS, of_utterance=True)
 def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | None:
     """Read the header; None if only decoding shows the length. ``fields`` takes the bytes of remote files and pipes."""
     if isinstance(wav, Ref):

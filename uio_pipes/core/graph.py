@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from uio_pipes.base import clock
 from uio_pipes.base.checks import in_words
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hashing import stable_hash
@@ -28,7 +29,7 @@ from uio_pipes.core.capabilities import (
     branches_of,
 )
 from uio_pipes.core.lane import ALLOWANCE, MANY, Lane, Site
-from uio_pipes.core.stage import Node, Outlet, Stage, Trait, name_node
+from uio_pipes.core.stage import Deferred, Node, Outlet, Stage, Trait, name_node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -269,8 +270,13 @@ class Graph:
 
 def _connected(stage: Stage, upstream: Any, site: Site, lane: Lane) -> Node:
     if isinstance(stage, Connects):
-        return name_node(stage.connect(upstream, lane, site), lane, site)
-    return name_node(stage.build(upstream(lane), lane, site), lane, site)
+        node = stage.connect(upstream, lane, site)
+    else:
+        node = stage.build(upstream(lane), lane, site)
+    name_node(node, lane, site)
+    if clock.running is not None:
+        clock.running.follow(node, node.stage_name, only_link=isinstance(node, Deferred))
+    return node
 
 
 def kind_in_words(kind: str) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from uio_pipes.audio.length import Plan, measure, settled, sum_of
+from uio_pipes.base import clock
 from uio_pipes.base.errors import DataError, LeftOut, PipelineError, UioError
 from uio_pipes.base.hashing import Draws, LateDraws
 from uio_pipes.base.urls import redact
@@ -113,6 +114,7 @@ class Sample(MutableMapping[str, Any]):
         bits &= ~self.done
         if not bits:
             return
+        timer, began = clock.detailed, clock.now() if clock.detailed is not None else 0
         for i, link in enumerate(self.chain.links):
             if bits >> i & 1:
                 later, self.done = self.done & -1 << i, self.done | -1 << i  # it sees the fields as they are here
@@ -124,6 +126,8 @@ class Sample(MutableMapping[str, Any]):
                 finally:
                     self.done = self.done & ~(-1 << i) | later
                 self.done |= 1 << i
+                if timer is not None:
+                    began = timer.applied(link, began)
 
     def compute(self, link: Link) -> None:
         """Run ``link`` of the chain, and the links that it needs."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -40,26 +39,6 @@ if TYPE_CHECKING:
 
 
 MOST = 512  # most items that are tried
-T = TypeVar("T")
-
-
-class Clock:
-    """Seconds spent, by name. Time that is measured within another measurement is not counted for the outer one."""
-
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = defaultdict(float)
-        self._within = 0.0  # seconds measured within the current measurement
-
-    def time(self, name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Return ``function(…)`` and count its time under ``name``."""
-        before, self._within = self._within, 0.0
-        began = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            took = time.perf_counter() - began
-            self.spent[name] += took - self._within
-            self._within = before + took
 
 
 @dataclass(frozen=True)
@@ -78,7 +57,7 @@ class _Run:
 
     most: int  # items that each tap passes on
     records: list[list[StageRecord]]
-    clock: Clock = field(default_factory=Clock)
+    before: float = 0.0  # seconds in the stages before the one that runs, with their taps
     failures: list[str] = field(default_factory=list)
     copies: dict[Origin, float] = field(default_factory=dict)  # seconds in which the last copy was computed
 
@@ -105,9 +84,13 @@ class _RecordingNode(Node):
 
     def next(self) -> Any:
         while len(self.records) < self.run.most:
-            clock, stage = self.run.clock, str(id(self))
-            item = clock.time(stage, self.source.next)
-            record = clock.time("tap", self._record, item, clock.spent.pop(stage))
+            run, before, began = self.run, self.run.before, time.perf_counter()
+            run.before = 0.0
+            try:
+                item = self.source.next()
+                record = self._record(item, time.perf_counter() - began - run.before)
+            finally:
+                run.before = before + time.perf_counter() - began
             if record is not None:
                 self.records.append(record)
                 return item

@@ -15,6 +15,8 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
+from uio_pipes.base.clock import READING, timed
+
 THREADS = 16
 AT_END = 5.0  # seconds that jobs under way have at the end of the process
 LET_GO = 0.5  # seconds that threads of C++ have there to let go of what they hold
@@ -38,6 +40,7 @@ class Job(Generic[T]):
         """Wait until the job is over, whether it succeeded or not, or until the time is up."""
         self._over.wait(seconds)
 
+    @timed(READING)
     def result(self) -> T:
         """Wait for the job and return its result, or raise its error."""
         self._over.wait()
@@ -90,7 +93,7 @@ def submit(work: Callable[[Callable[[float], object]], T]) -> Job[T]:
         _busy += 1
         if _threads < min(THREADS, _busy):
             _threads += 1
-            threading.Thread(target=_serve, args=(_jobs,), daemon=True, name="uio_pipes-io").start()
+            threading.Thread(target=_serve, args=(_jobs,), daemon=True, name=f"uio_pipes-io-{_threads}").start()
     _jobs.put(job)  # type: ignore[arg-type]
     return job
 

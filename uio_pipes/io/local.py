@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 from zlib import crc32
 
+from uio_pipes.base import clock
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import FILES, READ, remembers
 from uio_pipes.base.urls import redact, suffix_of
@@ -60,6 +61,10 @@ def regular(path: str | os.PathLike[str], url: str = "") -> int:
     return number
 
 
+pread = clock.timed(clock.READING)(os.pread)
+
+
+@clock.timed(clock.READING)
 def opened_regular(path: str, url: str = "") -> tuple[int, os.stat_result]:
     """Like :func:`regular`, with what the system says of the file, for those who only read by position."""
     url = url or path
@@ -176,9 +181,10 @@ class LocalFile:
     def read_upto(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
         descriptor = _descriptors.get(self._key) or self._opened()  # open as long as we hold it
+        read = os.pread if clock.running is None else pread
         try:
-            data = os.pread(descriptor.number, size, offset)
-            while len(data) < size and (more := os.pread(descriptor.number, size - len(data), offset + len(data))):
+            data = read(descriptor.number, size, offset)
+            while len(data) < size and (more := read(descriptor.number, size - len(data), offset + len(data))):
                 data += more  # the kernel returns at most 2 GiB at once
         except OSError as error:
             raise os_failure(error, self.path) from error

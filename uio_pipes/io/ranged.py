@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from uio_pipes.base.clock import READING, timed
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import read_exactly
@@ -92,6 +93,7 @@ class RemoteFile:
             return data
         return self.read(max(0, self.size - size), min(size, self.size))
 
+    @timed(READING)
     def fetch(self, offset: int, size: int, wait: Wait | None = None) -> memoryview:
         """Read as :meth:`read_upto` does, without a copy."""
         return _fetch(self, self._fill, offset, size, wait)

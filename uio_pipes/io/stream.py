@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import BinaryIO, Protocol
 from weakref import ref
 
+from uio_pipes.base.clock import READING, timed
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import FILES, READ, remembers
 from uio_pipes.io.access import Access
@@ -212,6 +213,7 @@ class StreamBytes:
             self.close()
         return piece
 
+    @timed(READING)
     def _raw(self, size: int) -> bytes:
         """Return ``size`` bytes of the file, fewer only at its end. (Network files return what has just come in.)"""
         data, self._unread = self._unread[:size], self._unread[size:]

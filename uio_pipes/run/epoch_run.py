@@ -354,7 +354,8 @@ class Batches(Iterator[Any]):
             raise StopIteration
         self.run.check(self.name)
         try:
-            return next(self.run)
+            tracing = self.run.options.tracing
+            return next(self.run) if tracing is None else tracing.next(self.run)
         except StopIteration:
             self.over = True
             if (end := self.run.take_end()) is not None:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torchdata.nodes import BaseNode
 
+from uio_pipes.base.clock import KeptSpans, timed
 from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.base.memory import READ, totals
 from uio_pipes.core.graph import Graph
@@ -59,6 +60,7 @@ class LaneOptions:
     origins: bool = False  # whether to tell those of the utterances in each batch
     turns: Turns | None = None  # which batches are this rank's, if others run the same lane
     patience: Patience | None = None  # with what hangs
+    traced: int = 0  # so many batches are traced
 
 
 @dataclass
@@ -88,6 +90,7 @@ class Message:
     others: bool = False  # it belongs to another rank that runs the same lane
     closes: bool = False  # with it, each of these ranks has had a turn
     over: bool = False  # it is not wanted, and passed over as a step of all ranks
+    spans: tuple[int, KeptSpans] | None = None  # the process of a worker, and what it did, if that is traced
 
     @property
     def is_step(self) -> bool:
@@ -255,6 +258,7 @@ def items_of(node: Node, settings: Settings | None = None) -> Iterator[Any]:
             yield item
 
 
+@timed("saving the state")
 def _dump(state: dict[str, Any], lane: int) -> str:
     try:
         return json.dumps(state, separators=(",", ":"))
@@ -268,6 +272,7 @@ def _dump(state: dict[str, Any], lane: int) -> str:
 class LaneStream(Iterator[Message]):
     """Runs several lanes in the order (pass, k, lane). It ends with the last lane, or never (``repeat``)."""
 
+    @timed("starting lanes")
     def __init__(self, options: LaneOptions, states: dict[int, LaneState]) -> None:
         self.options = options
         tables = dict[Hashable, Any]()

@@ -46,6 +46,7 @@ def options_of(options: RunOptions, progress: EpochProgress, pass_over: Mapping[
         "excluding": options.excluded.of_epoch(progress.stream, options.in_steps),
         "origins": any(one.origins for one in LISTENERS),
         "turns": progress.turns(options.rank),
+        "traced": 0 if options.tracing is None else options.tracing.left,
     }
     return LaneOptions(**{one.name: getattr(options, one.name) for one in fields(LaneOptions)} | of_epoch)
 

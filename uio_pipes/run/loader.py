@@ -363,7 +363,7 @@ class Loader(Steered):
         other, fleet = object.__new__(type(self)), self._options.fleet
         vars(other).update(vars(self))
         other._kept = other._active = None
-        other._options = replace(self._options, fleet=None if fleet is None else fleet.another())
+        other._options = replace(self._options, fleet=None if fleet is None else fleet.another(), tracing=None)
         other._lengths = EpochLength(other._options)
         other._tuner, other._progress = deepcopy(self._tuner), deepcopy(self._progress)
         return other

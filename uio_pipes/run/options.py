@@ -25,6 +25,7 @@ from uio_pipes.run.mixes import Mixes, arranged
 from uio_pipes.run.ranks import RankPlace
 from uio_pipes.run.ray.fleet import Fleet, RayWorkers
 from uio_pipes.run.state import Meta, first_difference, shard_stamps
+from uio_pipes.run.tracing import Tracing
 from uio_pipes.run.tuning import LANES, WorkerPlan
 from uio_pipes.stages.utterances.filter import Exclude
 
@@ -56,6 +57,7 @@ class RunOptions(LaneOptions):
         False  # the ranks are workers of another loader, which decides about steps and says what it lacks
     )
     fleet: Fleet | None = None  # that the workers run in, instead of processes of this machine
+    tracing: Tracing | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "repeat", self.in_steps)

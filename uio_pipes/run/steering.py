@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from uio_pipes.base.errors import PipelineError
 from uio_pipes.run.epoch_end import EpochLength
 from uio_pipes.run.epoch_run import EpochRun
+from uio_pipes.run.lanes import LISTENERS
 from uio_pipes.run.options import RunOptions
 from uio_pipes.run.progress import EpochProgress
 from uio_pipes.run.state import Where
+from uio_pipes.run.tracing import Tracing
 
 
 class Steered:
@@ -87,6 +90,27 @@ class Steered:
         """
         if (excluded := self._options.excluded.added(utterances, self._where)) is not self._options.excluded:
             self._follow(replace(self._options, excluded=excluded))
+
+    def trace(self, path: str | os.PathLike[str], *, batches: int = 200) -> None:
+        """Write what each process does during the next batches to a file that Perfetto opens (https://ui.perfetto.dev).
+
+        Each process has its tracks: reading, decoding and every other stage, handing over, waiting for the trainer; in
+        that of the trainer, waiting for a batch, and its own step. What takes less than 20 µs is a part of what called
+        it. In the middle of an epoch the workers are started again for it.
+
+        Args:
+            path: the file, in Chrome's JSON. Of several ranks, each writes its own: ``trace-3.json`` that of rank 3.
+            batches: how many batches of this rank are traced, over the end of an epoch, too. Default: 200.
+
+        Raises:
+            PipelineError: the file cannot be written, ``batches`` is below 1, another trace is under way in this
+                process, or the workers are Ray's, whose clocks differ.
+        """
+        if self._options.fleet is not None:
+            raise PipelineError("trace: workers on a Ray cluster have clocks of their own: use num_workers=2 for it")
+        tracing = Tracing(path, batches, self._options.ranks)
+        LISTENERS.add(tracing)
+        self._follow(replace(self._options, tracing=tracing))
 
     @property
     def _where(self) -> Where:

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import ForkingPickler
@@ -33,6 +34,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from uio_pipes.base import clock
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.processes import end_with_parent, uninterrupted
 from uio_pipes.base.urls import redact
@@ -175,7 +177,9 @@ class Worker:
         with contextlib.suppress(ConnectionError, EOFError, FileNotFoundError):  # its tensors went with it
             while self._batches is not None:
                 try:
+                    began = clock.now()
                     packed: PackedMessage = next(batches)
+                    clock.note("waiting for a worker", began)
                     return packed.unpacked(self._ring, self._pin)
                 except RuntimeError as error:  # torch's, which says less
                     if not are_alive(batches):
@@ -273,13 +277,24 @@ class _WorkerLanes(IterableDataset[Any]):
             answer(self.asked)
             writer = Writer(self.ring)
             batch_memory.use(writer.empty)
+            if self.options.traced:
+                clock.start()
             stream = LaneStream(self.options, self.states)
-            while True:
+            for number in count(1):
                 writer.begin()
+                clock.detail(number % clock.DETAILED == 1)
+                began = clock.now()
                 message = next(stream, None)
                 if message is None:
                     return
-                yield PackedMessage(message, writer)
+                clock.note("making a batch", began)
+                if message.batch is not None and clock.running is not None:  # others may not be heard of
+                    message.spans = os.getpid(), clock.running.taken()
+                packed, began = PackedMessage(message, writer), clock.now()
+                yield packed
+                clock.note("waiting for the trainer", began)
+                if number == self.options.traced:
+                    clock.stop()
         except Exception as error:
             yield PackedMessage(failed(error), Writer(None))
 
@@ -294,11 +309,13 @@ class AsArray:
 class PackedMessage:
     """A pickled message. It is pickled here, as an error in the thread of torch's queue would not be noticed."""
 
+    @clock.timed("handing over")
     def __init__(self, message: Message, writer: Writer) -> None:
         message.batch = walk(message.batch, torch.Tensor, lambda tensor: _packed(tensor, writer))
         self.data = bytes(ForkingPickler.dumps(message))
         self.slot = writer.sent()
 
+    @clock.timed("taking over")
     def unpacked(self, ring: Ring | None, pin: bool) -> Message:
         """Return the message, with tensors that nobody else writes to."""
         message: Message = pickle.loads(self.data)  # from our own worker

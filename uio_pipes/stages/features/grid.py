@@ -70,11 +70,11 @@ def _stages_of(sample: Any, chain: Chain, of: str) -> Iterator[Any]:
     if parts := getattr(sample, "parts", None):
         yield from _stages_of(parts[0], parts[0].chain, of)
     for link in chain.links:
-        inner = getattr(getattr(link, "link", link), "inner", None)  # of one that is timed
+        inner = getattr(link, "inner", None)
         if inner is not None:
             yield from _stages_of(None, inner, of)
         elif link.of == of:
-            stage = getattr(getattr(link, "link", link), "stage", None)
+            stage = getattr(link, "stage", None)
             yield getattr(stage, "inner", stage)  # of one that is only planned
 
 

@@ -209,7 +209,7 @@ class CachedLink:
         self.mark = (
             Digest().add(vars(sys.modules["uio_pipes"])["__version__"], self.fields, self.here, *self.stages).made()
         )
-        self.salts = [getattr(_untimed(link), "salt", 0) for link in inner.links]
+        self.salts = [getattr(link, "salt", 0) for link in inner.links]
         self.about = "\n".join(one.describe(stable=True) if isinstance(one, Stage) else one for one in self.stages)
         args = stage.folder, self.mark.hex(), as_bytes(stage.size), self.about, not stage.read_only, stage.before
         self.shelf = self.lane.shared(("cache", *args), lambda: shelf(*args))
@@ -340,18 +340,13 @@ class CachedLink:
 def stages_of(chain: Chain) -> list[Any]:
     """Return the stages whose links are in a chain, with what else they read; the names of links without a stage."""
     found: list[Any] = []
-    for link in map(_untimed, chain.links):
+    for link in chain.links:
         if isinstance(link, CachedLink):
             found += [*link.stages, f"{link.name}: {', '.join(link.fields or ('all',))}"]
         else:
             stage = getattr(link, "stage", None)
             found += [link.name] if stage is None else [stage, *map(str, stage.content())]
     return found
-
-
-def _untimed(link: Any) -> Any:
-    """Return the link that another one only times, as ``uio bench`` does."""
-    return _untimed(link.link) if hasattr(link, "link") else link
 
 
 def numbers_of(key: bytes) -> RecordKey:

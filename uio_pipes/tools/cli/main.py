@@ -14,7 +14,7 @@ from uio_pipes.tools.cli.cache import app as cache
 from uio_pipes.tools.cli.common import run
 from uio_pipes.tools.cli.look import corpora, index, inspect, verify
 from uio_pipes.tools.cli.pack import convert, pack
-from uio_pipes.tools.cli.plan import bench, simulate
+from uio_pipes.tools.cli.plan import bench, simulate, trace
 from uio_pipes.tools.cli.runs import replay, watch
 from uio_pipes.tools.cli.state import state
 from uio_pipes.tools.cli.worst import worst
@@ -52,7 +52,7 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Prepare data": {
         "pack": pack, "convert": convert, "index": index, "dict": dictionary, "spm": spm, "cmvn": cmvn,
     },
-    "Plan a run": {"simulate": simulate, "bench": bench},
+    "Plan a run": {"simulate": simulate, "bench": bench, "trace": trace},
     RUN: {"watch": watch, "worst": worst, "state": state, "replay": replay},
 }  # fmt: skip
 for panel, commands in PANELS.items():

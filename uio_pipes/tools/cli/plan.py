@@ -1,15 +1,17 @@
-"""``uio bench`` and ``uio simulate``: the speed of a pipeline, and an epoch by plan."""
+"""``uio bench``, ``trace`` and ``simulate``: the speed of a pipeline, what its processes do, and an epoch by plan."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from uio_pipes.base.urls import plural
-from uio_pipes.tools.cli.common import MOST, print_report
+from uio_pipes.tools.cli.common import MOST, check_suffix, print_report, say
 from uio_pipes.tools.cli.options import Json, Page, RunArgument, load_named
 
 if TYPE_CHECKING:
@@ -71,6 +73,29 @@ def bench_tables(result: Bench) -> list[PageTable]:
         ("Where the time of one process goes", ("stage", "µs per utterance", "share", ""), rows),
         ("Speed", ("", "utterances/s", "hours/s", "batches/s", "first batch after"), speeds),
     ]
+
+
+def trace(
+    pipeline: RunArgument,
+    batches: Annotated[int, typer.Option(min=1, help="How many are traced; epoch after epoch if need be.")] = 200,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0: this process runs the stages.")] = 2,
+    seed: Seed = 0,
+    out: Annotated[str, typer.Option(help="The file to write: a .json for https://ui.perfetto.dev.")] = "trace.json",
+) -> None:
+    """See what each process does at which time.
+
+    The trainer of this trace takes batches as fast as they come; in a training, loader.trace(path) writes its own.
+    """
+    check_suffix(out, ".json")
+    graph = load_named(pipeline)
+    from uio_pipes.core.ledger import COUNTED
+    from uio_pipes.run.loader import Loader
+    from uio_pipes.tools.reports.bench import epochs_of
+
+    loader = Loader(graph, seed=seed, num_workers=workers, rank=0, world_size=1, failures=COUNTED)
+    loader.trace(out, batches=batches)
+    deque(islice(epochs_of(loader), batches), 0)
+    say(f"{out}: {plural(batches, 'batch')}; open it with https://ui.perfetto.dev or chrome://tracing")
 
 
 def simulate(

@@ -2,117 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from uio_pipes.audio.length import Plan
-from uio_pipes.base.errors import DataError
+from uio_pipes.base import clock
+from uio_pipes.base.clock import HEADERS, READING
 from uio_pipes.base.processes import cores
 from uio_pipes.base.urls import plural
-from uio_pipes.core import sample as samples
-from uio_pipes.core.capabilities import with_branches
-from uio_pipes.core.chain import Link
-from uio_pipes.core.graph import Graph
 from uio_pipes.core.ledger import COUNTED
-from uio_pipes.core.sample import Sample
-from uio_pipes.core.stage import Deferred, Node, Stage
 from uio_pipes.core.statistics import Stats
-from uio_pipes.inspect.peek import Clock, Tap
-from uio_pipes.io.local import Ref
-from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.empty_epochs import nothing_out
 from uio_pipes.run.loader import Loader
 from uio_pipes.stages.batches.window import WindowBatch
 from uio_pipes.tools.reports.waiting import lost, mend
-
-READING = "reading audio"
-HEADERS = "reading headers"
-G = TypeVar("G", bound=Graph)
-
-
-def timed(graph: G, clock: Clock, within: str = "") -> G:
-    """Return ``graph`` with a ``clock`` on every stage; it gives the same batches."""
-    stages: list[Stage] = []
-    for stage, site in graph._sites():
-        name = within + site.name + (f" #{site.ordinal + 1}" if site.ordinal else "")
-        stage = with_branches(stage, lambda key, graph: timed(graph, clock, f"{within}{key}: "))
-        stages += [stage, Tap(partial(_timed_node, label=name, clock=clock))]
-    return type(graph)(tuple(stages))
-
-
-@contextlib.contextmanager
-def headers_timed(clock: Clock) -> Iterator[None]:
-    """Count the reading of headers by itself, instead of for the stage that happens to ask for a length first."""
-    measure = vars(samples)["measure"]
-    setattr(samples, "measure", partial(clock.time, HEADERS, measure))  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(samples, "measure", measure)  # noqa: B010
-
-
-def _timed_node(source: Node, label: str, clock: Clock) -> Node:
-    """Time the stage that ``source`` runs: what it defers, where it only does that."""
-    if not isinstance(source, Deferred):
-        return _TimingNode(source, label, clock)
-    source.link = _TimedLink(source.link, label, clock)
-    return source
-
-
-class _TimedLink:
-    """A link in place of another one, which it times; reading its audio has a time of its own."""
-
-    def __init__(self, link: Link, label: str, clock: Clock) -> None:
-        self.link, self.label, self.clock = link, label, clock
-        self.name, self.of, self.reads, self.writes = link.name, link.of, link.reads, link.writes
-        self.takes_pcm = getattr(link, "takes_pcm", False)
-
-    def plan(self, plan: Plan | None, sample: Sample) -> Plan | None:
-        return self.clock.time(self.label, self.link.plan, plan, sample)
-
-    def apply(self, sample: Sample) -> None:
-        audio = self.of or "wav"
-        if audio in self.reads and audio in sample.fields:
-            self.clock.time(READING, _read, sample.fields, audio)
-        self.clock.time(self.label, self.link.apply, sample)
-
-
-def _read(fields: dict[str, Any], name: str) -> None:
-    """Read the bytes of one or several recordings before they are decoded; a file's go to the system's cache."""
-    audio = fields[name]
-    fields[name] = [_fetched(one) for one in audio] if isinstance(audio, list) else _fetched(audio)
-
-
-def _fetched(audio: Any) -> Any:
-    if isinstance(audio, Ref):
-        return audio.read()
-    if isinstance(audio, str) and is_local(audio) is not None:
-        with contextlib.suppress(DataError, OSError), open_binary(audio) as file:  # the stage reports it
-            file.read()
-    return audio
-
-
-class _TimingNode(Node):
-    """Times the stage before it, without what is timed in the stages before that."""
-
-    def __init__(self, source: Node, label: str, clock: Clock) -> None:
-        super().__init__(source)
-        self.label, self.clock = label, clock
-
-    def next(self) -> Any:
-        return self.clock.time(self.label, self.source.next)
-
-    def skip(self, n: int) -> None:
-        self.clock.time(self.label, self.source.skip, n)
-
 
 ENOUGH = 0.6  # of the speed of so many processes: from there on, workers pay
 LASTING = 5  # times as long as the start of workers: of shorter epochs, a measurement is mostly of that start
@@ -181,13 +89,13 @@ class Bench:
     def advice(self) -> list[str]:
         """What the workers brought, if they were measured, and what to do about the largest cost."""
         found, top = [], self.rows[0]
-        reading = sum(row.share for row in self.rows if row.stage.split(": ")[-1] in SOURCES)
+        reading = sum(row.share for row in self.rows if _kind(row.stage) in SOURCES)
         if self.workers is not None:
             found.append(self._of_workers(self.workers))
         if reading >= MUCH and not (top.stage == HEADERS and top.share >= MUCH):
             found.append(f"reading takes {reading:.0%} of the time: {REMEDIES[READING]}")
         elif top.share >= MUCH:
-            remedy = REMEDIES.get(top.stage.split(": ")[-1].split(" #")[0], "more workers share it")
+            remedy = REMEDIES.get(_kind(top.stage), "more workers share it")
             found.append(f"{top.stage} takes {top.share:.0%} of the time: {remedy}")
         else:
             found.append(f"no stage dominates ({top.stage} takes {top.share:.0%} of the time): add workers")
@@ -211,21 +119,27 @@ class Bench:
         return f"{brought} instead of {alone:,.0f}: {advice}"
 
 
+def _kind(stage: str) -> str:
+    """Return the name of a stage without its place: ``read/map (number 2)`` is a map."""
+    return stage.split("/")[-1].split(" (")[0]
+
+
 def bench(pipeline: Pipeline, *, seconds: float = 10.0, num_workers: int = 0, seed: int = 0) -> Bench:
     """Run ``pipeline`` for about ``seconds`` in this process, with a clock on every stage; then, if ``num_workers`` is
     not 0, as long in workers, without clocks. It runs several epochs if the data are few.
 
     Raises: PipelineError if nothing comes out.
     """
-    clock = Clock()
     options: dict[str, Any] = {"seed": seed, "rank": 0, "world_size": 1, "failures": COUNTED}
-    loader = Loader(timed(pipeline, clock), **options)
-    with headers_timed(clock):
-        alone, sizes = _run(loader, seconds, clock.spent.clear)
-    spent = dict(clock.spent)
-    spent[STATE] = max(0.0, alone.seconds - sum(spent.values()))
+    loader, spent = Loader(pipeline, **options), dict[str, int]()
+    clock.start(short=0)
+    try:
+        alone, sizes = _run(loader, seconds, spent)
+    finally:
+        clock.stop()
+    spent[STATE] = max(0, int(alone.seconds * 1e9) - sum(spent.values()))
     total = sum(spent.values())
-    rows = [StageCost(name, took / max(1, alone.utterances) * 1e6, took / total) for name, took in spent.items()]
+    rows = [StageCost(name, took / max(1, alone.utterances) / 1e3, took / total) for name, took in spent.items()]
     rows.sort(key=lambda row: -row.share)
     many = _run(Loader(pipeline, num_workers=num_workers, **options), seconds)[0] if num_workers else None
     return Bench(rows, alone, num_workers, many, loader.stats().failures, _waiting(pipeline, sizes))
@@ -239,16 +153,17 @@ def _waiting(pipeline: Pipeline, sizes: list[tuple[int, int]]) -> str:
     return mend(pipeline, lost(padded), lost(padded * padded / np.maximum(1, counts)), float(padded.mean()))
 
 
-def _run(loader: Loader, seconds: float, begun: Callable[[], object] = int) -> tuple[Speed, list[tuple[int, int]]]:
-    """Run ``loader``, epoch after epoch; ``begun`` is called after its first batch.
+def _run(loader: Loader, seconds: float, spent: dict[str, int] | None = None) -> tuple[Speed, list[tuple[int, int]]]:
+    """Run ``loader``, epoch after epoch; ``spent``: takes the nanoseconds of each stage, by the clock.
 
     Return also the padded length and the utterances of each batch.
     """
     start = time.perf_counter()
-    batches = _epochs(loader)
+    batches = epochs_of(loader)
     next(batches)
     first = time.perf_counter() - start
-    begun()
+    if clock.running is not None:
+        clock.running.taken()
     began, utterances, count, frames, epochs = time.perf_counter(), 0, 0, 0, 1
     before, epoch, sizes = loader.stats(), loader.epoch, list[tuple[int, int]]()
     for _ in batches:
@@ -259,12 +174,17 @@ def _run(loader: Loader, seconds: float, begun: Callable[[], object] = int) -> t
         padded = stats.padded - before.padded or stats.padded_tokens - before.padded_tokens
         sizes.append((padded, stats.utterances - before.utterances))
         count, before = count + 1, stats
+        if spent is not None and clock.running is not None:
+            paused = time.perf_counter()
+            clock.add_own_times(spent, clock.running.taken())
+            began += time.perf_counter() - paused
         if time.perf_counter() - began >= seconds:
             break
     return Speed(utterances, count, frames / 360_000, time.perf_counter() - began, first, epochs, before.held), sizes
 
 
-def _epochs(loader: Loader) -> Iterator[Any]:
+def epochs_of(loader: Loader) -> Iterator[Any]:
+    """Yield the batches of one epoch after the other. Raises: UioError if there are none."""
     while True:
         empty = True
         for batch in loader:

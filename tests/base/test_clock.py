@@ -1,0 +1,99 @@
+"""The clock of a process: which spans it keeps, and whose time is whose."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from uio_pipes.base import clock
+from uio_pipes.base.clock import HEADERS, READING, Clock, add_own_times
+
+MS = 1_000_000
+
+
+@pytest.fixture(name="timer")
+def _timer() -> Iterator[Clock]:
+    yield clock.start()
+    clock.stop()
+
+
+def test_what_is_short_is_a_part_of_what_called_it(timer: Clock) -> None:
+    def outer() -> None:
+        timer.time("long", time.sleep, 0.002)
+        timer.time("short", int)
+
+    timer.time("outer", outer)
+    (long, began, ended, outer_, first, last) = timer.taken()
+    assert (long, outer_) == ("long", "outer"), "in the order of their ends"
+    assert first <= began < began + 2 * MS <= ended <= last
+    assert timer.taken() == []
+
+
+def test_time_within_is_counted_once_and_headers_have_the_reading_of_their_bytes() -> None:
+    spans = [
+        READING,
+        1,
+        3,
+        HEADERS,
+        0,
+        10,
+        READING,
+        12,
+        15,
+        "decode",
+        11,
+        20,
+        "filter",
+        0,
+        30,
+        (READING, "io", 5),
+        0,
+        99,
+    ]
+    own: dict[str, int] = {}
+    add_own_times(own, spans)
+    assert own == {READING: 3, HEADERS: 10, "decode": 6, "filter": 11}
+    add_own_times(own, ["filter", 40, 41])
+    assert own["filter"] == 12
+    assert sum(own.values()) == 31, "the main thread's time, once"
+
+
+def test_other_threads_have_names(timer: Clock) -> None:
+    thread = threading.Thread(target=timer.time, args=("fetch", time.sleep, 0.001), name="io-1")
+    thread.start()
+    thread.join()
+    assert timer.taken()[0] == ("fetch", "io-1", thread.ident)
+
+
+def test_what_began_before_the_clock_is_no_span(timer: Clock) -> None:
+    clock.note("before", clock.now() - 60_000 * MS)
+    assert timer.taken() == []
+
+
+def test_an_error_is_timed_and_nothing_is_kept_once_the_clock_has_stopped(timer: Clock) -> None:
+    @clock.timed("fails")
+    def fail() -> None:
+        time.sleep(0.001)
+        raise ValueError("as told")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="as told"):
+            fail()
+        clock.stop()
+    clock.note("late", 0)
+    assert timer.taken()[::3] == ["fails"]
+
+
+def test_a_node_runs_as_before_when_the_clock_stops(timer: Clock) -> None:
+    class Slow:
+        def next(self) -> str:
+            time.sleep(0.001)
+            return "item"
+
+    node = Slow()
+    timer.follow(node, "slow", only_link=False)
+    assert (node.next(), timer.taken()[0]) == ("item", "slow")
+    clock.stop()
+    assert "next" not in vars(node)
+    assert (node.next(), timer.taken()) == ("item", [])

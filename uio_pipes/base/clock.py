@@ -1,0 +1,155 @@
+"""The clock of a process: what its threads do, as spans of time, for :meth:`Loader.trace` and ``uio bench``.
+
+There is one for all of a process, so nobody has to pass it on. While none runs, a place that is timed only asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+Params = ParamSpec("Params")
+T = TypeVar("T")
+now = time.perf_counter_ns  # the same in all processes of a machine
+SHORT = 20_000  # nanoseconds: what takes less stays a part of what called it
+DETAILED = 8  # of so many batches of a process one is traced utterance by utterance: of all, that would cost 4 to 6 %
+READING, HEADERS = "reading", "reading headers"
+# Name, when it began, when it ended; those of the next one; …: in the order of their ends. A flat list of what nobody
+# else refers to costs least, also in a message. In other threads than the main one, the name is a tuple: the span's,
+# the thread's, and its number.
+KeptSpans = list[Any]
+
+
+class Clock:
+    """Keeps spans of ``short`` nanoseconds or more."""
+
+    def __init__(self, short: int) -> None:
+        self.short = short
+        self._spans: KeptSpans = []
+        self._thread, self._started = threading.get_ident(), now()
+        self._names: dict[int, str] = {}  # of stages, by their links
+        self._followed = WeakKeyDictionary[Any, Callable[[], Any]]()
+
+    def keep(self, name: str, began: int, ended: int) -> None:
+        if began < self._started:
+            return
+        thread = threading.get_ident()
+        here = name if thread == self._thread else (name, threading.current_thread().name, thread)
+        self._spans.extend((here, began, ended))
+
+    def taken(self) -> KeptSpans:
+        """Return the spans that ended since this was called before."""
+        spans = self._spans[:]
+        del self._spans[: len(spans)]  # another thread may have added some
+        return spans
+
+    def time(self, name: str, function: Callable[Params, T], *args: Params.args, **kwargs: Params.kwargs) -> T:
+        """Return ``function(…)``, which is a span ``name``."""
+        began = now()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if (ended := now()) - began >= self.short:
+                self.keep(name, began, ended)
+
+    def applied(self, link: Any, began: int) -> int:
+        """Note that a link was applied from ``began`` until now, which is returned: the next one begins then."""
+        if (ended := now()) - began >= self.short:
+            self.keep(self._names.get(id(link), link.name), began, ended)
+        return ended
+
+    def follow(self, node: Any, name: str, only_link: bool) -> None:
+        """Time each ``next`` of a node of the stage ``name``, and what its link does; ``only_link``: not the former."""
+        if (link := getattr(node, "link", None)) is not None:
+            self._names[id(link)] = name
+        if only_link:
+            return
+        method, here, keep, short = type(node).next, ref(node), self.keep, self.short  # no cycle
+
+        def timed_next() -> Any:
+            began = now()
+            try:
+                return method(here())
+            finally:
+                if (ended := now()) - began >= short:
+                    keep(name, began, ended)
+
+        self._followed[node] = timed_next
+        if detailed is self:
+            node.next = timed_next
+
+    def detail(self, wanted: bool) -> None:
+        """Time the nodes, or let them run as before."""
+        for node, timed_next in self._followed.items():
+            if wanted:
+                node.next = timed_next
+            else:
+                del node.next
+
+
+running: Clock | None = None
+detailed: Clock | None = None  # the same one, while it times what stages do with each utterance
+
+
+def start(short: int = SHORT) -> Clock:
+    """Start the clock of this process. The stages of lanes that begin from now on are timed."""
+    global running, detailed
+    detailed = running = Clock(short)
+    return running
+
+
+def detail(wanted: bool) -> None:
+    """From now on, time what stages do with each utterance, or only what reads, and what comes once in a batch."""
+    global detailed
+    if running is not None and wanted is (detailed is None):
+        detailed = running if wanted else None
+        running.detail(wanted)
+
+
+def stop() -> None:
+    """Stop it, if it runs."""
+    global running
+    detail(False)
+    running = None
+
+
+os.register_at_fork(after_in_child=stop)
+
+
+def note(name: str, began: int) -> None:
+    """Keep what began at ``began`` and ends now, if the clock runs."""
+    if running is not None and (ended := now()) - began >= running.short:
+        running.keep(name, began, ended)
+
+
+def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[Params, T]], Callable[Params, T]]:
+    """Make each call of a function a span ``name``, while the clock runs. ``of_utterance``: only in detail."""
+
+    def decorated(function: Callable[Params, T]) -> Callable[Params, T]:
+        @wraps(function)
+        def call(*args: Params.args, **kwargs: Params.kwargs) -> T:
+            clock = detailed if of_utterance else running
+            return function(*args, **kwargs) if clock is None else clock.time(name, function, *args, **kwargs)
+
+        return call
+
+    return decorated
+
+
+def add_own_times(own: dict[str, int], spans: KeptSpans) -> None:
+    """Add the nanoseconds of the main thread's spans to those in ``own``, by name. Each counts without those within it,
+    but headers with the reading of their bytes."""
+    inner = list[tuple[str, int, int]]()  # those whose caller has not come yet
+    for name, began, ended in zip(*[iter(spans)] * 3, strict=True):
+        if isinstance(name, tuple):
+            continue
+        own[name] = own.get(name, 0) + ended - began
+        while inner and inner[-1][1] >= began:
+            within, first, last = inner.pop()
+            own[within if (name, within) == (HEADERS, READING) else name] -= last - first
+        inner.append((name, began, ended))
