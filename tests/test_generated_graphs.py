@@ -142,7 +142,6 @@ MIXED = st.tuples(
     st.sampled_from([((1, 3),), ((2, 2),)]),
     st.fixed_dictionaries(
         {"window": st.integers(3, 30), "utterances": st.sampled_from([(1, 1), (1, 3)])},
-        optional={"gain_db": st.just((-6, 0)), "sources": st.booleans()},
     ).flatmap(lambda kw: st.sampled_from([kw | {"pause": 0.1}, kw | {"overlap": (0, 1)}])),
 )
 WITHIN = st.lists(
