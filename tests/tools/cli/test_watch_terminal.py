@@ -31,5 +31,6 @@ def test_numbers_are_whole_and_all_tables_fit(
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
     shown = plain.rpartition("Ranks in epoch 2, first")[2].splitlines()  # it is drawn once more at the end
     assert (len(shown) <= lines, max(map(len, shown)) <= columns) == (True, True), "\n".join(shown)
+    assert ("p50/p95/p99" in plain) == (columns > 80)
     for part in (r"\b63 of 64\b", r"\b10,900\b", r"… \d+ more", r"source 300 +18,900\b", r"too_long +252,000\b"):
         assert re.search(part, "\n".join(shown)), part

@@ -83,7 +83,7 @@ def watch(
 
     def look(refresh: int | None) -> Group:
         ranks, now = run_view.ranks_in(run, None if html else TAIL), time.time()
-        tables = run_view.tables(ranks, now)
+        tables = run_view.tables(ranks, now, html is not None or out.width >= 100)
         if html is not None:
             from uio_pipes.tools.reports.page import save
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from math import nan
 from operator import add
 from pathlib import Path
@@ -111,11 +111,11 @@ def _world_size(ranks: list[RankRecords]) -> int:
     return max((rank.last for rank in ranks), key=lambda record: record.time).world_size
 
 
-def tables(ranks: list[RankRecords], now: float) -> list[PageTable]:
-    """Return the tables, the rows that matter most first."""
+def tables(ranks: list[RankRecords], now: float, wide: bool = True) -> list[PageTable]:
+    """Return the tables, the rows that matter most first. ``wide``: False if a line has less than 100 columns."""
     own = [rank for rank in ranks if not rank.last.peer]  # the others get batches that are counted there
     stats = _total(own)
-    found = [_ranks(ranks, own, now)]
+    found = [_ranks(ranks, own, now, wide)]
     if sources := Counter(stats.sources):
         largest, whole = max(sources.values()), sources.total()
         shares = [(name, f"{n:,}", f"{n / whole:.1%}", Bar(n / largest)) for name, n in sources.most_common()]
@@ -139,7 +139,7 @@ def _total(ranks: Iterable[RankRecords]) -> Stats:
     return total
 
 
-def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float) -> PageTable:
+def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float, wide: bool) -> PageTable:
     working = [rank for rank in own if rank.last.state == "running" and not rank.silent(now)]
     working = working or [rank for rank in own if rank.last.state == "over"]
     missing = sorted(set(range(_world_size(ranks))) - {rank.last.rank for rank in ranks})
@@ -153,9 +153,10 @@ def _ranks(ranks: list[RankRecords], own: list[RankRecords], now: float) -> Page
         [rank.last.rank, _state(rank, now, all_left), rank.last.host, *_cells([rank], [rank])]
         for rank in sorted(ranks, key=lambda rank: (-rank.urgency(now), -rank.lately.waiting))
     ]
-    shown = len(COLUMNS) - (not any(row[-1] for row in rows))  # most runs do not choose the number of workers
+    shown = [wide or name != "p50/p95/p99" for name in COLUMNS]
+    shown[-1] = any(row[-1] for row in rows)  # most runs do not choose the number of workers
     title = f"Ranks in epoch {max(rank.last.epoch for rank in ranks)}, first those that do not run or wait most"
-    return title, COLUMNS[:shown], [row[:shown] for row in rows]
+    return title, tuple(compress(COLUMNS, shown)), [list(compress(row, shown)) for row in rows]
 
 
 def _cells(ranks: list[RankRecords], working: list[RankRecords]) -> list[object]:
