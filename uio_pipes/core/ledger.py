@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -156,6 +157,15 @@ class Ledger:
     def silent(self) -> Ledger:
         """Return a quiet ledger, for a lane whose failures another lane meets, too, and handles."""
         return Ledger(self.policy, quiet=True)
+
+    @contextmanager
+    def quietly(self, quiet: bool) -> Iterator[None]:
+        """Count nothing in here if ``quiet``, of what has been counted before."""
+        before, self.quiet = self.quiet, self.quiet or quiet
+        try:
+            yield
+        finally:
+            self.quiet = before
 
     def count(self, reason: str, number: int = 1) -> None:
         """Count one utterance, or so many, as left out under ``reason``."""

@@ -257,12 +257,9 @@ class _JoinNode(StreamNode):
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go through the archive again up to the member, and through so many rows of it."""
         at, given = tuple(state["at"]), state["given"]
-        quiet, self.lane.ledger.quiet = self.lane.ledger.quiet, True
-        try:
+        with self.lane.ledger.quietly(True):
             while self.reader.at < at or (given and (self.member is None or self.member.start < at)):
                 self._pass_over()
-        finally:
-            self.lane.ledger.quiet = quiet
         if self.reader.at < at or given > len(self.rows):
             raise StateError(changed(self.stage.name, "the archive has other members now"))
         self.given = given or len(self.rows)

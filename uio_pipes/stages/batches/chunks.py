@@ -205,21 +205,24 @@ class _ChunksNode(Buffer):
         which is counted at the first time."""
         number = self.numbers[row]
         if number not in self.open:
-            item = self.held[number]
-            ledger = self.lane.ledger.silent() if self.opened[row] else self.lane.ledger
-            lane = replace(self.lane, ledger=ledger, key_filters=(), excluded=None, origins=None)
-            self.opened[row], self.open[number] = self.opened[row] or 1, None
-            if (sample := outline(item)) is None:
-                sample, item = item.copy(), None
-                sample.as_stored = sample.chain.takes_pcm
-            for made, _ in realize([sample], lane, read=[*self.stage.rates]):
-                rate, first = made.fields.get("sample_rate", 0), self.held[self.order()[0]].key
-                self.rate = self.rate or rate
-                try:
-                    if rate not in (0, self.rate):
-                        raise mixed_rates(rate, self.rate, first)
-                    self.open[number] = OpenRecording(made, self.stage, self.lane.index, item)
-                    self.held[number] = made if item is None else item
-                except DataError as error:
-                    ledger.handle(made.failure(error, self.name), self.name)
+            with self.lane.ledger.quietly(bool(self.opened[row])):  # it was opened, and counted, before
+                self._open(row, number)
         return self.open[number]
+
+    def _open(self, row: int, number: int) -> None:
+        item = self.held[number]
+        lane = replace(self.lane, key_filters=(), excluded=None, origins=None)
+        self.opened[row], self.open[number] = self.opened[row] or 1, None
+        if (sample := outline(item)) is None:
+            sample, item = item.copy(), None
+            sample.as_stored = sample.chain.takes_pcm
+        for made, _ in realize([sample], lane, read=[*self.stage.rates]):
+            rate, first = made.fields.get("sample_rate", 0), self.held[self.order()[0]].key
+            self.rate = self.rate or rate
+            try:
+                if rate not in (0, self.rate):
+                    raise mixed_rates(rate, self.rate, first)
+                self.open[number] = OpenRecording(made, self.stage, self.lane.index, item)
+                self.held[number] = made if item is None else item
+            except DataError as error:
+                self.lane.ledger.handle(made.failure(error, self.name), self.name)
