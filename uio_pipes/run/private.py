@@ -56,6 +56,7 @@ def watch_alone(batches: Any) -> None:
 def shut_down(batches: Any, now: bool = False) -> bool:
     """End the worker processes now, not when the iterator is collected. One that goes on working for 5 s is killed;
     ``now``: at once. Return False if one cannot be killed: then Python will not wait for it at its end."""
+    watch_alone(batches)  # what is ended here is no failure
     for worker in batches._workers:
         worker.terminate = worker.kill  # ours live on for half a minute after SIGTERM
         if now:
