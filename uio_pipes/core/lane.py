@@ -203,11 +203,12 @@ class Lane:
     @contextmanager
     def replay(self, *, skimming: bool) -> Iterator[None]:
         """Count nothing until the end of the block: what happens in it was counted when it happened first."""
-        self.ledger.quiet, self.mode.skimming = True, skimming
+        self.mode.skimming = skimming
         try:
-            yield
+            with self.ledger.quietly(True):
+                yield
         finally:
-            self.ledger.quiet = self.mode.skimming = False
+            self.mode.skimming = False
 
     @property
     def makes_batches(self) -> bool:

@@ -102,8 +102,10 @@ class Deferred(Node):
 
     def next(self) -> Sample:
         sample: Sample = self.source.next()
-        timed = self.moving is not None and (TIMELINE in sample.fields or sample.chain.timed)
-        sample.chain = (sample.chain.then(self.moving) if timed and self.moving else sample.chain).then(self.link)
+        chain = sample.chain
+        if self.moving is not None and (TIMELINE in sample.fields or chain.timed):
+            chain = chain.then(self.moving)
+        sample.chain = chain.then(self.link)
         return sample
 
 
@@ -149,9 +151,7 @@ class Trait(Flag):
     TAKES_CHANNEL = auto()  # of a source: its audio is that of the ``channel`` which a row names
     DECODED = auto()  # of a source: its audio may be samples already, not only files
     ONE_RATE = auto()  # utterances whose sample rate differs from that of their batch fail in it
-    LOCAL = (
-        auto()
-    )  # what it makes of a part of the audio is what it makes there of the whole; frames span 2 × grid.first
+    LOCAL = auto()  # a part of the audio gives what the whole gives there; its frames span 2 × grid.first
     CONTINUES = auto()  # its batches go on where the one before in their lane ended, which a model remembers
 
 

@@ -116,7 +116,7 @@ class Loader(Steered):
         stall: float | None = 120,
         stall_limit: float | None = None,
     ) -> None:
-        place = place_of_rank(rank, world_size, ranks, partition)
+        place, budget = place_of_rank(rank, world_size, ranks, partition), Failures.of(failures)
         self._options = options = RunOptions.of(
             pipeline,
             place,
@@ -128,10 +128,10 @@ class Loader(Steered):
             prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
             snapshot_every=snapshot_every,
-            failures=Failures.of(failures),
+            failures=budget,
             on_change=on_change,
             tail=tail,
-            patience=Patience.of(stall, stall_limit, Failures.of(failures), place.rank),
+            patience=Patience.of(stall, stall_limit, budget, place.rank),
         )
         self.pipeline, self.seed = pipeline, seed
         self._tuner = Tuner.beginning(prefetch_factor, cores_of_rank()) if options.tuned else None
