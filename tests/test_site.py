@@ -102,7 +102,7 @@ def test_every_public_name_is_in_the_reference(site: Site) -> None:
 def test_search_finds_stages_concepts_and_functions(site: Site) -> None:
     found = json.loads((site.folder / "search.json").read_text())["items"]
     titles = {re.sub("<[^>]*>", "", item["title"]): item["location"] for item in found}
-    assert {"bucket_batch", "gather_state", "Lane", "Limits", "0.1.0 (unreleased)"} <= titles.keys()
+    assert {"bucket_batch", "gather_state", "Lane", "Limits", "1.0.0"} <= titles.keys()
     assert any("bucket_batch" in item["text"] for item in found)
 
 

@@ -10,7 +10,7 @@ The names are those of ``uio_pipes.api``. They are imported when first used: tor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 if TYPE_CHECKING:
     from uio_pipes.api import *  # noqa: F403
