@@ -1,7 +1,7 @@
-"""States of version 1.0.0, which every later version reads (docs/versions.md): they load, and give the batches that they gave.
+"""Every later version reads states of version 1.0.0 (docs/versions.md): they load, and what follows is what followed.
 
-``python tests/test_golden_state.py`` makes them again, in ``tests/golden/states.json``. That is right only as long as 1.0.0 is
-not published: later, a state that does not load any more is a fault of the code.
+``python tests/test_golden_state.py`` makes them again, in ``tests/golden/states.json``. That is right only as long as
+1.0.0 is not published: from then on, a state that does not load any more is a fault of the code.
 """
 
 import io
@@ -32,22 +32,20 @@ def tone(number: int) -> bytes:
 
 
 def write_corpus() -> None:
-    """24 tones in two shards, and 12 in files, with lists, in the working directory: nothing of it depends on the machine."""
+    """Write 24 tones in two shards, 12 in files, and their lists, the same on every machine, to the working directory."""
     os.mkdir("wav")
-    shards = [tarfile.open(f"{number}.tar", "w", format=tarfile.USTAR_FORMAT) for number in range(2)]
     rows = []
-    for number in range(36):
-        key, audio = f"T{number:02d}", tone(number)
-        if number % 3:
+    with tarfile.open("0.tar", "w") as first, tarfile.open("1.tar", "w") as second:
+        for number in range(36):
+            key, audio = f"T{number:02d}", tone(number)
+            if number % 3 == 0:
+                Path(f"wav/{key}.wav").write_bytes(audio)
+                rows.append(json.dumps({"key": key, "wav": f"wav/{key}.wav", "txt": key}))
+                continue
             for suffix, content in (("txt", key.encode()), ("wav", audio)):
                 member = tarfile.TarInfo(f"{key}.{suffix}")
                 member.size = len(content)
-                shards[number % 2].addfile(member, io.BytesIO(content))
-        else:
-            Path(f"wav/{key}.wav").write_bytes(audio)
-            rows.append(json.dumps({"key": key, "wav": f"wav/{key}.wav", "txt": key}))
-    for shard in shards:
-        shard.close()
+                (first, second)[number % 2].addfile(member, io.BytesIO(content))
     Path("shards.list").write_text("0.tar\n1.tar\n")
     Path("raw.list").write_text("".join(f"{row}\n" for row in rows))
 
@@ -70,7 +68,7 @@ def loaders(num_workers: int = 0) -> dict[str, uio.Loader]:
 
 
 def made() -> dict[str, dict[str, object]]:
-    """Of each loader, the state after some batches, in which weights and utterances were changed, and the rest of the epoch."""
+    """Return each loader's state, saved soon after weights and utterances were changed, and the rest of the epoch."""
     golden: dict[str, dict[str, object]] = {}
     for name, loader in loaders().items():
         batches = iter(loader)
