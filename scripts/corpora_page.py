@@ -25,9 +25,11 @@ def written_anew(page: str) -> str:
 
 
 def section(card: Corpus) -> str:
-    """Return what ``uio corpora NAME`` shows, more briefly, without the paths of the layouts."""
-    shown = described(card).replace("\n\n`uio.from_corpus", " Read with `uio.from_corpus", 1)
-    return "".join(line for line in shown.splitlines(keepends=True) if not line.startswith("- Layout"))
+    """Return what ``uio corpora NAME`` shows, without paths of layouts and what the table above says already."""
+    heading, _, _, _, call, _, *points = described(card).splitlines()
+    points = [point for point in points if not point.startswith("- Layout")]
+    text = "\n".join([heading, "", f"- To read: {call}.", *points]) + "\n"
+    return text.replace(".\n- Others on request: ", "; on request ")
 
 
 if __name__ == "__main__":

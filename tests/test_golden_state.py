@@ -32,7 +32,7 @@ def tone(number: int) -> bytes:
 
 
 def write_corpus() -> None:
-    """Write 24 tones in two shards, 12 in files, and their lists, the same on every machine, to the working directory."""
+    """Write 24 tones in two shards, 12 in files, and their lists to the working directory: alike on all machines."""
     os.mkdir("wav")
     rows = []
     with tarfile.open("0.tar", "w") as first, tarfile.open("1.tar", "w") as second:

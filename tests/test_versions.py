@@ -4,6 +4,7 @@
 argument at its end, needs a new major version.
 """
 
+import ast
 import inspect
 import re
 import sys
@@ -58,6 +59,22 @@ def commands(group: Any, path: str) -> Iterator[str]:
         yield f"{path} {name} {' '.join(options)}"
 
 
+def named_reasons() -> Iterator[str]:
+    """Those of the tables of what happens to which damage."""
+    rows = [line.split("|")[2] for line in DAMAGE.read_text(encoding="utf-8").split("\n") if line.startswith("| ")]
+    yield from (reason for row in rows for reason in re.findall(r"`([a-z_0-9]+)`(?!\])", row))
+
+
+def made_reasons() -> Iterator[str]:
+    """Those that the code gives to a ``DataError``, literally or one of two; ``retry`` is only logged."""
+    for path in Path(uio.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "DataError" and call.args:
+                first = call.args[0]
+                either = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
+                yield from (one.value for one in either if isinstance(one, ast.Constant) and one.value != "retry")
+
+
 def covered() -> list[str]:
     """All that is promised, a line each."""
     lines = []
@@ -67,10 +84,7 @@ def covered() -> list[str]:
         if inspect.isclass(made):
             lines += members(f"uio.{name}", made)
     lines += commands(typer.main.get_command(app), "uio")
-    rows = [line.split("|")[2] for line in DAMAGE.read_text(encoding="utf-8").split("\n") if line.startswith("| ")]
-    lines += [
-        f"reason {reason}" for reason in sorted({r for row in rows for r in re.findall(r"`([a-z_0-9]+)`(?!\])", row)})
-    ]
+    lines += [f"reason {reason}" for reason in sorted({*named_reasons(), *made_reasons()})]
     return [*lines, f"state {SCHEMA}"]
 
 
@@ -83,7 +97,7 @@ def test_names_arguments_commands_and_reasons_change_only_knowingly() -> None:
 def test_what_is_listed_is_what_a_user_sees() -> None:
     lines = covered()
     assert len(lines) == len(set(lines))
-    for told in ("uio.Loader.state_dict(self)", "reason bad_audio", "state 1"):
+    for told in ("uio.Loader.state_dict(self)", "reason bad_audio", "reason no_row", "reason over_budget", "state 1"):
         assert told in lines
     assert any(line.startswith("uio.from_raw_list(paths, *, ") for line in lines)
     assert any(line.startswith("uio.Pipeline.bucket_batch(self, ") for line in lines)

@@ -1,4 +1,4 @@
-"""The table of damages in docs/integrity.md, made from what the sweeps show.
+"""The table of damages in benchmarks/results/damage.md, made from what the sweeps show.
 
 ``python tests/sweeps/table.py`` runs every sweep of this folder whose module says ``TABLE = True`` and writes the table
 anew. A module has ``sweep(trials, seed)``, ``USUAL``, ``SEED`` and ``alike``: of each damage to each thing, the row of
@@ -20,7 +20,7 @@ from sweeps.sweep import Row, rows
 
 from uio_pipes.run import empty_epochs
 
-DOCS = Path(__file__).parents[2] / "docs" / "integrity.md"
+DOCS = Path(__file__).parents[2] / "benchmarks" / "results" / "damage.md"
 BEGIN, END = "<!-- sweeps: written by tests/sweeps/table.py -->", "<!-- end of sweeps -->"
 HEAD = "| what is damaged | how | reported | no matter | silent | under |\n|---|---|---|---|---|---|\n"
 
