@@ -9,17 +9,20 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pages
 import typer
 
 import uio_pipes as uio
 from uio_pipes.run.state import SCHEMA
 from uio_pipes.tools.cli.main import app
 
+ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("versions.txt")
-DAMAGE = Path(__file__).parents[1] / "docs" / "integrity.md"
+DAMAGE = ROOT / "docs" / "integrity.md"
 
 
 def parameters(made: Any) -> str:
@@ -59,6 +62,19 @@ def commands(group: Any, path: str) -> Iterator[str]:
         yield f"{path} {name} {' '.join(options)}"
 
 
+def imported() -> Iterator[str]:
+    """What pages import from modules of the package: users copy these lines."""
+    for page in [*pages.PAGES, ROOT / "CONTRIBUTING.md"]:
+        for block in pages.blocks(page):
+            for module, names in re.findall(r"^from (uio_pipes\.[\w.]+) import (.+)$", block.code, re.MULTILINE):
+                for name in names.split(", "):
+                    made = getattr(import_module(module), name, None) or import_module(f"{module}.{name}")
+                    used = re.findall(rf"\b{name}\.(\w+)\(", block.code) if inspect.ismodule(made) else []
+                    yield from (f"{module}.{name}.{one}{parameters(getattr(made, one))}" for one in used)
+                    if not inspect.ismodule(made):
+                        yield f"{module}.{name}{parameters(made) if f'{name}(' in block.code else ''}"
+
+
 def named_reasons() -> Iterator[str]:
     """Those of the tables of what happens to which damage."""
     rows = [line.split("|")[2] for line in DAMAGE.read_text(encoding="utf-8").split("\n") if line.startswith("| ")]
@@ -83,6 +99,7 @@ def covered() -> list[str]:
         lines.append(f"uio.{name}{parameters(made) if callable(made) else ''}")
         if inspect.isclass(made):
             lines += members(f"uio.{name}", made)
+    lines += sorted(set(imported()))
     lines += commands(typer.main.get_command(app), "uio")
     lines += [f"reason {reason}" for reason in sorted({*named_reasons(), *made_reasons()})]
     return [*lines, f"state {SCHEMA}"]
