@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,8 +29,7 @@ def environment_of(name: str, packages: Sequence[str]) -> Path | None:
     made = pages.ROOT / ".venv-trainers" / name / "bin"
     if (made / "python").exists():
         return made
-    found = [subprocess.run([sys.executable, "-c", f"import {package}"], capture_output=True) for package in packages]
-    return None if any(done.returncode for done in found) else Path(sys.executable).parent
+    return Path(sys.executable).parent if all(map(find_spec, packages)) else None
 
 
 class Script:

@@ -1,11 +1,10 @@
 """Toolkits with trainers of their own, the real packages where they are installed: what docs/trainers.md says to write.
 
 They are not among the packages of development, as they want others in versions of their own. To run it:
-``uv pip install --no-deps --target FOLDER speechbrain hyperpyyaml scipy joblib torchtitan tyro …``, PYTHONPATH=FOLDER.
+``uv pip install --no-deps --target FOLDER speechbrain hyperpyyaml scipy joblib …``, PYTHONPATH=FOLDER.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,46 +89,6 @@ def test_speechbrain_resumes_within_an_epoch(many_shards: Corpus, tmp_path: Path
     rest = trained(None)
     assert rest[: len(epochs[0]) - 4] == epochs[0][4:], "from the checkpoint after four steps on"
     assert rest[len(epochs[0]) - 4 :] == epochs[1]
-
-
-def test_torchtitan_takes_a_loader_as_its_dataloader(many_shards: Corpus) -> None:
-    titan = pytest.importorskip("torchtitan.components.dataloader", reason=NOT_OURS)
-
-    class TitanLoader(titan.BaseDataLoader):  # type: ignore[misc, name-defined]
-        @dataclass(kw_only=True, slots=True)
-        class Config(titan.BaseDataLoader.Config):  # type: ignore[misc, name-defined]
-            shards: str = ""
-
-        def __init__(self, config: Any, *, dp_world_size: int, dp_rank: int, **_: Any) -> None:
-            graph = uio.from_shard_list(config.shards, shuffle=True).decode_audio().fbank(6).batch(4).pad()
-            self.loader = uio.Loader(graph, seed=3, lanes=4, rank=dp_rank, world_size=dp_world_size, steps_per_epoch=5)
-
-        def __iter__(self) -> Any:
-            while True:
-                for batch in self.loader:
-                    yield {"input": batch["feats"]}, batch["feats_lengths"]
-
-        def state_dict(self) -> dict[str, Any]:
-            return self.loader.state_dict()
-
-        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            self.loader.load_state_dict(state_dict)
-
-    def built() -> Any:
-        config = TitanLoader.Config(shards=str(many_shards.list))
-        return config.build(dp_world_size=1, dp_rank=0, local_batch_size=4, seq_len=1, tokenizer=None)
-
-    whole = built()
-    batches = iter(whole)
-    for _ in range(7):
-        next(batches)
-    resumed = built()
-    resumed.load_state_dict(whole.state_dict())
-    again = iter(resumed)
-    for _ in range(6):
-        (one, lengths), (other, others) = next(batches), next(again)
-        assert torch.equal(one["input"], other["input"])
-        assert torch.equal(lengths, others)
 
 
 def test_espnet_takes_an_iterator_factory(many_shards: Corpus) -> None:

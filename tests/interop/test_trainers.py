@@ -26,7 +26,16 @@ class Row:
 
 
 ROWS = [
+    Row("accelerate", ("accelerate",), kills=(4, 9)),
     Row("ddp", kills=(4, 9)),
+    Row("fabric", ("lightning",), kills=(4, 9)),
+    Row("fsdp2", kills=(6, 9)),
+    Row("hf_trainer", ("transformers", "accelerate"), kills=(4, 9)),
+    Row("lightning", ("lightning",), kills=(4, 9)),
+    Row("ms_swift", ("swift",), ours=False),
+    Row("torchtitan", ("torchtitan",), ours=False, kills=(6, 9)),
+    Row("trl", ("trl",), ours=False),
+    Row("verl", ("verl",), ours=False),
 ]
 
 
