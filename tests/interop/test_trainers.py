@@ -28,14 +28,20 @@ class Row:
 ROWS = [
     Row("accelerate", ("accelerate",), kills=(4, 9)),
     Row("ddp", kills=(4, 9)),
+    Row("espnet", ("espnet2",), ours=False, kills=(10, 20)),
     Row("fabric", ("lightning",), kills=(4, 9)),
     Row("fsdp2", kills=(6, 9)),
+    Row("funasr", ("funasr",), ours=False, kills=(5, 8, 15)),
     Row("hf_trainer", ("transformers", "accelerate"), kills=(4, 9)),
+    Row("icefall"),
     Row("lightning", ("lightning",), kills=(4, 9)),
     Row("ms_swift", ("swift",), ours=False),
+    Row("nemo", ("nemo",), ours=False),
+    Row("speechbrain", ("speechbrain",), ours=False),
     Row("torchtitan", ("torchtitan",), ours=False, kills=(6, 9)),
     Row("trl", ("trl",), ours=False),
     Row("verl", ("verl",), ours=False),
+    Row("wenet", ("wenet",), ours=False),
 ]
 
 
