@@ -1,0 +1,112 @@
+"""The scripts of docs/trainers: run whole, killed at a step and run again, and what they say that they trained on.
+
+A script prints a line for each step and rank, ``step 3: KEY KEY …`` or ``step 3 rank 1: KEY KEY …``.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+import pages
+import processes
+
+PAGES = pages.ROOT / "docs" / "trainers"
+LINE = re.compile(r"step (\d+)(?: rank (\d+))?: (.+)")
+Steps = dict[tuple[int, int], list[str]]  # the keys of each step and rank
+
+
+def environment_of(name: str, packages: Sequence[str]) -> Path | None:
+    """The folder of the programs that have the packages of a page: the one of scripts/trainers, else our own."""
+    made = pages.ROOT / ".venv-trainers" / name / "bin"
+    if (made / "python").exists():
+        return made
+    return Path(sys.executable).parent if all(map(find_spec, packages)) else None
+
+
+class Script:
+    """The script of a page in a folder that ``uio example .`` has made, and the command that the page says."""
+
+    def __init__(self, name: str, programs: Path, example: Path, folder: Path) -> None:
+        parts = [block for block in pages.blocks(PAGES / f"{name}.md") if block.heading == "The script"]
+        (code,) = (block.code for block in parts if block.language == "python")
+        (command,) = (block.code for block in parts if block.language == "bash")
+        self.folder = shutil.copytree(example, folder)
+        (self.folder / code.split()[1]).write_text(code, encoding="utf-8")  # its first line is `# its_name.py`
+        program, *self.arguments = shlex.split(command)
+        self.program = str(programs / program)
+        path = [str(Path(processes.__file__).with_name("holding")), str(pages.ROOT)]
+        self.environment = {
+            **os.environ,
+            "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+            "PYTHONPATH": os.pathsep.join(path),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def run(self, until: int | None = None, ranks: int = 1) -> Steps:
+        """Run it to its end, or until all ranks have said that they are at a step, where all processes are killed."""
+        held = {} if until is None else {"HOLD_AT": str(until)}
+        found: Steps = {}
+        with (self.folder / "errors.txt").open("w+") as errors:
+            process = subprocess.Popen(
+                [self.program, *self.arguments],
+                cwd=self.folder,
+                env=self.environment | held,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    if told := LINE.fullmatch(line.rstrip("\n")):
+                        found[int(told[1]), int(told[2] or 0)] = told[3].split()
+                    if sum(step == until for step, _ in found) == ranks:
+                        break
+                else:
+                    errors.seek(0)
+                    assert (process.wait(), until) == (0, None), errors.read()[-8000:]
+            finally:
+                _kill(process)
+        return found
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    """End it with all processes that it has started, torchrun's ranks in sessions of their own included, at once."""
+    every = [process.pid]
+    for pid in every:
+        every += processes.children(of=pid)
+    for pid in every:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def check_whole(whole: Steps, utterances: int, epochs: int) -> None:
+    """Raises: AssertionError if an epoch lacks an utterance or has one twice, or a rank lacks a step."""
+    ranks = {rank for _, rank in whole}
+    assert sorted(whole) == [(step, rank) for step in range(1, len(whole) // len(ranks) + 1) for rank in sorted(ranks)]
+    keys = [key for place in sorted(whole) for key in whole[place]]
+    assert len(keys) == utterances * epochs
+    for epoch in range(epochs):
+        assert len(set(keys[utterances * epoch :][:utterances])) == utterances, f"epoch {epoch} has some twice"
+
+
+def check_resumed(whole: Mapping[tuple[int, int], list[str]], attempts: Sequence[Steps]) -> None:
+    """Raises: AssertionError if attempts, each killed but the last, did not train on what one without kills does."""
+    for attempt in attempts:
+        assert attempt == {place: whole.get(place) for place in attempt}
+    for before, after in pairwise(attempts):
+        assert min(after)[0] > 1, "it began anew"
+        assert min(after)[0] <= max(before)[0] + 1, "steps between checkpoint and kill were left out"
+    assert {place for attempt in attempts for place in attempt} == set(whole)

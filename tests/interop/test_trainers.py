@@ -1,0 +1,103 @@
+"""The script of each page of docs/trainers runs with the real trainer, and trains on the same when it is killed.
+
+Trainers that are not among the packages of development have environments of their own: ``scripts/trainers NAME`` makes
+one, and runs the test of that page.
+"""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import command
+import pages
+import processes
+import pytest
+from trainer_pages import PAGES, Script, Steps, check_resumed, check_whole, environment_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """A page, what Python must be able to import for its script, and whether ``.venv`` has that.
+
+    ``kills``: the steps at which attempts are killed, one within the first epoch and one within the second.
+    """
+
+    page: str
+    packages: tuple[str, ...] = ()
+    ours: bool = True
+    kills: tuple[int, ...] = (5, 15)
+
+
+ROWS = [
+    Row("accelerate", ("accelerate",), kills=(4, 9)),
+    Row("ddp", kills=(4, 9)),
+    Row("espnet", ("espnet2",), ours=False, kills=(10, 20)),
+    Row("fabric", ("lightning",), kills=(4, 9)),
+    Row("fsdp2", kills=(6, 9)),
+    Row("funasr", ("funasr",), ours=False, kills=(5, 8, 15)),
+    Row("hf_trainer", ("transformers", "accelerate"), kills=(4, 9)),
+    Row("icefall"),
+    Row("lightning", ("lightning",), kills=(4, 9)),
+    Row("ms_swift", ("swift",), ours=False),
+    Row("nemo", ("nemo",), ours=False),
+    Row("speechbrain", ("speechbrain",), ours=False),
+    Row("torchtitan", ("torchtitan",), ours=False, kills=(6, 9)),
+    Row("trl", ("trl",), ours=False),
+    Row("verl", ("verl",), ours=False),
+    Row("wenet", ("wenet",), ours=False),
+]
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the first command of each page makes."""
+    folder = tmp_path_factory.mktemp("trainers")
+    done = command.uio("example", ".", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.page)
+def test_a_script_that_is_killed_and_run_again_trains_on_the_same(row: Row, example: Path, tmp_path: Path) -> None:
+    programs = environment_of(row.page, row.packages)
+    if programs is None:
+        names = ", ".join(row.packages)
+        pytest.skip(f"could not import {names}" if row.ours else f"scripts/trainers {row.page} installs {names}")
+    whole = Script(row.page, programs, example, tmp_path / "whole").run()
+    check_whole(whole, utterances=48, epochs=2)
+    script = Script(row.page, programs, example, tmp_path / "killed")
+    ranks = len({rank for _, rank in whole})
+    attempts = [script.run(until=step, ranks=ranks) for step in row.kills]
+    check_resumed(whole, [*attempts, script.run()])
+
+
+@pytest.mark.timeout(600)
+def test_verls_own_trainer_takes_prompts_from_a_loader(example: Path) -> None:
+    programs = environment_of("verl", ("verl",))
+    if programs is None:
+        pytest.skip("scripts/trainers verl installs verl")
+    script = Path(processes.__file__).with_name("verl_prompts.py")
+    found = {**os.environ, "PYTHONPATH": str(pages.ROOT)}
+    done = subprocess.run([programs / "python", script], cwd=example, env=found, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["the same"], done.stderr[-4000:]
+
+
+def test_every_page_has_a_row() -> None:
+    assert sorted(row.page for row in ROWS) == sorted(page.stem for page in PAGES.glob("*.md"))
+
+
+def test_what_is_lost_or_comes_twice_is_found() -> None:
+    whole: Steps = {(1, 0): ["a"], (2, 0): ["b"], (3, 0): ["b"], (4, 0): ["a"]}
+    check_whole(whole, utterances=2, epochs=2)
+    first, rest = {(1, 0): ["a"], (2, 0): ["b"]}, {(2, 0): ["b"], (3, 0): ["b"], (4, 0): ["a"]}
+    check_resumed(whole, [first, rest])
+    for wrong in ({**whole, (2, 0): ["a"]}, {(1, 0): ["a"], (2, 0): ["b"]}, {**whole, (6, 0): ["a"]}):
+        with pytest.raises(AssertionError):
+            check_whole(wrong, utterances=2, epochs=2)
+    for attempts in ([first, whole], [first], [{(1, 0): ["a"]}, {(3, 0): ["b"], (4, 0): ["a"]}]):
+        with pytest.raises(AssertionError):
+            check_resumed(whole, attempts)
+    with pytest.raises(AssertionError):
+        check_resumed(whole, [first, {**rest, (3, 0): ["a"]}])
