@@ -119,7 +119,7 @@ def _streams(stages: tuple[Stage, ...], records: list[StageRecord]) -> dict[str,
             known["frames"] = before.joined(stage.subsampling, stage.subsampling)
             known["speakers"] = () if isinstance(stage.speakers, int) else stage.speakers
         elif isinstance(stage, Align):
-            write = getattr(stage.tokenizer, "detokenize", str)
+            write = getattr(stage.tokenizer, "detokenize", lambda ids: str(*ids))
             shown = {stage.text_padding: "", stage.in_word_padding: "", stage.zero_padding: "", -1: ""}
             shown[stage.end_of_text_padding] = EPAD
             stream = records[-1].item["feat"][:, 0].tolist()

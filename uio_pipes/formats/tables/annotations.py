@@ -18,7 +18,7 @@ from uio_pipes.formats.rows.content import unclear_end
 from uio_pipes.formats.tables.files import TableFile
 from uio_pipes.formats.tables.rows import Row
 
-_STM = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\d*\.?\d+)\s+(\d*\.?\d+)(?:\s+<([^>]*)>)?(?:\s+(.*))?")
+_STM = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(-?\d*\.?\d+|nan)\s+(-?\d*\.?\d+|nan)(?:\s+<([^>]*)>)?(?:\s+(.*))?")
 
 
 def stm_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
