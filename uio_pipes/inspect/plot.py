@@ -21,7 +21,7 @@ from uio_pipes.core.capabilities import Grid
 from uio_pipes.inspect.labels import families, label
 from uio_pipes.inspect.peek import StageRecord, trace
 from uio_pipes.inspect.plot_timeline import EPAD, WIDTH, Picture, envelope
-from uio_pipes.stages.features.activity import Activity
+from uio_pipes.stages.features.frame_labels import Activity
 from uio_pipes.stages.features.grid import USUAL, grid_after
 from uio_pipes.stages.text.align import Align
 
