@@ -12,7 +12,7 @@ import uio_pipes as uio
 from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.inspect import labels, plot
 from uio_pipes.inspect.peek import describe
-from uio_pipes.inspect.plot_timeline import COLORS, LANE, Picture, envelope
+from uio_pipes.inspect.plot import COLORS, LANE, Picture, envelope
 
 image = pytest.importorskip("matplotlib.image", reason="could not import matplotlib: pip install matplotlib")
 colors = pytest.importorskip("matplotlib.colors")

@@ -1,4 +1,4 @@
-"""``from_conversations``: conversations of text and audio, one per line, in any order and in any of the usual formats."""
+"""``from_conversations``: conversations of text and audio, one per line, in any order and in the usual formats."""
 
 from __future__ import annotations
 
