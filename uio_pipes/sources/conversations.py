@@ -292,9 +292,9 @@ def from_conversations(
       list of parts, of which ``{"type": "audio"}`` may name its file in ``audio``, ``audio_url``, ``path`` or ``url``.
 
     In ``conversations``, turns of one role that follow one another become one. With ``offset`` in a turn of audio, only
-    that part is read, up to ``duration`` (``audio_start``, ``audio_end``); ``duration`` is ``audio_duration``, by which
-    lengths are planned. The ``key`` is the line's ``key`` or ``id``, or ``FILE:LINE``. All other names are kept as
-    fields. A line whose ``custom`` has ``_skipme`` is left out and counted.
+    that part is read, up to ``duration`` (``audio_start``, ``audio_end``, ``audio_duration``). The ``key`` is the
+    line's ``key`` or ``id``, or ``FILE:LINE``; other names are fields, too. A line whose ``custom`` has ``_skipme`` is
+    left out and counted.
 
     Failures: ``missing_turns``, ``bad_turn``, ``missing_audio``, ``audio_mismatch``, ``bad_segment``.
 
