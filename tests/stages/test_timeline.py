@@ -225,6 +225,9 @@ def test_segments_instead_of_words(tmp_path: Path) -> None:
     whole = only(listed(tmp_path, said=value).timeline(field="said", words=False))[0].events
     assert [event.text for event in words] == ["hi", "you there", "yes"]
     assert [event.text for event in whole] == ["hi you there", "yes"]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in value["segments"]))
+    for told, events in (({}, words), ({"words": False}, whole)):  # segments as the rows of a table
+        assert only(listed(tmp_path).timeline(tmp_path / "a.jsonl", **told))[0].events == events
 
 
 def test_members_of_shards(tmp_path: Path) -> None:
@@ -538,6 +541,8 @@ def test_damage_is_counted_by_name(tmp_path: Path) -> None:
     ]  # fmt: skip
     timeline, skipped = only(listed(tmp_path, said=said).timeline(field="said"))
     assert [event.text for event in timeline.events] == ["kept, though unsorted", "kept"]
+    odd = {"tiers": {"words": {"entries": 5}, "a - words": 5, "b": {"entries": [[0, 1]]}}}
+    assert only(listed(tmp_path, said=odd).timeline(field="said"))[1] == {"bad_event": 3}
     assert skipped == {
         "late_event": 1, "negative_event": 1, "untimed_event": 2, "reversed_event": 1, "absent_channel": 1,
         "bad_event": 1,
@@ -551,6 +556,7 @@ def test_damage_is_counted_by_name(tmp_path: Path) -> None:
         ({"field": "said"}, {}, "missing_timeline"),
         ({"field": "said"}, {"said": {"text": "no list"}}, "bad_timeline"),
         ({"field": "said"}, {"said": "{cut off"}, "bad_timeline"),
+        ({"field": "said"}, {"said": {"segments": 5}}, "bad_timeline"),
     ],
 )
 def test_what_fails(given_: Any, fields: Any, reason: str, tmp_path: Path) -> None:

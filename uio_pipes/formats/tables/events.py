@@ -133,7 +133,8 @@ def unfolded(row: Row | DataError, words: bool) -> Iterator[Row | DataError]:
     """Yield what a row of a table lists, as :func:`rows_of` does, or else the row."""
     if isinstance(row, DataError):
         return iter([row])
-    return rows_of(row if any(isinstance(row.get(name), _LISTED) for name in _LISTS) else [row], words)
+    listed = any(isinstance(row.get(name), _LISTED) for name in _LISTS if name != "words")  # which a segment has, too
+    return rows_of(row if listed else [row], words)
 
 
 def rows_of(value: Any, words: bool) -> Iterator[Row | DataError]:
@@ -150,7 +151,8 @@ def rows_of(value: Any, words: bool) -> Iterator[Row | DataError]:
         value = value[name]
     if isinstance(value, Mapping):  # MFA's tiers
         for name, tier in value.items():
-            for one in tier.get("entries", ()) if isinstance(tier, Mapping) else [tier]:
+            entries = tier.get("entries") if isinstance(tier, Mapping) else None
+            for one in entries if isinstance(entries, list) else [entries]:
                 yield _row(one, ("start", "end", "text"), tier=name)
         return
     if not isinstance(value, list):
@@ -160,8 +162,8 @@ def rows_of(value: Any, words: bool) -> Iterator[Row | DataError]:
         if isinstance(one, list) and one and isinstance(one[0], str):  # moshi-finetune's [word, [start, end], speaker]
             _, times, speaker, *_ = [*one, None, None]
             channel = None if speaker is None else int(speaker != _MAIN)
-            row = [one[0], *times] if isinstance(times, list) else one
-            yield (row := _row(row, ("text", "start", "end"), speaker=speaker, channel=channel))
+            said = [one[0], *times] if isinstance(times, list) else one
+            yield (row := _row(said, ("text", "start", "end"), speaker=speaker, channel=channel))
             start = None if isinstance(row, DataError) else _time(row, "start")
             if start is not None and start < last:
                 yield DataError(_UNSORTED, f"{one!r:.80} begins before the word before it")

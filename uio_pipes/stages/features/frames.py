@@ -282,7 +282,7 @@ class Delay(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rules = {"delays": lambda n: is_whole(n) and n >= 0, "text_padding": is_whole, "weights": is_weight}
+        rules: Any = {"delays": lambda n: is_whole(n) and n >= 0, "text_padding": is_whole, "weights": is_weight}
         for name, fits in rules.items():
             given = getattr(self, name)
             if name == "weights" and given is None:
