@@ -42,11 +42,10 @@ from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list, list_files
 from uio_pipes.sources.mixing import interleave, mix
-from uio_pipes.sources.moshi import from_moshi
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.seen import Seen
-from uio_pipes.sources.table.source import from_table
+from uio_pipes.sources.table.source import from_moshi, from_table
 from uio_pipes.sources.tar_index import from_tar_index, open_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed

@@ -35,10 +35,9 @@ from uio_pipes.stages.batches.chunks import Chunks
 from uio_pipes.stages.batches.dynamic import Batch, DynamicBatch
 from uio_pipes.stages.batches.pack import Pack
 from uio_pipes.stages.batches.pad import Pad
-from uio_pipes.stages.features.activity import Activity
 from uio_pipes.stages.features.fbank import FbankFeatures, LogMelSpectrogram, MfccFeatures
+from uio_pipes.stages.features.frame_labels import Activity, TurnEnd
 from uio_pipes.stages.features.frames import Delay, Deltas, GlobalCmvn, SpecAug, SpecSub, SpecTrim, Stack
-from uio_pipes.stages.features.turn_end import TurnEnd
 from uio_pipes.stages.order.balance import Balance, BalancedBatch
 from uio_pipes.stages.order.repeat import Repeat, Skip, Take
 from uio_pipes.stages.order.shuffle import Shuffle, Sort

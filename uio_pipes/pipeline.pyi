@@ -245,13 +245,11 @@ class Pipeline(Graph):
           that has such a list, the path of a file, or its content.
 
         Forms are known by the suffix: rttm, ctm, stm, TextGrid, srt, vtt, and JSON of moshi-finetune, Whisper, WhisperX,
-        stable-ts and Lhotse. What is not there is the failure ``missing_timeline``, what cannot be read ``bad_timeline``.
-        An event that cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``,
-        ``late_event`` (after the audio), ``absent_channel``, ``bad_event``; one of moshi-finetune's that begins before the
-        one before it is kept, and counted as ``unsorted_event``.
+        stable-ts, MFA and Lhotse. What is not there is the failure ``missing_timeline``, what cannot be read
+        ``bad_timeline``. An event that cannot be used is left out and counted: ``untimed_event``, ``negative_event``,
+        ``reversed_event``, ``late_event``, ``absent_channel``, ``bad_event``; ``unsorted_event`` only counts.
 
-        An utterance that is a part of a recording has its part of the timeline. From then on, all stages that cut, join or
-        change audio move it along. Put this stage before ``decode_audio``.
+        Stages that cut, join or change audio move the timeline along. Put this stage before ``decode_audio``.
 
         Args:
             source: table(s) by path, URL or glob, a :class:`uio.Table`, or a pattern, relative to the folder of the audio.

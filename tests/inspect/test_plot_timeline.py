@@ -12,7 +12,7 @@ import uio_pipes as uio
 from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.inspect import labels, plot
 from uio_pipes.inspect.peek import describe
-from uio_pipes.inspect.plot_timeline import COLORS, LANE, Picture, envelope
+from uio_pipes.inspect.plot import COLORS, LANE, Picture, envelope
 
 image = pytest.importorskip("matplotlib.image", reason="could not import matplotlib: pip install matplotlib")
 colors = pytest.importorskip("matplotlib.colors")
@@ -87,6 +87,7 @@ def test_tokens_and_activity_stand_below(dialogues: uio.Pipeline) -> None:
     assert [token for token in one.tokens if token] == ["·", "yes"]
     assert names(tokens) == ["text stream"]
     assert texts(tokens) == {"yes": 15 / 12.5}
+    assert drawn(dialogues.align(lambda word: [119])).tokens[14:16] == ["·", "119"], "a function cannot write them"
     assert names(activity) == ["SPEAKER_USER active", "SPEAKER_MAIN active"], "in the order of their first starts"
     rows = {tuple(c.get_facecolor()[0][:3]): c.get_paths()[0].vertices for c in activity.collections}
     main = rows[colors.to_rgb(COLORS[0])]

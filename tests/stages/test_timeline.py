@@ -114,6 +114,28 @@ item []:
             xmax = 1.25
             text = "you there"
 """
+MFA = TEXTGRID.replace('"x"', '"x - words"').replace('"y"', '"y - words"')
+MFA = (
+    MFA.replace("size = 2\nitem", "size = 3\nitem")
+    + """    item [3]:
+        class = "IntervalTier"
+        name = "x - phones"
+        xmin = 0
+        xmax = 2
+        intervals: size = 1
+        intervals [1]:
+            xmin = 0.5
+            xmax = 0.8
+            text = "HH"
+"""
+)
+MFA_JSON = {
+    "start": 0, "end": 2, "tiers": {
+        "x - words": {"type": "interval", "entries": [[0.5, 0.8, "hi"]]},
+        "x - phones": {"type": "interval", "entries": [[0.5, 0.6, "HH"], [0.6, 0.8, "AY"]]},
+        "y - words": {"type": "interval", "entries": [[0.75, 1.25, "you there"]]},
+    },
+}  # fmt: skip
 SRT = "1\n00:00:00,500 --> 00:00:00,800\nhi\n\n2\n00:00:00,750 --> 00:00:01,250\n<i>you</i>\nthere\n"
 VTT = """WEBVTT - a title
 
@@ -137,6 +159,8 @@ FORMS: dict[str, tuple[str, list[Event]]] = {
               [HI._replace(speaker=""), Event(0.75, 1.25, "you", "", 1)]),
     "a.stm": ("a 1 x 0.50 0.80 <o,f0,male> hi\na 2 y 0.75 1.25 you there\n", [HI, THERE]),
     "a.TextGrid": (TEXTGRID, plain("channel")),
+    "mfa.TextGrid": (MFA, plain("channel")),
+    "mfa.json": (json.dumps(MFA_JSON), plain("channel")),
     "a.srt": (SRT, plain("speaker", "channel")),
     "a.vtt": (VTT.replace("&lrm;", ""), plain("channel")),
     "moshi.json": (json.dumps(MOSHI), NAMED),
@@ -180,9 +204,8 @@ def test_forms(name: str, tmp_path: Path) -> None:
     timeline, skipped = only(listed(tmp_path).timeline(f"{{stem}}.{suffix}"))
     assert (list(timeline.events), skipped) == (events, {})
     assert timeline.conditions == (MOSHI["text_conditions"] if name == "moshi.json" else None)
-    if name.startswith("a."):
-        timeline, skipped = only(listed(tmp_path).timeline(tmp_path / f"*.{suffix}"))
-        assert (list(timeline.events), skipped) == (events, {})
+    timeline, skipped = only(listed(tmp_path).timeline(tmp_path / f"*.{suffix}"))
+    assert (list(timeline.events), skipped) == (events, {})
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if name.endswith(".json")])
@@ -202,6 +225,9 @@ def test_segments_instead_of_words(tmp_path: Path) -> None:
     whole = only(listed(tmp_path, said=value).timeline(field="said", words=False))[0].events
     assert [event.text for event in words] == ["hi", "you there", "yes"]
     assert [event.text for event in whole] == ["hi you there", "yes"]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in value["segments"]))
+    for told, events in (({}, words), ({"words": False}, whole)):  # segments as the rows of a table
+        assert only(listed(tmp_path).timeline(tmp_path / "a.jsonl", **told))[0].events == events
 
 
 def test_members_of_shards(tmp_path: Path) -> None:
@@ -210,6 +236,7 @@ def test_members_of_shards(tmp_path: Path) -> None:
     (tmp_path / "s.tar").write_bytes(corpus._tar(members))
     pipeline = uio.from_shard_list(str(tmp_path / "s.tar"))
     assert list(only(pipeline.timeline(field="rttm"))[0].events) == plain("text")
+    assert list(only(listed(tmp_path, rttm=RTTM).timeline(field="rttm"))[0].events) == plain("text")  # its content
 
 
 # Tables of many recordings
@@ -296,6 +323,28 @@ def test_supervisions_reach_over_the_edges_of_a_cut(tmp_path: Path) -> None:
     assert ([(e.start, e.end) for e in timeline.events], skipped) == ([(-0.5, 0.5), (0.75, 5.75)], {})
     _, skipped = only(listed(tmp_path, said=said).timeline(field="said"))
     assert skipped == {"negative_event": 1, "late_event": 1}
+    outside = {"start": -1.0, "duration": 2.0, "alignment": {"word": [["gone", -1.0, 0.5], ["hi", 0.25, 0.5]]}}
+    timeline, skipped = only(listed(tmp_path, supervisions=[outside]).timeline(field="supervisions"))
+    assert ([e.text for e in timeline.events], skipped) == (["hi"], {})
+
+
+@pytest.mark.parametrize("channel", [0, 1])
+def test_channels_are_those_of_the_recording(channel: int, tmp_path: Path) -> None:
+    """Of audio that is one channel of a recording, too: a cut of Lhotse's, a row of a table."""
+    clicks(tmp_path / "a.wav", [0.5, 0.75])
+    source = {"type": "file", "channels": [0, 1], "source": str(tmp_path / "a.wav")}
+    recording = {"id": "a", "sources": [source], "sampling_rate": RATE, "num_samples": 2 * RATE, "duration": 2.0}
+    cut = {"id": "c", "start": 0, "duration": 2.0, "channel": channel, "supervisions": [LHOTSE[channel]],
+           "recording": recording, "type": "MonoCut"}  # fmt: skip
+    (tmp_path / "cuts.jsonl").write_text(json.dumps(cut))
+    cuts = uio.from_lhotse_cuts(tmp_path / "cuts.jsonl").timeline(field="supervisions")
+    assert only(cuts) == (Timeline(((HI, THERE)[channel],), offset=0.0), {})
+    (tmp_path / "rows.tsv").write_text(f"key\twav\tchannel\na\ta.wav\t{channel}\n")
+    (tmp_path / "a.rttm").write_text(RTTM)
+    table = uio.from_table(tmp_path / "rows.tsv").timeline("{stem}.rttm")
+    for pipeline in (table, uio.from_lhotse_cuts(tmp_path / "cuts.jsonl").timeline(tmp_path / "a.rttm")):
+        timeline, skipped = only(pipeline)
+        assert (list(timeline.events), skipped) == (plain("text"), {})
 
 
 def test_tables_are_part_of_the_fingerprint(tmp_path: Path) -> None:
@@ -415,6 +464,12 @@ def test_chunks_and_turn_ends_of_stacked_frames() -> None:
     assert int((batch["turn_end"][0] == 1).nonzero()[0]) == 10, "whose centre is at 0.6125 s"
 
 
+def test_a_moment_is_in_one_part() -> None:
+    """Also one on the border: a word of no duration may still say that another one speaks."""
+    timeline = Timeline((Event(1.0, 1.0, "hm"),))
+    assert [len(timeline.cut(start, start + 1.0).events) for start in (0.0, 1.0, 2.0)] == [0, 1, 0]
+
+
 def test_events_end_where_parts_are_joined() -> None:
     """What reaches over the edge of a part is not heard in the other one."""
     whole = Timeline.joined([(Timeline((HI, THERE)), 0.0, 1.0), (Timeline((HI.moved(0.6), THERE)), 1.0, 2.0)])
@@ -486,6 +541,8 @@ def test_damage_is_counted_by_name(tmp_path: Path) -> None:
     ]  # fmt: skip
     timeline, skipped = only(listed(tmp_path, said=said).timeline(field="said"))
     assert [event.text for event in timeline.events] == ["kept, though unsorted", "kept"]
+    odd = {"tiers": {"words": {"entries": 5}, "a - words": 5, "b": {"entries": [[0, 1]]}}}
+    assert only(listed(tmp_path, said=odd).timeline(field="said"))[1] == {"bad_event": 3}
     assert skipped == {
         "late_event": 1, "negative_event": 1, "untimed_event": 2, "reversed_event": 1, "absent_channel": 1,
         "bad_event": 1,
@@ -499,6 +556,7 @@ def test_damage_is_counted_by_name(tmp_path: Path) -> None:
         ({"field": "said"}, {}, "missing_timeline"),
         ({"field": "said"}, {"said": {"text": "no list"}}, "bad_timeline"),
         ({"field": "said"}, {"said": "{cut off"}, "bad_timeline"),
+        ({"field": "said"}, {"said": {"segments": 5}}, "bad_timeline"),
     ],
 )
 def test_what_fails(given_: Any, fields: Any, reason: str, tmp_path: Path) -> None:
@@ -514,10 +572,12 @@ def test_damaged_lines_of_tables_count_for_the_recording_before_them(tmp_path: P
     assert skipped == {"bad_event": 1, "untimed_event": 2, "reversed_event": 1}
 
 
-def test_gaps_of_an_stm_are_no_speaker(tmp_path: Path) -> None:
-    (tmp_path / "all.stm").write_text("a 1 inter_segment_gap 0 0.5 <o>\na 1 x 0.5 0.8 <o> hi\n")
+def test_gaps_of_an_stm_are_no_speaker_and_what_is_not_scored_has_no_text(tmp_path: Path) -> None:
+    said = "a 1 x 0.5 0.8 <o> hi\na 1 x 1 1.5 <o> ignore_time_segment_in_scoring\na 1 y -1 1 <o> a\na 1 y nan 1 <o> a\n"
+    (tmp_path / "all.stm").write_text(f"a 1 inter_segment_gap 0 0.5 <o>\n{said}")
     timeline, skipped = only(listed(tmp_path).timeline(tmp_path / "all.stm"))
-    assert (timeline.speakers, skipped) == (("x",), {})
+    assert [(event.speaker, event.text) for event in timeline.events] == [("x", "hi"), ("x", "")]
+    assert skipped == {"negative_event": 1, "untimed_event": 1}
 
 
 def test_what_ends_late_is_left_out_of_parts_too(tmp_path: Path) -> None:

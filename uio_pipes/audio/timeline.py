@@ -67,7 +67,10 @@ class Timeline:
 
     def cut(self, start: float, end: float) -> Timeline:
         """Return the part from ``start`` to ``end``, in seconds of the utterance."""
-        events = tuple(event.moved(start) for event in self.events if event.start < end and event.end > start)
+        inside = (
+            e for e in self.events if e.start < end and (e.end > start or e.start >= start)
+        )  # of no duration, too
+        events = tuple(event.moved(start) for event in inside)
         known = self.known and tuple(
             (max(0.0, begin - start), min(end, until) - start)
             for begin, until in self.known

@@ -24,11 +24,10 @@ from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list
 from uio_pipes.sources.mixing import mix, tempered
-from uio_pipes.sources.moshi import from_moshi
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.seen import Found, Seen
-from uio_pipes.sources.table.source import from_table
+from uio_pipes.sources.table.source import from_moshi, from_table
 from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed

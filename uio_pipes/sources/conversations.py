@@ -1,19 +1,13 @@
-"""``from_conversations``: conversations of text and audio, one per line, in any order and in any of the usual formats.
-
-NeMo's ``multimodal_conversation`` has turns of ``from``, ``type`` and ``value``, which is a text or the path of a
-recording. ShareGPT's have no type; tags such as ``<sound>`` in a text of the user's stand for the recordings that the
-line names beside its turns. Hugging Face's ``messages`` have ``role`` and ``content``: a text, which may have such
-tags, or a list of parts.
-"""
+"""``from_conversations``: conversations of text and audio, one per line, in any order and in the usual formats."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple
 
 from uio_pipes.base.checks import require, require_root
 from uio_pipes.base.errors import DataError, LeftOut
@@ -51,7 +45,6 @@ class SpokenPart(NamedTuple):
 
 
 TurnPart = str | SpokenPart
-ChatMessage = dict[str, Any]
 
 
 class ConversationTurn(NamedTuple):
@@ -62,83 +55,77 @@ class ConversationTurn(NamedTuple):
     rest: Mapping[str, Any]
 
 
-def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[ChatMessage], list[SpokenPart]]:
+def read_turns(line: dict[str, Any], tag: re.Pattern[str]) -> tuple[list[dict[str, Any]], list[SpokenPart]]:
     """Take turns and recordings out of ``line``, and return them: messages of ``role`` and ``content``, and a recording
     for each part of audio. ``tag``: what stands for audio in texts.
 
     Raises: DataError ``missing_turns``, ``bad_turn``, ``missing_audio``, ``audio_mismatch``, ``bad_segment``.
     """
     name = next((name for name in _TURNS if name in line), "")
-    turns = _turns(_given(line, name), tag)
-    if name == "conversations":
-        turns = [_joined(role, list(some)) for role, some in groupby(turns, lambda turn: turn.role)]
-    turns = _with_recordings(turns, line)
-    messages = [{**turn.rest, "role": turn.role, "content": _content(turn.parts)} for turn in turns]
-    return messages, [part for turn in turns for part in turn.parts if isinstance(part, SpokenPart)]
-
-
-def _given(line: dict[str, Any], name: str) -> list[Any]:
     if not name:
         message = f"the line has neither messages nor conversations (its names: {', '.join(line)})"
         raise DataError("missing_turns", f'{message}: say which it is, as in fields={{"messages": "dialogue"}}')
     given = line.pop(name)
     if not isinstance(given, list) or not given:
         raise DataError("missing_turns", f"{name} must be a list of turns, not {given!r:.40}: correct the line")
-    return given
-
-
-def _turns(given: list[Any], tag: re.Pattern[str]) -> list[ConversationTurn]:
-    typed = any(isinstance(turn, dict) and "value" in turn and "type" in turn for turn in given)
-    turns = []
+    typed, turns = any(isinstance(turn, dict) and turn.keys() >= {"value", "type"} for turn in given), []
     for number, turn in enumerate(given, 1):
         try:
             turns.append(_turn(turn, typed, tag))
         except DataError as error:
             raise error.within(f"turn {number}") from error
-    return turns
+    if name == "conversations":  # turns of one role become one, with a blank between them, as in NeMo
+        runs = [(role, [turn.parts for turn in some]) for role, some in groupby(turns, lambda turn: turn.role)]
+        turns = [ConversationTurn(role, reduce(lambda a, b: [*a, " ", *b], parts), {}) for role, parts in runs]
+    _put_recordings(turns, line)
+    messages = [{**turn.rest, "role": turn.role, "content": _content(turn.parts)} for turn in turns]
+    return messages, [part for turn in turns for part in turn.parts if isinstance(part, SpokenPart)]
 
 
 def _turn(turn: Any, typed: bool, tag: re.Pattern[str]) -> ConversationTurn:
     if not isinstance(turn, dict):
-        _bad(f"it must be an object, not {turn!r:.40}: correct the line")
+        raise _bad(f"it must be an object, not {turn!r:.40}")
     role = turn.get("from", turn.get("role"))
     if not isinstance(role, str) or not role:
-        _bad(f"its role must be a name in `from` or `role`, not {role!r:.40}: correct the line")
+        raise _bad(f"its role must be a name in `from` or `role`, not {role!r:.40}")
     role = _ROLES.get(role.lower(), role)
     rest = {name: value for name, value in turn.items() if name not in ("from", "role", "value", "content")}
-    parts = [_of_type(turn, "value")] if typed else _parts(role, turn, rest, tag)
-    return ConversationTurn(role, parts, rest)
-
-
-def _parts(role: str, turn: dict[str, Any], rest: dict[str, Any], tag: re.Pattern[str]) -> list[TurnPart]:
     content = turn.get("content", turn.get("value"))
     if content is None and "value" not in turn and any(value is not None for value in rest.values()):
         content = ""  # as where tools are called
-    if isinstance(content, list):
-        return [_of_part(part) for part in content]
-    if not isinstance(content, str):
-        _bad(f"its text, `value` or `content`, must be a string, not {content!r:.40}: correct the line")
-    return list(_split(content, turn, tag)) if role == "user" else [content]
+    if typed:
+        parts = [_of_type(turn, "value")]
+    elif isinstance(content, list):
+        parts = [_of_part(part) for part in content]
+    elif not isinstance(content, str):
+        raise _bad(f"its text, `value` or `content`, must be a string, not {content!r:.40}")
+    else:
+        parts = list(_split(content, turn, tag)) if role == "user" else [content]
+    return ConversationTurn(role, parts, rest)
 
 
 def _of_type(turn: dict[str, Any], name: str) -> TurnPart:
     """Return what a turn of NeMo's, or a part of text, is."""
     kind, value = turn.get("type"), turn.get(name)
     if kind not in ("text", "audio"):
-        _bad(f"its type is {kind!r:.40}, not text or audio: correct the line")
+        raise _bad(f"its type is {kind!r:.40}, not text or audio")
     if not isinstance(value, str) or (kind == "audio" and not value):
         what = "text" if kind == "text" else "path"
-        _bad(f"its {what}, `{name}`, must be a string, not {value!r:.40}: correct the line")
+        raise _bad(f"its {what}, `{name}`, must be a string, not {value!r:.40}")
     return value if kind == "text" else SpokenPart(value, turn)
 
 
 def _of_part(part: Any) -> TurnPart:
     if not isinstance(part, dict):
-        _bad(f"a part of it must be an object, not {part!r:.40}: correct the line")
+        raise _bad(f"a part of it must be an object, not {part!r:.40}")
     if part.get("type") != "audio":
         return _of_type(part, "text")
     name = next((name for name in _OF_PART if part.get(name) is not None), None)
     return SpokenPart(None, part) if name is None else _of_type(part, name)
+
+
+def _bad(problem: str) -> DataError:
+    return DataError("bad_turn", f"{problem}: correct the line")
 
 
 def _split(text: str, turn: dict[str, Any], tag: re.Pattern[str]) -> Iterator[TurnPart]:
@@ -151,13 +138,7 @@ def _split(text: str, turn: dict[str, Any], tag: re.Pattern[str]) -> Iterator[Tu
             yield piece
 
 
-def _joined(role: str, turns: list[ConversationTurn]) -> ConversationTurn:
-    """Return several turns of one role as one, with a blank between them, as in NeMo."""
-    first, *others = turns
-    return ConversationTurn(role, [*first.parts, *(part for turn in others for part in (" ", *turn.parts))], {})
-
-
-def _with_recordings(turns: list[ConversationTurn], line: dict[str, Any]) -> list[ConversationTurn]:
+def _put_recordings(turns: list[ConversationTurn], line: dict[str, Any]) -> None:
     """Give the places for audio the recordings that the line names beside its turns.
 
     One recording may have several places, one place takes all of several, and otherwise they must be equally many.
@@ -165,30 +146,29 @@ def _with_recordings(turns: list[ConversationTurn], line: dict[str, Any]) -> lis
     spoken = [part for turn in turns for part in turn.parts if isinstance(part, SpokenPart)]
     places = sum(part.path is None for part in spoken)
     if spoken and not places:
-        return turns
-    paths = _beside(line)
+        return
+    paths, problem = _beside(line), ""
     if places and not paths:
         message = f"the turns have {places} places for audio, but the line has none ({', '.join(_BESIDE)})"
-        _mismatch(f"{message}: name it, or if it is text, choose another tag with audio_tag=…")
-    if paths and not places:
-        _mismatch(f"the line has {len(paths)} recordings, but no place for them in the turns: choose audio_tag=…")
-    if len(paths) > 1 and places not in (1, len(paths)):
-        _mismatch(f"the line has {len(paths)} recordings and {places} places for them: correct the line")
-    numbers = iter(range(places))
-
-    def of(place: SpokenPart) -> list[TurnPart]:
-        number = 0 if len(paths) == 1 else next(numbers)
-        chosen = range(len(paths)) if places == 1 else [number]
-        return [SpokenPart(paths[at], place.times, at) for at in chosen]
-
-    return [turn._replace(parts=_filled(turn.parts, of)) for turn in turns]
-
-
-def _filled(parts: list[TurnPart], of: Callable[[SpokenPart], list[TurnPart]]) -> list[TurnPart]:
-    filled: list[TurnPart] = []
-    for part in parts:
-        filled += of(part) if isinstance(part, SpokenPart) and part.path is None else [part]
-    return filled
+        problem = f"{message}: name it, or if it is text, choose another tag with audio_tag=…"
+    elif paths and not places:
+        problem = f"the line has {len(paths)} recordings, but no place for them in the turns: choose audio_tag=…"
+    elif len(paths) > 1 and places not in (1, len(paths)):
+        problem = f"the line has {len(paths)} recordings and {places} places for them: correct the line"
+    if problem:
+        raise DataError("audio_mismatch", problem)
+    numbers = [range(len(paths))] if places == 1 else [[0 if len(paths) == 1 else at] for at in range(places)]
+    chosen = iter(numbers)
+    for turn in turns:
+        turn.parts[:] = [
+            one
+            for part in turn.parts
+            for one in (
+                [SpokenPart(paths[at], part.times, at) for at in next(chosen)]
+                if isinstance(part, SpokenPart) and part.path is None
+                else [part]
+            )
+        ]
 
 
 def _beside(line: dict[str, Any]) -> list[str]:
@@ -216,14 +196,6 @@ def _content(parts: list[TurnPart]) -> str | list[dict[str, str]]:
     if any(part["type"] == "audio" for part in content):
         return content
     return content[0]["text"] if content else ""
-
-
-def _bad(message: str) -> NoReturn:
-    raise DataError("bad_turn", message)
-
-
-def _mismatch(message: str) -> NoReturn:
-    raise DataError("audio_mismatch", message)
 
 
 TAGS = ("<sound>", "<speech>", "<audio>")
@@ -320,9 +292,9 @@ def from_conversations(
       list of parts, of which ``{"type": "audio"}`` may name its file in ``audio``, ``audio_url``, ``path`` or ``url``.
 
     In ``conversations``, turns of one role that follow one another become one. With ``offset`` in a turn of audio, only
-    that part is read, up to ``duration`` (``audio_start``, ``audio_end``); ``duration`` is ``audio_duration``, by which
-    lengths are planned. The ``key`` is the line's ``key`` or ``id``, or ``FILE:LINE``. All other names are kept as
-    fields. A line whose ``custom`` has ``_skipme`` is left out and counted.
+    that part is read, up to ``duration`` (``audio_start``, ``audio_end``, ``audio_duration``). The ``key`` is the
+    line's ``key`` or ``id``, or ``FILE:LINE``; other names are fields, too. A line whose ``custom`` has ``_skipme`` is
+    left out and counted.
 
     Failures: ``missing_turns``, ``bad_turn``, ``missing_audio``, ``audio_mismatch``, ``bad_segment``.
 

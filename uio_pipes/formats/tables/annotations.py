@@ -18,25 +18,23 @@ from uio_pipes.formats.rows.content import unclear_end
 from uio_pipes.formats.tables.files import TableFile
 from uio_pipes.formats.tables.rows import Row
 
-_STM = re.compile(r"(\S+)\s+(\S+)\s+(\S+)\s+(\d*\.?\d+)\s+(\d*\.?\d+)(?:\s+<([^>]*)>)?(?:\s+(.*))?")
+_STM = re.compile(
+    r"(?P<recording>\S+)\s+(?P<channel>\S+)\s+(?P<speaker>\S+)\s+(?P<start>-?\d*\.?\d+|nan)\s+"
+    r"(?P<end>-?\d*\.?\d+|nan)(?:\s+<(?P<label>[^>]*)>)?(?:\s+(?P<text>.*))?"
+)
 
 
 def stm_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
     """Yield the lines of an stm: also ``channel``, counted from 0, and the ``label`` that stands in <>."""
     text = file.content.read().decode(encoding)
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith(";;"):
-            continue
-        found = _STM.fullmatch(line.strip())
-        if found is None:
+        if (found := _STM.fullmatch(line.strip())) is not None and not line.startswith(";;"):
+            row = found.groupdict("")
+            numbers = {name: float(row[name]) for name in ("start", "end")}
+            yield {**row, **numbers, "channel": channel_named(row["channel"])}
+        elif line.strip() and not line.startswith(";;"):
             message = f"line {number} is {line[:80]!r}, not `RECORDING CHANNEL SPEAKER START END <LABEL> words`"
             yield DataError("bad_row", f"{message}: correct it")
-            continue
-        recording, channel, speaker, start, end, label, words = found.groups()
-        yield {
-            "recording": recording, "channel": channel_named(channel), "speaker": speaker,
-            "start": float(start), "end": float(end), "label": label or "", "text": words or "",
-        }  # fmt: skip
     if "\n" in text and not text.endswith("\n"):
         yield unclear_end(file.name)
 
@@ -53,50 +51,40 @@ _BOMS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb": "utf-8-sig"}
 
 
 def textgrid_rows(file: TableFile, encoding: str) -> Iterator[Row | DataError]:
-    """Yield the intervals of all tiers that have a text, in the order of the file: ``tier`` is also the ``speaker``."""
+    """Yield the intervals of all tiers that have a text, in the order of the file: ``tier`` is also the ``speaker``.
+
+    A TextGrid, long or short, is a row of texts, numbers and flags: all else in it is there for readers.
+    """
     data = file.content.read()
-    tokens = _TextGrid(data.decode(_BOMS.get(data[:2], encoding)))
-    header = [tokens.text(), tokens.text()]
+    content = data.decode(_BOMS.get(data[:2], encoding))
+    tokens = _TOKEN.finditer(content)
+
+    def take(group: int, wanted: str) -> str:
+        if (found := next(tokens, None)) is None:
+            raise ValueError(f"{wanted} is missing")
+        if found[group] is None:
+            line = content.count("\n", 0, found.start()) + 1
+            raise ValueError(f"line {line} has {found[0][:40]!r} in place of {wanted}")
+        return found[group]
+
+    def text() -> str:
+        return take(1, "a text in quotes").replace('""', '"')
+
+    def number() -> float:
+        return float(take(2, "a number"))
+
+    header = [text(), text()]
     if header[1] != "TextGrid":
         raise ValueError(f"it begins with {header[0]!r} and {header[1]!r}, so it is not a TextGrid")
-    tokens.number(), tokens.number()
-    for _ in range(tokens.count() if tokens.flag() else 0):
-        kind, tier = tokens.text(), tokens.text()
-        tokens.number(), tokens.number()
-        for _ in range(tokens.count()):
-            start = tokens.number()
-            end = tokens.number() if kind == "IntervalTier" else start
-            text = tokens.text()
-            if text.strip() and kind == "IntervalTier":
-                yield {"recording": file.stem, "tier": tier, "speaker": tier, "start": start, "end": end, "text": text}
-
-
-class _TextGrid:
-    """The texts, numbers and flags of a TextGrid, long or short: all else in it is there for readers."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._found = text, _TOKEN.finditer(text)
-
-    def text(self) -> str:
-        return self._next(1, "a text in quotes").replace('""', '"')
-
-    def number(self) -> float:
-        return float(self._next(2, "a number"))
-
-    def count(self) -> int:
-        return int(self._next(2, "a whole number"))
-
-    def flag(self) -> bool:
-        return self._next(3, "<exists>") == "exists"
-
-    def _next(self, group: int, wanted: str) -> str:
-        found = next(self._found, None)
-        if found is None or found[group] is None:
-            line = self._text.count("\n", 0, found.start() if found else len(self._text)) + 1
-            raise ValueError(
-                f"line {line} has {found[0][:40]!r} in place of {wanted}" if found else f"{wanted} is missing"
-            )
-        return found[group]
+    number(), number()
+    for _ in range(int(take(2, "a whole number")) if take(3, "<exists>") == "exists" else 0):
+        kind, tier = text(), text()
+        number(), number()
+        for _ in range(int(take(2, "a whole number"))):
+            start = number()
+            end = number() if kind == "IntervalTier" else start
+            if (said := text()).strip() and kind == "IntervalTier":
+                yield {"recording": file.stem, "tier": tier, "speaker": tier, "start": start, "end": end, "text": said}
 
 
 _CUE = re.compile(r"\s*((?:\d+:)?\d+:\d+[.,]\d+)\s+-->\s+((?:\d+:)?\d+:\d+[.,]\d+)(?:\s.*)?")
@@ -153,7 +141,7 @@ def nxt_rows(files: Iterator[TableFile]) -> Iterator[tuple[str, Row | DataError]
     for name, content in files:
         base = name.rpartition("/")[2]
         try:
-            root = ElementTree.fromstring(content.read())
+            root = _without_namespaces(content.read())
         except ElementTree.ParseError as error:
             yield name, DataError("bad_table", f"the file is not well-formed XML ({error}): fetch it again")
             continue
@@ -162,69 +150,48 @@ def nxt_rows(files: Iterator[TableFile]) -> Iterator[tuple[str, Row | DataError]
         elif base.endswith(".words.xml"):
             words[base] = _Words(root)
         elif base == "meetings.xml":
-            agents |= _agents(root)
+            meetings = root.iter("meeting")
+            agents |= {(one.get("observation", ""), who.get("nxt_agent", "")): who for one in meetings for who in one}
     for name, root in segments:
         recording, agent = name.rpartition("/")[2].split(".")[:2]
-        agent_facts = agents.get((recording, agent), {})
-        channel = agent_facts.get("channel", "")
-        known: Row = {
-            "recording": recording,
-            "agent": agent,
-            "speaker": agent_facts.get("global_name", f"{recording}-{agent}"),
+        known = agents.get((recording, agent), {})
+        channel = known.get("channel") or ""
+        whole: Row = {
+            "recording": recording, "agent": agent, "speaker": known.get("global_name") or f"{recording}-{agent}",
             "channel": int(channel) if channel.isdecimal() else None,
-        }
-        for segment in root.iter():
-            if _local(segment.tag) == "segment":
-                yield name, _segment(segment, words, known)
+        }  # fmt: skip
+        yield from ((name, _segment(segment, words, whole)) for segment in root.iter("segment"))
 
 
-def _segment(segment: Any, words: Mapping[str, _Words], known: Row) -> Row | DataError:
-    said = {_local(name): value for name, value in segment.attrib.items()}
+def _without_namespaces(data: bytes) -> Any:
+    root = ElementTree.fromstring(data)
+    for one in root.iter():
+        one.tag = one.tag.rpartition("}")[2]
+        one.attrib = {name.rpartition("}")[2]: value for name, value in one.attrib.items()}
+    return root
+
+
+def _segment(segment: Any, words: Mapping[str, _Words], whole: Row) -> Row | DataError:
     try:
-        times = {"start": float(said["transcriber_start"]), "end": float(said["transcriber_end"])}
-    except (KeyError, ValueError):
-        return DataError(
-            "bad_row", f"segment {said.get('id')} has no transcriber_start and _end in seconds: correct it"
-        )
-    texts = list[str]()
-    for child in segment:
-        href = _HREF.fullmatch(next((v for n, v in child.attrib.items() if _local(n) == "href"), ""))
-        try:
-            texts.append(words[href[1]].between(href[2], href[3] or href[2]) if href else "")
-        except KeyError as error:
-            return DataError(
-                "bad_row", f"segment {said.get('id')} refers to words in {error}, which is missing: add it"
-            )
-    return {**known, "id": said.get("id", ""), **times, "text": " ".join(filter(None, texts))}
+        times = {"start": float(segment.attrib["transcriber_start"]), "end": float(segment.attrib["transcriber_end"])}
+        hrefs = filter(None, (_HREF.fullmatch(child.get("href", "")) for child in segment))
+        texts = [words[href[1]].between(href[2], href[3] or href[2]) for href in hrefs]
+    except (KeyError, ValueError) as error:
+        missing = f"refers to words in {error}, which is missing: add it"
+        lacks = "has no transcriber_start and _end in seconds: correct it"
+        untimed = isinstance(error, ValueError) or str(error).startswith("'transcriber_")
+        return DataError("bad_row", f"segment {segment.get('id')} {lacks if untimed else missing}")
+    return {**whole, "id": segment.get("id", ""), **times, "text": " ".join(filter(None, texts))}
 
 
 class _Words:
     """The words of a file, by the ids of its elements."""
 
     def __init__(self, root: Any) -> None:
-        self._numbers, self._words = dict[str, int](), list[tuple[str, bool]]()
-        for element in root:
-            said = {_local(name): value for name, value in element.attrib.items()}
-            self._numbers[said.get("id", "")] = len(self._words)
-            is_word = _local(element.tag) == "w"
-            self._words.append(((element.text or "").strip() if is_word else "", said.get("punc") == "true"))
+        self._numbers = {one.get("id", ""): number for number, one in enumerate(root)}
+        said = [((one.text or "").strip() if one.tag == "w" else "", one.get("punc") == "true") for one in root]
+        self._words = [word if punctuation else f" {word}".rstrip() for word, punctuation in said]
 
     def between(self, first: str, last: str) -> str:
         """Return the words from one id to another one, punctuation without a blank before it."""
-        begin, end = self._numbers[first], self._numbers[last]
-        return "".join(w if punc else f" {w}" for w, punc in self._words[begin : end + 1] if w).strip()
-
-
-def _agents(root: Any) -> dict[tuple[str, str], Mapping[str, str]]:
-    found = dict[tuple[str, str], Mapping[str, str]]()
-    for meeting in root.iter():
-        if _local(meeting.tag) == "meeting":
-            for speaker in meeting:
-                said = {_local(name): value for name, value in speaker.attrib.items()}
-                found[meeting.attrib.get("observation", ""), said.get("nxt_agent", "")] = said
-    return found
-
-
-def _local(name: str) -> str:
-    """Return a name without its namespace."""
-    return name.rpartition("}")[2]
+        return "".join(self._words[self._numbers[first] : self._numbers[last] + 1]).strip()

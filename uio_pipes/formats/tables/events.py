@@ -7,7 +7,8 @@ and stable-ts (``segments`` of ``words``), and of Lhotse's supervisions (``align
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -24,9 +25,10 @@ from uio_pipes.formats.tables.files import TableFile
 from uio_pipes.formats.tables.rows import Row
 from uio_pipes.formats.tables.text import TextRows
 
-_LISTS = ("alignments", "segments", "supervisions", "asr", "words")  # of events, within a JSON object
-_STARTS = {"start": 1.0, "start_time": 1.0, "begin_time": 1.0, "startInMs": 1e-3}
-_ENDS = {"end": 1.0, "end_time": 1.0, "endInMs": 1e-3}
+_LISTS = ("alignments", "segments", "supervisions", "asr", "words", "tiers")  # of events, within a JSON object
+_LISTED = (list, dict)
+_STARTS = ("start", "start_time", "begin_time", "startInMs")
+_ENDS = ("end", "end_time", "endInMs")
 _TEXTS = ("text", "txt", "word", "words", "labels")
 _RECORDINGS = ("recording", "session_id", "recording_id")
 CONDITIONS = "text_conditions"
@@ -36,8 +38,10 @@ _PASSED = frozenset([
     "A/P", "SPKR-INFO",
 ])  # fmt: skip
 _NOBODY = "inter_segment_gap"  # the speaker of STM's lines about what lies between turns
+_UNSCORED = "ignore_time_segment_in_scoring"  # STM's text of what somebody says, but nobody has written down
 _UNSORTED = "unsorted_event"
 _MAIN = "SPEAKER_MAIN"  # whom moshi-finetune's annotations name so is in the left channel
+_TIER = re.compile("(?:(.*) - )?(words|phones)")  # of MFA, which names the speaker if there are several
 
 
 class Unusable(NamedTuple):
@@ -65,6 +69,11 @@ def recording_of(row: Row) -> str | None:
     return None
 
 
+def events_of(rows: Iterable[Row | DataError]) -> Iterator[RowResult]:
+    """Yield the events of rows, but for lines that are about something else."""
+    return (one for one in map(event_of, rows) if one is not None)
+
+
 def event_of(row: Row | DataError) -> RowResult | None:
     """Return the event of a row; None of a line that is about something else."""
     if isinstance(row, DataError):
@@ -73,10 +82,11 @@ def event_of(row: Row | DataError) -> RowResult | None:
         return Conditions(row[CONDITIONS])
     if (kind := row.get("rttm", "SPEAKER")) != "SPEAKER":
         return None if kind in _PASSED else Unusable("bad_event", 0.0, f"a line of the unknown type {kind!r}")
-    if row.get("speaker") == _NOBODY:
+    speaker, tier = row.get("speaker"), _TIER.fullmatch(str(row.get("tier")))
+    if speaker == _NOBODY or (tier and tier[2] == "phones"):
         return None
-    start, end = _time(row, _STARTS), _time(row, _ENDS)
-    if end is None and start is not None and (duration := _time(row, {"duration": 1.0})) is not None:
+    start, end = _time(row, *_STARTS), _time(row, *_ENDS)
+    if end is None and start is not None and (duration := _time(row, "duration")) is not None:
         end = round(start + duration, _DIGITS)
     if start is None or end is None:
         return Unusable("untimed_event", start or 0.0, f"{dict(row)!r:.80} has no start and end in seconds")
@@ -84,8 +94,11 @@ def event_of(row: Row | DataError) -> RowResult | None:
         return Unusable("reversed_event", start, f"{start:g} to {end:g} s: the end is before the start")
     ids: Any = row.get("ids")
     ids = tuple(ids) if isinstance(ids, (list, tuple)) and all(type(one) is int for one in ids) else ()
-    speaker = row.get("speaker")
-    return Event(start, end, _text(row), "" if speaker is None else str(speaker), _channel(row), ids)
+    said = next((value for name in _TEXTS if (value := row.get(name))), "")
+    said = said.get("txt") if isinstance(said, Mapping) else said
+    text = said.strip() if isinstance(said, str) and said != _UNSCORED else ""
+    speaker = tier[1] if tier else speaker
+    return Event(start, end, text, "" if speaker is None else str(speaker), _channel(row), ids)
 
 
 def by_recording(rows: Iterable[Row | DataError]) -> dict[str, list[RowResult]]:
@@ -94,30 +107,17 @@ def by_recording(rows: Iterable[Row | DataError]) -> dict[str, list[RowResult]]:
     found, last = dict[str, list[RowResult]](), ""
     for row in rows:
         last = last if isinstance(row, DataError) else recording_of(row) or ""
-        listed = found.setdefault(last, [])
-        if (one := event_of(row)) is not None:
-            listed.append(one)
+        found.setdefault(last, []).extend(events_of([row]))
     return found
 
 
-def _time(row: Row, names: Mapping[str, float]) -> float | None:
+def _time(row: Row, *names: str) -> float | None:
     """Return the seconds of the first of these fields that there is; None if it is no time."""
-    for name, unit in names.items():
-        if (value := row.get(name)) is not None:
-            if type(value) is float and unit == 1.0 and abs(value) < LATEST:  # which NaN is not
-                return value
-            value = as_seconds(value)
-            ok = is_number(value) and abs(value) < LATEST
-            return float(value) if ok and unit == 1.0 else round(value * unit, _DIGITS) if ok else None
-    return None
-
-
-def _text(row: Row) -> str:
-    for name in _TEXTS:
-        if said := row.get(name):
-            said = said if isinstance(said, str) else said.get("txt") if isinstance(said, Mapping) else ""
-            return said.strip() if isinstance(said, str) else ""
-    return ""
+    name = next((name for name in names if row.get(name) is not None), "")
+    value = as_seconds(row.get(name))
+    if not is_number(value) or not abs(value) < LATEST:
+        return None
+    return round(value / 1000, _DIGITS) if name.endswith("InMs") else float(value)
 
 
 def _channel(row: Row) -> int | None:
@@ -129,61 +129,72 @@ def _channel(row: Row) -> int | None:
     return value if type(value) is int else None
 
 
+def unfolded(row: Row | DataError, words: bool) -> Iterator[Row | DataError]:
+    """Yield what a row of a table lists, as :func:`rows_of` does, or else the row."""
+    if isinstance(row, DataError):
+        return iter([row])
+    listed = any(isinstance(row.get(name), _LISTED) for name in _LISTS if name != "words")  # which a segment has, too
+    return rows_of(row if listed else [row], words)
+
+
 def rows_of(value: Any, words: bool) -> Iterator[Row | DataError]:
     """Yield the rows of a JSON value: a list of events, or an object that has such a list.
 
     ``words``: give the words in place of the segments that list them. Raises: DataError ``bad_timeline``.
     """
     if isinstance(value, Mapping):
-        name = next((name for name in _LISTS if isinstance(value.get(name), list)), "")
+        name = next((name for name in _LISTS if isinstance(value.get(name), _LISTED)), "")
         if not name:
             raise DataError("bad_timeline", f"it has none of the lists {', '.join(_LISTS)}, but {', '.join(value)}")
         if value.get(CONDITIONS) is not None:
             yield {CONDITIONS: value[CONDITIONS]}
         value = value[name]
+    if isinstance(value, Mapping):  # MFA's tiers
+        for name, tier in value.items():
+            entries = tier.get("entries") if isinstance(tier, Mapping) else None
+            for one in entries if isinstance(entries, list) else [entries]:
+                yield _row(one, ("start", "end", "text"), tier=name)
+        return
     if not isinstance(value, list):
         raise DataError("bad_timeline", f"it is no list of events, but {value!r:.80}")
     last = -inf
     for number, one in enumerate(value):
-        if isinstance(one, list) and one and isinstance(one[0], str):
-            yield (row := _aligned(one))
-            start = None if isinstance(row, DataError) else _time(row, _STARTS)
+        if isinstance(one, list) and one and isinstance(one[0], str):  # moshi-finetune's [word, [start, end], speaker]
+            _, times, speaker, *_ = [*one, None, None]
+            channel = None if speaker is None else int(speaker != _MAIN)
+            said = [one[0], *times] if isinstance(times, list) else one
+            yield (row := _row(said, ("text", "start", "end"), speaker=speaker, channel=channel))
+            start = None if isinstance(row, DataError) else _time(row, "start")
             if start is not None and start < last:
                 yield DataError(_UNSORTED, f"{one!r:.80} begins before the word before it")
             last = last if start is None else start
         elif isinstance(one, list):  # the turns of a channel
-            yield from ({"channel": number, **turn} if isinstance(turn, Mapping) else _odd(turn) for turn in one)
-        elif isinstance(one, Mapping):
-            yield from _in_words(one) if words else [one]
+            yield from (_row(turn, channel=number) for turn in one)
         else:
-            yield _odd(one)
+            yield from _in_words(one) if words and isinstance(one, Mapping) else [_row(one)]
 
 
-def _odd(one: Any) -> DataError:
+def _row(one: Any, names: Sequence[str] = (), **whole: Any) -> Row | DataError:
+    """Return the row of an object, or of a list of values with these ``names``; ``whole``: what it is in says so."""
+    if isinstance(one, list) and len(one) >= len(names) > 0:
+        one = dict(zip(names, one, strict=False))
+    if isinstance(one, Mapping):
+        return {**whole, **one}
     return DataError("bad_row", f"{one!r:.80} is no event: events have a start and an end")
 
 
-def _aligned(one: list[Any]) -> Row | DataError:
-    """Return the row of ``[word, [start, end], speaker]``, as moshi-finetune has it."""
-    times = one[1] if len(one) > 1 else None
-    if not isinstance(times, list) or len(times) != 2:
-        return _odd(one)
-    speaker = one[2] if len(one) > 2 else None
-    channel = None if speaker is None else int(speaker != _MAIN)
-    return {"text": one[0], "start": times[0], "end": times[1], "speaker": speaker, "channel": channel}
-
-
-def _in_words(segment: Row) -> Iterator[Row | DataError]:
-    listed, alignment = segment.get("words"), segment.get("alignment")
+def _in_words(segment: Row) -> Iterable[Row | DataError]:
+    """Return the words that a segment of Whisper's or a supervision of Lhotse's lists, or else itself."""
+    words, alignment = segment.get("words"), segment.get("alignment")
     whole = {name: segment[name] for name in ("speaker", "channel") if name in segment}
-    if isinstance(listed, list):
-        yield from ({**whole, **word} if isinstance(word, Mapping) else _odd(word) for word in listed)
-    elif isinstance(alignment, Mapping) and isinstance(alignment.get("word"), list):
-        for word in alignment["word"]:
-            ok = isinstance(word, list) and len(word) >= 3
-            yield {**whole, "text": word[0], "start": word[1], "duration": word[2]} if ok else _odd(word)
-    else:
-        yield segment
+    if isinstance(words, list):
+        return [_row(word, **whole) for word in words]
+    aligned = alignment.get("word") if isinstance(alignment, Mapping) else None
+    return (
+        [_row(one, ("text", "start", "duration"), **whole) for one in aligned]
+        if isinstance(aligned, list)
+        else [segment]
+    )
 
 
 def rows_in(name: str, data: bytes, words: bool) -> Iterator[Row | DataError]:

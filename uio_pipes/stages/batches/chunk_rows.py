@@ -17,7 +17,8 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.core.chain import audio_names
 from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import Trait
-from uio_pipes.stages.features.grid import USUAL, FrameLabels, grid_of
+from uio_pipes.stages.features.frame_labels import FrameLabels
+from uio_pipes.stages.features.grid import USUAL, grid_of
 
 if TYPE_CHECKING:
     from uio_pipes.stages.batches.chunks import Chunks

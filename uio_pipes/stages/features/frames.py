@@ -282,7 +282,8 @@ class Delay(Op):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, fits in (("delays", _is_delay), ("text_padding", is_whole), ("weights", is_weight)):
+        rules: Any = {"delays": lambda n: is_whole(n) and n >= 0, "text_padding": is_whole, "weights": is_weight}
+        for name, fits in rules.items():
             given = getattr(self, name)
             if name == "weights" and given is None:
                 continue
@@ -309,7 +310,3 @@ class Delay(Op):
             silent = torch.isin(moved[:, 0], torch.tensor(self.text_padding))
             loss[silent, 0] *= self.text_padding_weight
         sample.fields |= {"feat": moved, "loss": loss}
-
-
-def _is_delay(value: object) -> bool:
-    return is_whole(value) and value >= 0  # type: ignore[operator]

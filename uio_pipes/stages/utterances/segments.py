@@ -18,6 +18,7 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, must_be, one_of
+from uio_pipes.formats.expressions import lookup
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.stages.utterances.flat_map import Expanding
@@ -165,7 +166,7 @@ class _SegmentsNode(Expanding):
         needed = stage.texts is not None
         fields, declared = self.item.fields, Declared.of(self.item.fields)
         beyond = float("inf") if declared.trim else declared.seconds(TOLERANCE)
-        runs = parse_segments(_at(fields, self.path), seconds, self._fail, stage.named, needed, beyond)
+        runs = parse_segments(lookup(fields, stage.field), seconds, self._fail, stage.named, needed, beyond)
         if not runs:
             raise DataError("missing_segments", "the recording has no segment that can be used")
         if stage.merge_seconds is not None:
@@ -228,12 +229,6 @@ def _length(sample: Sample) -> tuple[AudioInfo | None, float | None]:
     if isinstance(wav, Ref) and wav.info is None:
         wav.info = info
     return info, segment_samples(info, fields.get("start"), fields.get("end")) / info.sample_rate
-
-
-def _at(fields: Any, path: list[str]) -> Any:
-    for name in path:
-        fields = fields.get(name) if isinstance(fields, dict) else None
-    return fields
 
 
 def _without(fields: dict[str, Any], path: list[str]) -> dict[str, Any]:

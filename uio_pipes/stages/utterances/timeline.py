@@ -32,8 +32,18 @@ from uio_pipes.core.sample import MEASURED, Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait
 from uio_pipes.formats.archives.directory import MemberRef
 from uio_pipes.formats.expressions import Expression, compiled, lookup
-from uio_pipes.formats.tables import events
 from uio_pipes.formats.tables.description import NIST_CHANNEL, Table
+from uio_pipes.formats.tables.events import (
+    Conditions,
+    RowResult,
+    Unusable,
+    by_recording,
+    events_of,
+    recording_of,
+    rows_in,
+    rows_of,
+    unfolded,
+)
 from uio_pipes.formats.tables.files import files_of
 from uio_pipes.formats.tables.opening import open_rows
 from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
@@ -62,13 +72,11 @@ class ReadTimeline(Flow):
       that has such a list, the path of a file, or its content.
 
     Forms are known by the suffix: rttm, ctm, stm, TextGrid, srt, vtt, and JSON of moshi-finetune, Whisper, WhisperX,
-    stable-ts and Lhotse. What is not there is the failure ``missing_timeline``, what cannot be read ``bad_timeline``.
-    An event that cannot be used is left out and counted: ``untimed_event``, ``negative_event``, ``reversed_event``,
-    ``late_event`` (after the audio), ``absent_channel``, ``bad_event``; one of moshi-finetune's that begins before the
-    one before it is kept, and counted as ``unsorted_event``.
+    stable-ts, MFA and Lhotse. What is not there is the failure ``missing_timeline``, what cannot be read
+    ``bad_timeline``. An event that cannot be used is left out and counted: ``untimed_event``, ``negative_event``,
+    ``reversed_event``, ``late_event``, ``absent_channel``, ``bad_event``; ``unsorted_event`` only counts.
 
-    An utterance that is a part of a recording has its part of the timeline. From then on, all stages that cut, join or
-    change audio move it along. Put this stage before ``decode_audio``.
+    Stages that cut, join or change audio move the timeline along. Put this stage before ``decode_audio``.
 
     Args:
         source: table(s) by path, URL or glob, a :class:`uio.Table`, or a pattern, relative to the folder of the audio.
@@ -137,7 +145,7 @@ class ReadTimeline(Flow):
     def shared(self) -> tuple[RowsByRecording | None, RowsByRecording | None, Lru]:
         """Return what all lanes of a process have together: tables of events and of annotated parts, and what was read
         last. Raises: ListError."""
-        table, uem = (None if rows is None else RowsByRecording(rows) for rows in self._rows())
+        table, uem = (None if rows is None else RowsByRecording(rows, self.words) for rows in self._rows())
         return table, uem, Lru("timelines", _KEPT, "recordings")
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
@@ -147,8 +155,8 @@ class ReadTimeline(Flow):
 class RowsByRecording:
     """The rows of a table by the name of their recording."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, words: bool) -> None:
+        self._rows, self._words = rows, words
         self._index = RowIndex(self._names(), len(rows))
 
     def _names(self) -> Iterator[str]:
@@ -161,14 +169,14 @@ class RowsByRecording:
     def _name(self, row: Row | DataError, number: int) -> str:
         if isinstance(row, DataError):
             return ""
-        return events.recording_of(row) or ("" if NIST_CHANNEL in row else stem_of(self._rows.file(number)))
+        return recording_of(row) or ("" if NIST_CHANNEL in row else stem_of(self._rows.file(number)))
 
-    def find(self, names: Iterable[str]) -> list[events.RowResult] | None:
+    def find(self, names: Iterable[str]) -> list[RowResult] | None:
         """Return what the rows of a recording say, by the first of its names that has some; None if none has."""
         for name in names:
             rows = [(number, self._row(number)) for number in self._index.find(name)]
             if mine := [row for number, row in rows if self._name(row, number) in ("", name)]:
-                return [found for found in map(events.event_of, mine) if found is not None]
+                return [*events_of(one for row in mine for one in unfolded(row, self._words))]
         return None
 
     def _row(self, number: int) -> Row | DataError:
@@ -190,8 +198,10 @@ class _TimelineNode(Node):
         sample: Sample = self.source.next()
         stage, fields = self.stage, sample.fields
         audio = {name: fields[name] for name in _OF_AUDIO if name in fields}
-        stem = stem_of(path_of_audio(fields.get("wav")))
-        names = tuple(dict.fromkeys(str(one) for one in (events.recording_of(fields), fields.get("key"), stem) if one))
+        wav = fields.get("wav")
+        stem, manifest = stem_of(path_of_audio(wav)), getattr(wav, "manifest", {})  # Lhotse's of the recording
+        known = (recording_of(fields), fields.get("key"), manifest.get("id"), stem)
+        names = tuple(dict.fromkeys(str(one) for one in known if one))
         base = float(fields.get("start") or 0.0)
         file = None if stage.pattern is None else stage.pattern.tried({**fields, "stem": stem})
         value = file if stage.field is None else lookup(fields, stage.field)
@@ -200,14 +210,15 @@ class _TimelineNode(Node):
         return sample
 
 
-def path_of_audio(wav: Any) -> str:
-    """Return the path or URL of the file in which audio is, as far as it is known without looking; "" if it is not."""
+def path_of_audio(wav: Any, look: bool = False) -> str:
+    """Return the path or URL of the file in which audio is; "" if it is not known. ``look``: find out where a relative
+    path starts."""
     while isinstance(wav, Channels):
         wav = wav.stored
-    if isinstance(wav, (str, RelativeRef)):
-        return wav if isinstance(wav, str) else wav.path
-    if isinstance(wav, MemberRef):
-        return wav.names[0]
+    if isinstance(wav, RelativeRef):
+        return wav.local if look else wav.path
+    if isinstance(wav, (str, MemberRef)):
+        return wav if isinstance(wav, str) else wav.names[0]
     return wav.file.path if type(wav) in (Ref, RemoteFileRef) else ""
 
 
@@ -249,48 +260,45 @@ class TimelineLink:
         if found is None and not annotated:
             known = f"no row of {redact(what)} is about {in_words(map(repr, stored.names), 'or')}"
             self._note("not_annotated", f"{known}: it is taken to have no events", sample)
-        rows, spans = found or [], annotated or []
-        info = _info(stored.audio, sample.fields.get("wav"))
         start, end = float(stored.audio.get("start") or 0.0), stored.audio.get("end")
-        last = inf if end is None else end
-        plan = None if end is not None else planned_by_duration(dict(stored.audio))
+        end = inf if end is None else float(end)
+        info = _info(stored.audio, sample.fields.get("wav"))
+        plan = None if end < inf else planned_by_duration(dict(stored.audio))
         length = plan if info is None else Plan(info.samples, info.sample_rate)
-        seconds = inf if length is None else length.samples / length.sample_rate - base
-        channels = inf if info is None else info.channels
-        checked = [
-            self._checked(one, seconds, channels) if isinstance(one, Event) else one
-            for one in rows  # the events of other parts need no check here
-            if not isinstance(one, Event) or (one.start + base < last and max(0.0, one.end) + base >= start)
-        ]
-        bad = [
-            (one, at) for some, at in ((checked, base), (spans, 0.0)) for one in some if type(one) is events.Unusable
-        ]
-        lost = [one for one, at in bad if start <= max(0.0, one.start) + at < last]
-        for reason in dict.fromkeys(one.reason for one in lost):
-            shown, total = [one.shown for one in lost if one.reason == reason], len(rows) + len(spans)
+        seconds = inf if length is None else length.samples / length.sample_rate
+        some = hasattr(stored.audio.get("wav"), "channels")  # of the recording's, whose numbers events have
+        channels = inf if info is None or some else info.channels
+        overhang = self.stage.field == "supervisions"  # which may reach over the edges of their cut, and be outside
+        events, said, lost = list[Event](), None, dict[str, list[str]]()
+        bad = [one._replace(start=one.start - base) for one in annotated or () if isinstance(one, Unusable)]
+        for one in found or ():
+            if isinstance(one, Conditions):
+                said = one.value
+            elif isinstance(one, Unusable):
+                bad.append(one)
+            elif one.start + base < end and max(0.0, one.end) + base >= start:  # those of other parts need no check
+                late = one.end + base > seconds + TOLERANCE
+                reason = "" if overhang else "negative_event" if one.start < 0 else "late_event" if late else ""
+                if reason := reason or ("absent_channel" if (one.channel or 0) >= channels else ""):
+                    bad.append(Unusable(reason, one.start, f"{one.start:g} to {one.end:g} s, {one.text!r:.40}"))
+                else:
+                    events.append(one)
+        for one in bad:
+            if start <= max(0.0, one.start) + base < end:  # it is counted for the part in which it begins
+                lost.setdefault(one.reason, []).append(one.shown)
+        for reason, shown in lost.items():
+            total = len(found or ()) + len(annotated or ())
             self._note(reason, f"{len(shown)} of {total} rows are damaged: {shown[0]}: correct them", sample)
             self.ledger.count(reason, len(shown) - 1)
-        annotations = None if uem is None else gaps(gaps(one[:2] for one in spans if isinstance(one, Event)))  # joined
-        timeline = Timeline.of(
-            (one.moved(-base) if base else one for one in checked if isinstance(one, Event)), annotations
-        )
-        said = next((one.value for one in checked if isinstance(one, events.Conditions)), None)
-        timeline = replace(timeline, conditions=said)
+        spans = ((one.start - base, one.end - base) for one in annotated or () if isinstance(one, Event))
+        timeline = Timeline.of(events, None if uem is None else gaps(gaps(spans)))  # joined
+        timeline = replace(timeline, offset=base, conditions=said)
         if info is not None:  # the audio is cut so, too
-            start = round(start * info.sample_rate) / info.sample_rate
-            last = last if end is None else round(last * info.sample_rate) / info.sample_rate
-        sample.fields[TIMELINE] = timeline if not start and end is None else timeline.cut(start, last)
+            start, end = (at if at == inf else round(at * info.sample_rate) / info.sample_rate for at in (start, end))
+        whole = not start and end == inf and not overhang
+        sample.fields[TIMELINE] = timeline if whole else timeline.between(start, min(end, seconds) if overhang else end)
 
-    def _checked(self, one: Event, seconds: float, channels: float) -> Event | events.Unusable:
-        """Return an event, or why it cannot be one of audio of so many seconds and channels."""
-        overhang = self.stage.field == "supervisions"  # which may reach over the edges of their cut
-        first, last = (one.end, one.start) if overhang else (one.start, one.end)
-        reason = "negative_event" if first < 0 else "late_event" if last > seconds + TOLERANCE else ""
-        reason = reason or ("absent_channel" if (one.channel or 0) >= channels else "")
-        shown = f"{one.start:g} to {one.end:g} s, {one.text!r:.40}" if reason else ""
-        return events.Unusable(reason, one.start, shown) if reason else one
-
-    def _found(self, stored: StoredTimeline) -> tuple[list[events.RowResult] | None, str, float]:
+    def _found(self, stored: StoredTimeline) -> tuple[list[RowResult] | None, str, float]:
         """Return what there is of a recording, None if there should be, where, and where its clock begins (s)."""
         stage, value, (table, _, lately) = self.stage, stored.value, self.shared
         if table is not None:
@@ -298,23 +306,23 @@ class TimelineLink:
         if value is None or value == "":
             what = stage.field or "name of its file"
             raise DataError("missing_timeline", f"the utterance has no {what} for its timeline: correct the list")
-        if isinstance(value, RelativeRef) or (isinstance(value, str) and value.lstrip()[:1] not in ("{", "[")):
-            path, wav = value.local if isinstance(value, RelativeRef) else value, stored.audio.get("wav")
+        content = isinstance(value, str) and (value.lstrip()[:1] in ("{", "[") or "\n" in value)
+        if isinstance(value, (RelativeRef, str)) and not content:
+            path = path_of_audio(value, look=True)
             if stage.pattern is not None and "://" not in path and not path.startswith("/"):
-                path = inside(folder_of(wav.local if isinstance(wav, RelativeRef) else path_of_audio(wav)), path)
-            rows = lately.get(path, lambda: events.by_recording(self._file(path)), lambda _: 1)
+                path = inside(folder_of(path_of_audio(stored.audio.get("wav"), look=True)), path)
+            rows = lately.get(path, lambda: by_recording(rows_in(path, self._read(path), stage.words)), lambda _: 1)
             return _of(rows, stored.names), path, 0.0
         if not isinstance(value, (str, bytes, Ref)):
-            made = map(events.event_of, events.rows_of(value, stage.words))
-            return [one for one in made if one is not None], "", stored.base
+            return [*events_of(rows_of(value, stage.words))], "", stored.base
         data = value.read() if isinstance(value, Ref) else value
         name = (path_of_audio(value) if isinstance(value, Ref) else "") or stage.field or ""
-        found = events.by_recording(events.rows_in(name, data.encode() if isinstance(data, str) else data, stage.words))
+        found = by_recording(rows_in(name, data.encode() if isinstance(data, str) else data, stage.words))
         return _of(found, stored.names), name, stored.base if isinstance(value, str) else 0.0
 
-    def _file(self, path: str) -> Iterator[Row | DataError]:
+    def _read(self, path: str) -> bytes:
         try:
-            data = b"".join(file.content.read() for file in files_of([path], self.stage.access))
+            return b"".join(file.content.read() for file in files_of([path], self.stage.access))
         except (ListError, DataError) as error:
             cause = error.__cause__ if isinstance(error, ListError) else error
             reason = cause.reason if isinstance(cause, DataError) else ""
@@ -323,14 +331,13 @@ class TimelineLink:
                 raise DataError("missing_timeline", message) from error
             if reason != "empty_file":
                 raise DataError("bad_timeline", str(error)) from error
-            data = b""
-        return events.rows_in(path, data, self.stage.words)
+            return b""
 
     def _note(self, reason: str, message: str, sample: Sample) -> None:
         self.ledger.handle(sample.failure(DataError(reason, message), self.name), self.name)
 
 
-def _of(rows: Mapping[str, list[events.RowResult]], names: Iterable[str]) -> list[events.RowResult] | None:
+def _of(rows: Mapping[str, list[RowResult]], names: Iterable[str]) -> list[RowResult] | None:
     """Return what a file says of a recording, by its name if the file names several; None if it does not know it."""
     named = [name for name in rows if name]
     if len(named) > 1 and not (named := [name for name in names if name in rows][:1]):

@@ -32,11 +32,11 @@ from uio_pipes.sources.kaldi.source import ListKaldi
 from uio_pipes.sources.lhotse.shar import ListShar
 from uio_pipes.sources.lhotse.source import ListCuts
 from uio_pipes.sources.lists import SILENT, RawList, ShardList
-from uio_pipes.sources.moshi import MoshiList
 from uio_pipes.sources.nemo.source import ListNemo
 from uio_pipes.sources.parquet.source import ListParquet
 from uio_pipes.sources.parquet.table import SUFFIXES
 from uio_pipes.sources.seen import Found, GivenNames, Recognizing, Seen, names_in
+from uio_pipes.sources.table.source import MoshiList
 from uio_pipes.sources.tar_index import ListTarIndex
 from uio_pipes.sources.text import ListJsonl, ListText
 from uio_pipes.sources.touchdataset.source import ListIndexed
