@@ -67,9 +67,11 @@ class EvaluationLoader:
     def __iter__(self) -> Iterator[Any]:
         batches = iter(copy(self.loader))
         batch, begun, self.dataset = None, False, []
+        alone, members = self.loader.world_size == 1, self.loader._options.ranks.members or ()
         while True:
             new = next(batches, None)
-            self.rows = self._shared(0 if new is None else utterances_in(new))
+            rows = 0 if new is None else utterances_in(new)
+            self.rows = [rows] if alone else all_gathered(rows, members, "to evaluate the next batch")
             if not any(self.rows):
                 return
             batch = new or batch
@@ -78,12 +80,6 @@ class EvaluationLoader:
             begun, self._here = True, utterances_in(batch)
             self.dataset += [None] * sum(self.rows)
             yield batch
-
-    def _shared(self, rows: int) -> list[int]:
-        loader = self.loader
-        if loader.world_size == 1:
-            return [rows]
-        return all_gathered(rows, loader._options.ranks.members or (), "to evaluate the next batch")
 
     def _lent(self, batch: Any) -> Any:
         first = next(rank for rank, rows in enumerate(self.rows) if rows)

@@ -104,7 +104,12 @@ def find_worst(
     with np.errstate(invalid="ignore"):
         behind = np.nan_to_num(now - was, nan=np.inf, posinf=np.inf, neginf=0)
     measure = {"mean": mean, "last": last, "behind": behind}[by]
-    best = np.lexsort((at, -measure))[: _count(most, len(each))].tolist()
+    text = most.strip()
+    try:
+        count = round(len(each) * float(text[:-1]) / 100) if text.endswith("%") else int(text)
+    except ValueError as error:
+        raise ListError(f"how many must be a number or a share, as 20 or 4%, not {most!r}") from error
+    best = np.lexsort((at, -measure))[: max(1, count)].tolist()
     utterances = table.take(pc.list_element(rows_of, 0))
     found = [
         HurtUtterance(
@@ -129,15 +134,6 @@ def _usual(loss: LossArray, epochs: npt.NDArray[np.int64]) -> LossArray:
     begins, windows = np.flatnonzero(np.diff(epochs)) + 1, min(WINDOWS, len(loss) // WINDOW)
     parts = np.split(loss, begins) if windows <= len(begins) else np.array_split(loss, windows)
     return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
-
-
-def _count(most: str, of: int) -> int:
-    text = most.strip()
-    try:
-        count = round(of * float(text[:-1]) / 100) if text.endswith("%") else int(text)
-    except ValueError as error:
-        raise ListError(f"how many must be a number or a share, as 20 or 4%, not {most!r}") from error
-    return max(1, count)
 
 
 def _groups(utterances: Any, mean: LossArray, number: str) -> list[PageTable]:
