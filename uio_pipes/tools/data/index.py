@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any, Literal
@@ -164,7 +165,9 @@ def index_shard(
     """
     if members and is_zip(url):
         return IndexedShard(url, fresh=True)
-    known = _fitting(url, into)
+    known = None
+    with suppress(ListError):
+        known = open_sidecar(url, PLAIN, into, members=True)
     how: Any = (grouping, text)
     if members:
         how = (known.grouping, known.text) if known is not None else ("", "")
@@ -184,13 +187,6 @@ def index_shard(
         message = f"the archive can still only be read in its order: {why}"
         bad.append(DataError("compressed_tar", message, url=redact(url)))
     return _summary(url, index, bad)
-
-
-def _fitting(url: str, into: str | None) -> ArchiveIndex | None:
-    try:
-        return open_sidecar(url, PLAIN, into, members=True)
-    except ListError:
-        return None
 
 
 def _summary(url: str, index: ArchiveIndex, problems: Sequence[DataError] = (), fresh: bool = False) -> IndexedShard:
