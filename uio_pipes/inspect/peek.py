@@ -271,3 +271,20 @@ def describe(value: Any) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
+
+
+def batch_html(value: dict[Any, Any]) -> str | None:
+    """Return a batch as a table of its names, types, shapes and padding; None for another dict."""
+    tensors = {name: each for name, each in value.items() if isinstance(each, torch.Tensor) and each.ndim}
+    counts = {len(each) for name, each in value.items() if name in tensors or isinstance(each, list)}
+    if not tensors or len(counts) != 1 or not all(isinstance(name, str) for name in value):
+        return None
+    rows = []
+    for name, each in value.items():
+        lengths, padding = tensors.get(f"{name}_lengths", tensors.get(f"{name}_length")), ""
+        if name in tensors and lengths is not None and each.ndim > 1 and each.numel():
+            longest = int(lengths.max())  # fills the dimension that is padded
+            width = next((size for size in each.shape[1:] if size == longest), each.shape[1])
+            padding = f"{1 - float(lengths.sum()) / (len(each) * width):.1%} padding"
+        rows.append((name, describe(each), padding))
+    return html_table(("name", "what", ""), rows, f"a batch of {counts.pop()}")

@@ -183,7 +183,7 @@ def convert(
     If it was killed, the same command goes on. What cannot be converted is counted and listed in OUT/failed.jsonl; the
     exit code is then 1.
     """
-    from uio_pipes.tools.data.convert import list_name, settings_of
+    from uio_pipes.tools.data.pack import list_name, settings_of
 
     if text not in ("", "txt"):
         raise typer.BadParameter(f"the transcript's name goes to --fields txt={text}", param_hint="--text")
