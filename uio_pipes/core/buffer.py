@@ -48,6 +48,15 @@ class Buffer(Node):
         """Restore the order; ``held`` is filled already."""
         raise NotImplementedError
 
+    def _clear(self) -> None:
+        self.held: dict[int, Any] = {}
+        self._hashes: dict[int, int] = {}  # of what is held
+        self.arrived = 0
+        self.exhausted = False
+        self.oldest = 0
+        self.check = 0
+        self._marks: deque[tuple[int, dict[str, Any]]] = deque()
+
     def pull(self) -> tuple[int, Any]:
         """Return the arrival number of the next sample, and the sample."""
         if self.saved and (self.arrived % MARK_EVERY == 0 or not self._marks):
@@ -129,13 +138,7 @@ class Buffer(Node):
         return state
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        self.held: dict[int, Any] = {}
-        self._hashes: dict[int, int] = {}  # of what is held
-        self.arrived = 0
-        self.exhausted = False
-        self.oldest = 0
-        self.check = 0
-        self._marks: deque[tuple[int, dict[str, Any]]] = deque()
+        self._clear()
         if initial_state is None:
             super().reset(None)
             self.rebuild([])

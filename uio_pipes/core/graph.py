@@ -184,11 +184,17 @@ class Graph:
 
     def _list_fingerprint(self) -> list[int | str]:
         """Return the number of list items and a hash of them. Reads the lists. Raises: ListError."""
+        content = self._content()
+        return [sum(count for count, _ in content), stable_hash(*content) if len(content) > 1 else content[0][1]]
+
+    def _content(self) -> list[tuple[int, str]]:
+        """Return the number of items and a hash of them for each list. Reads the lists, and looks at the first
+        utterances. Raises: ListError."""
         content = [one for stage in self.stages for one in stage.content()]
         for at, stage in enumerate(self.stages):
             if isinstance(stage, LooksAhead):
                 stage.look(Graph(self.stages[:at]))
-        return [sum(count for count, _ in content), stable_hash(*content) if len(content) > 1 else content[0][1]]
+        return content
 
     @property
     def _skims(self) -> bool:

@@ -84,14 +84,14 @@ class TableRecords(Utterances):
         self.digest = f"{rows.digest}{audio.digest}"
         self._of_table = any(TABLE in each.expression.names for each in self._asked())
         first = list(islice(self.rows.scan(), LOOKED_AT))
-        rows = [self._row(row, number) for number, row in enumerate(first) if not isinstance(row, DataError)]
-        if not rows and isinstance(first[0], DataError):
+        seen = [self._row(row, number) for number, row in enumerate(first) if not isinstance(row, DataError)]
+        if not seen and isinstance(first[0], DataError):
             raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
         place = redact(self.rows.file(0))
-        if self._names is None and not any(OURS & row.keys() for row in rows):
-            raise ListError(f"{place}: no row has wav or txt: {self._advice('wav', rows[0], 'txt')}")
-        check_asked(rows, self._asked(), place, self._advice)
-        self._look_at_keys(rows)
+        if self._names is None and not any(OURS & row.keys() for row in seen):
+            raise ListError(f"{place}: no row has wav or txt: {self._advice('wav', seen[0], 'txt')}")
+        check_asked(seen, self._asked(), place, self._advice)
+        self._look_at_keys(seen)
 
     def fields(self, number: int, audio: RowAudio | None = None) -> dict[str, Any]:
         """Return the fields of an utterance, without opening its audio. ``audio``: where that is, if known by now.

@@ -244,7 +244,9 @@ class _Packer:
         work: Any = ((task, (task, self.settings)) for task in itertools.chain(first, tasks))
         if len(first) < few:
             return ((task, make_task(*given)) for task, given in work)
-        if not _can_be_sent(first):
+        try:
+            pickle.loads(pickle.dumps(first))
+        except (TypeError, AttributeError, pickle.PicklingError):
             return _in_threads(work, jobs)
         return self._elsewhere(make_task, work, jobs)
 
@@ -253,14 +255,6 @@ class _Packer:
         needed = ["uio_pipes.tools.data.writing.features"] if torch else []
         needed += ["uio_pipes.dsp.resample"] if self.settings.sample_rate else []
         return in_order(function, work, jobs, [__name__, *needed], PackingFailed(LOST))
-
-
-def _can_be_sent(tasks: list[list[Placed]]) -> bool:
-    try:
-        pickle.loads(pickle.dumps(tasks))
-    except (TypeError, AttributeError, pickle.PicklingError):
-        return False
-    return True
 
 
 def _in_threads(work: Any, jobs: int) -> Iterator[tuple[Any, Any]]:
