@@ -50,12 +50,13 @@ class Pad(Flow):
 
     A dict of ``keys`` (list of str); ``feats`` (B, T, F) float32, padded by 0, or if they are whole numbers, such as
     codes, int64, padded by -1, and ``feats_lengths`` (B,) int32; if there are no features, ``pcm`` (B, S) float32, or
-    (B, C, S) of audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels, ``target`` (B,
-    U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its ``label`` (a class),
-    ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32 or a list of names,
-    and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``) comes in the same way, as
-    ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have several recordings there
-    (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each has.
+    (B, C, S) of audio with several channels, and ``pcm_length`` (B,) int32 instead; if there are labels,
+    ``target`` (B, U) int64, padded by -1, and ``target_lengths`` (B,) int32, or, if each has one number as its
+    ``label`` (a class), ``label`` (B,) int64 instead; and if all utterances have them, ``speaker``, numbers (B,) int32
+    or a list of names, and the lists ``langs`` and ``tasks``. Each stream that a stage works on (``of="prompt"``)
+    comes in the same way, as ``prompt_feats``, ``prompt_pcm`` or ``prompt_target`` with its lengths. If utterances have
+    several recordings there (lists), their rows come one after the other, and ``prompt_counts`` (B,) says how many each
+    has.
 
     The audio of a batch has one rate. Utterances of another rate than most of their batch (of equally many, than the
     lower) are the failure ``mixed_rates``: put ``.resample(16_000)`` before the features. Precomputed features have

@@ -77,7 +77,8 @@ class _ShuffleNode(Buffer):
 class Sort(Flow):
     """Sort by planned length in a buffer: collect utterances, give them shortest first, and start again.
 
-    Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of ``shuffle``.
+    Batches of neighbours then need little padding. WeNet advises a buffer that is not larger than that of
+    ``shuffle``.
 
     Args:
         sort_size: how many utterances to collect, at least 1. Default: 500.
