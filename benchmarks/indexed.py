@@ -52,7 +52,7 @@ def measure(data: str, reader: str) -> dict[str, Any]:
 
 def _folder(data: Path) -> tuple[Path, list[str]]:
     """Return the corpus as one folder of a TouchDataset, and its shards."""
-    from uio_pipes.tools.data.convert import convert
+    from uio_pipes.tools.data.pack import convert
 
     corpus = prepare(data)
     shards = corpus.shards("tar")

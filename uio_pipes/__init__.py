@@ -38,5 +38,5 @@ else:
 
 def load_ipython_extension(shell: Any) -> None:
     """Have notebooks show batches as tables, and other dicts as before: ``%load_ext uio_pipes``."""
-    shown = import_module("uio_pipes.inspect.notebook").batch_html
+    shown = import_module("uio_pipes.inspect.peek").batch_html
     shell.display_formatter.formatters["text/html"].for_type(dict, shown)

@@ -17,8 +17,7 @@ from uio_pipes.inspect.fit_budget import BudgetFit, fit_budget
 from uio_pipes.inspect.follow import follow
 from uio_pipes.inspect.record import Recorder
 from uio_pipes.inspect.watch import watch
-from uio_pipes.integrations.accelerate import EvaluationLoader, Gathered
-from uio_pipes.integrations.evaluate import evaluate
+from uio_pipes.integrations.accelerate import EvaluationLoader, Gathered, evaluate
 from uio_pipes.integrations.hf_trainer import HFTrainerMixin
 from uio_pipes.integrations.lightning import LightningLoader
 from uio_pipes.integrations.torch_loaders import PipelineDataset

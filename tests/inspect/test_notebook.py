@@ -11,7 +11,7 @@ from command import write_list
 from IPython.core.interactiveshell import InteractiveShell
 
 import uio_pipes as uio
-from uio_pipes.inspect.notebook import batch_html
+from uio_pipes.inspect.peek import batch_html
 
 
 class Cells(HTMLParser):

@@ -29,7 +29,7 @@ from shar_data import cut_set, write_shar  # noqa: E402
 
 import uio_pipes as uio  # noqa: E402
 from uio_pipes.run.planning import plan_lanes  # noqa: E402
-from uio_pipes.tools.data.convert import convert  # noqa: E402
+from uio_pipes.tools.data.pack import convert  # noqa: E402
 from uio_pipes.tools.data.recognize import recognize  # noqa: E402
 from uio_pipes.tools.data.verify import verify  # noqa: E402
 from uio_pipes.tools.reports.inspect import inspect  # noqa: E402

@@ -17,7 +17,7 @@ import uio_pipes as uio
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.local import LocalFile
 from uio_pipes.tools.data.cmvn import compute_cmvn
-from uio_pipes.tools.data.convert import convert
+from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.data.verify import verify
 from uio_pipes.tools.reports.inspect import inspect

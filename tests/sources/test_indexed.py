@@ -16,7 +16,7 @@ from helpers_bad import counted as run
 import uio_pipes as uio
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.local import LocalFile
-from uio_pipes.tools.data.convert import convert
+from uio_pipes.tools.data.pack import convert
 
 COUNT = 37
 

@@ -18,8 +18,8 @@ from uio_pipes.formats.archives.directory import TarDirectory
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import LocalFile
 from uio_pipes.sources.nemo.table import expanded, shard_number
-from uio_pipes.tools.data.convert import convert
 from uio_pipes.tools.data.index import index_lists
+from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.data.verify import verify
 from uio_pipes.tools.reports.inspect import inspect

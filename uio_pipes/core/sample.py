@@ -144,13 +144,10 @@ class Sample(MutableMapping[str, Any]):
     def finish(self) -> None:
         """Run everything still deferred, and read texts that are in members of their own."""
         self.compute_all()
-        self._read(TextRef)
+        self.read(kind=TextRef)
 
-    def read(self, names: Collection[str] | None = None) -> None:
-        """Read the payloads of all references, or of the fields ``names``. Raises: DataError."""
-        self._read(Ref, names)
-
-    def _read(self, kind: type[Ref], names: Collection[str] | None = None) -> None:
+    def read(self, names: Collection[str] | None = None, kind: type[Ref] = Ref) -> None:
+        """Read the payloads of all references of a ``kind``, or those in the fields ``names``. Raises: DataError."""
         for name, value in self.fields.items():
             if isinstance(value, kind) and (names is None or name in names):
                 try:
@@ -207,10 +204,7 @@ class Sample(MutableMapping[str, Any]):
         return self._plan
 
     def stream(self, of: str) -> Plan | None:
-        """Return the planned length of the audio stream ``of``, that of all its recordings; None if nothing gives it.
-
-        Raises: DataError.
-        """
+        """Return the planned length of all recordings of the stream ``of``, None if unknown. Raises: DataError."""
         plans = self.recordings(of)
         return plans[0] if len(plans) == 1 else sum_of(plans)
 
@@ -254,8 +248,7 @@ class Sample(MutableMapping[str, Any]):
         return bare
 
     def views(self, of: str, names: StreamNames) -> list[View]:
-        """Return each recording of the stream ``of``, mostly one, as an utterance; ``names``: its fields by their usual
-        names."""
+        """Return each recording of the stream ``of``, mostly one, as an utterance; ``names``: its fields."""
         count = recordings(self.fields, names)
         if count is None:
             return [View(self, of, names)]

@@ -100,7 +100,11 @@ def room_response(
     length, width and height and the two places in it, in metres; ``noise``: ``rt60 * sample_rate`` standard normals.
     """
     samples, early = len(noise), min(EARLY, rt60)
-    distance, bounces = _images(size, source, microphone, SPEED * early)
+    reach = max(math.dist(source, microphone), NEAREST) + (SPEED * early)
+    (x, i), (y, j), (z, k) = map(_axis, size, source, microphone, [reach] * 3)
+    distance = np.sqrt((x**2)[:, None, None] + (y**2)[:, None] + z**2)
+    near = distance <= reach
+    distance, bounces = np.maximum(distance[near], NEAREST), (i[:, None, None] + j[:, None] + k)[near]
     volume, surface = math.prod(size), 2 * (size[0] * size[1] + size[1] * size[2] + size[2] * size[0])
     log_reflection = -12 * math.log(10) * volume / (SPEED * surface * rt60)
     direct = float(distance.min())
@@ -113,18 +117,6 @@ def room_response(
     power = 4 * math.pi * SPEED * direct**2 / (volume * sample_rate) * 10 ** (-6 * seconds / rt60)
     response[REACH + first :] += np.sqrt(power) * noise.numpy()[first:]
     return torch.from_numpy(response.astype(np.float32))
-
-
-def _images(size: Point, source: Point, microphone: Point, after: float) -> tuple[Floats, Floats]:
-    """Return the distances of the source and its images, and how often each was reflected.
-
-    ``after``: metres that the farthest one is farther than the source.
-    """
-    reach = max(math.dist(source, microphone), NEAREST) + after
-    (x, i), (y, j), (z, k) = map(_axis, size, source, microphone, [reach] * 3)
-    distance = np.sqrt((x**2)[:, None, None] + (y**2)[:, None] + z**2)
-    near = distance <= reach
-    return np.maximum(distance[near], NEAREST), (i[:, None, None] + j[:, None] + k)[near]
 
 
 def _axis(length: float, source: float, microphone: float, reach: float) -> tuple[Floats, Floats]:

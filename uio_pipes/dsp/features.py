@@ -35,7 +35,10 @@ def read_cmvn(path: str | os.PathLike[str]) -> Cmvn:
     try:
         with open_binary(os.fspath(path)) as file:
             data = file.read()
-        return _parsed(data)
+        if data.startswith(b"\0B"):
+            return _of_kaldi(_binary(data))
+        text = data.decode("utf-8-sig")  # a UnicodeDecodeError is a ValueError
+        return _of_json(parse_json(text)) if text.lstrip().startswith("{") else _of_kaldi(_text(text))
     except (ValueError, DataError, OSError) as error:
         raise ListError(
             f"{path} cannot be used for global_cmvn: {error}. It takes WeNet's JSON with mean_stat, var_stat and "
@@ -51,13 +54,6 @@ def cmvn_of(stats: Mapping[str, Any]) -> Cmvn:
         raise PipelineError(
             f"global_cmvn: stats cannot be used: {error}; pass the path of, or the dict from, WeNet's global_cmvn JSON"
         ) from error
-
-
-def _parsed(data: bytes) -> Cmvn:
-    if data.startswith(b"\0B"):
-        return _of_kaldi(_binary(data))
-    text = data.decode("utf-8-sig")  # a UnicodeDecodeError is a ValueError
-    return _of_json(parse_json(text)) if text.lstrip().startswith("{") else _of_kaldi(_text(text))
 
 
 def _of_json(stats: Any) -> Cmvn:

@@ -99,7 +99,8 @@ class _RecordingNode(Node):
     def _record(self, item: Any, seconds: float) -> StageRecord | None:
         """Return the record of an item with all fields computed, or None if computing them failed."""
         if not isinstance(item, Sample):
-            return StageRecord(list(item) if isinstance(item, list) else item, _origins(item), seconds)
+            origins = tuple(i.origin for i in (item if isinstance(item, list) else [item]) if hasattr(i, "origin"))
+            return StageRecord(list(item) if isinstance(item, list) else item, origins, seconds)
         try:
             planned = item.planned()
             began, item = time.perf_counter(), item.copy() if self.apart else item
@@ -111,10 +112,6 @@ class _RecordingNode(Node):
         if self.apart:  # the copy of the stage before took a part of it, too
             took, self.run.copies[item.origin] = max(0.0, took - self.run.copies.get(item.origin, 0.0)), took
         return StageRecord(dict(item.fields), (item.origin,), seconds + took, planned)
-
-
-def _origins(item: Any) -> tuple[Origin, ...]:
-    return tuple(i.origin for i in (item if isinstance(item, list) else [item]) if hasattr(i, "origin"))
 
 
 def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
@@ -137,7 +134,8 @@ def trace(pipeline: Graph, count: int) -> Iterator[list[StageRecord]]:
         )
     run, _ = _trial(pipeline, most, count)  # once more, for times with tables, kernels and files loaded
     for last in run.records[-1]:
-        yield _path(run, last)
+        origins = last.origins or _of_key(run, last.item)
+        yield [max(records, key=lambda r: _likeness(r, origins)) for records in run.records]
 
 
 def _trial(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
@@ -154,12 +152,6 @@ def _trial(pipeline: Graph, most: int, count: int) -> tuple[_Run, Ledger]:
         for _ in range(count):
             node.next()
     return run, ledger
-
-
-def _path(run: _Run, last: StageRecord) -> list[StageRecord]:
-    """Return for each stage the record of the utterance that ``last`` is, or is made of."""
-    origins = last.origins or _of_key(run, last.item)
-    return [max(records, key=lambda r: _likeness(r, origins)) for records in run.records]
 
 
 def _of_key(run: _Run, batch: Any) -> tuple[Origin, ...]:
@@ -258,37 +250,41 @@ def describe(value: Any) -> str:
     if isinstance(value, (bytes, Ref)):
         return f"{value.size if isinstance(value, Ref) else len(value):,} bytes"
     if isinstance(value, (Item, File)):
-        return _place(value)
+        text = value.text if isinstance(value, Item) else value.url  # its end says more than its beginning
+        return text if len(text) <= WIDE else f"…{text[1 - WIDE :]}"
     if isinstance(value, (list, tuple)):
-        return _list(value)
+        if value and isinstance(value[0], Sample):
+            return plural(len(value), "utterance")
+        kinds = {type(v).__name__ for v in value}
+        return f"list of {len(value)} {kinds.pop() if len(kinds) == 1 else 'items'}: {_short(repr(list(value)))}"
     if isinstance(value, Timeline):
-        return _timeline(value)
+        turns = []
+        for speaker, said in groupby(value.events, lambda event: event.speaker):
+            events = list(said)
+            words = _short(" ".join(event.text for event in events))
+            turns.append(f"{speaker} {events[0].start:.2f}–{max(e.end for e in events):.2f} s {words}".strip())
+        more = [f"{plural(len(turns) - 2, 'turn')} more"] if len(turns) > 2 else []
+        return f"{plural(len(value.events), 'event')}: {'; '.join(turns[:2] + more)}" if turns else "no events"
     plain = isinstance(value, (str, int, float)) or value is None
     return _short(repr(value) if plain else type(value).__name__)
 
 
-def _list(value: list[Any] | tuple[Any, ...]) -> str:
-    if value and isinstance(value[0], Sample):
-        return plural(len(value), "utterance")
-    kinds = {type(v).__name__ for v in value}
-    return f"list of {len(value)} {kinds.pop() if len(kinds) == 1 else 'items'}: {_short(repr(list(value)))}"
-
-
-def _timeline(timeline: Timeline) -> str:
-    """Return who speaks first and next, when, and what."""
-    turns = []
-    for speaker, said in groupby(timeline.events, lambda event: event.speaker):
-        events = list(said)
-        words = _short(" ".join(event.text for event in events))
-        turns.append(f"{speaker} {events[0].start:.2f}–{max(e.end for e in events):.2f} s {words}".strip())
-    more = [f"{plural(len(turns) - 2, 'turn')} more"] if len(turns) > 2 else []
-    return f"{plural(len(timeline.events), 'event')}: {'; '.join(turns[:2] + more)}" if turns else "no events"
-
-
-def _place(item: Item | File) -> str:
-    text = item.text if isinstance(item, Item) else item.url  # its end says more than its beginning
-    return text if len(text) <= WIDE else f"…{text[1 - WIDE :]}"
-
-
 def _short(text: str) -> str:
     return text if len(text) <= WIDE else f"{text[: WIDE - 1]}…"
+
+
+def batch_html(value: dict[Any, Any]) -> str | None:
+    """Return a batch as a table of its names, types, shapes and padding; None for another dict."""
+    tensors = {name: each for name, each in value.items() if isinstance(each, torch.Tensor) and each.ndim}
+    counts = {len(each) for name, each in value.items() if name in tensors or isinstance(each, list)}
+    if not tensors or len(counts) != 1 or not all(isinstance(name, str) for name in value):
+        return None
+    rows = []
+    for name, each in value.items():
+        lengths, padding = tensors.get(f"{name}_lengths", tensors.get(f"{name}_length")), ""
+        if name in tensors and lengths is not None and each.ndim > 1 and each.numel():
+            longest = int(lengths.max())  # fills the dimension that is padded
+            width = next((size for size in each.shape[1:] if size == longest), each.shape[1])
+            padding = f"{1 - float(lengths.sum()) / (len(each) * width):.1%} padding"
+        rows.append((name, describe(each), padding))
+    return html_table(("name", "what", ""), rows, f"a batch of {counts.pop()}")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
@@ -356,7 +355,13 @@ def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = 
     same = [*PLACE, "key"]
     same.remove("rank")  # other ranks may go on with a lane
     # Two names that no number has: "row" is here that among rows of the same key, "rank" the order.
-    given = table.select([*same, *numbers]).append_column("row", pa.array(_repeats(table)))
+    keys = table["key"].combine_chunks().dictionary_encode()
+    of = np.cumsum(table["row"].to_numpy() == 0) * len(keys.dictionary) + keys.indices.to_numpy()
+    order, places = np.argsort(of, kind="stable"), np.arange(len(of))
+    begins = np.maximum.accumulate(np.where(np.diff(of[order], prepend=-1), places, 0))
+    repeats = np.empty_like(places)
+    repeats[order] = places - begins
+    given = table.select([*same, *numbers]).append_column("row", pa.array(repeats))
     given = given.append_column("rank", pa.array(np.arange(len(table))))
     grouped = given.group_by([*same, "row"], use_threads=False)  # so that the last is the newest
     last = grouped.aggregate([("rank", "max"), *((name, "last") for name in numbers)]).sort_by("rank_max")
@@ -364,17 +369,3 @@ def read_record(folder: str | os.PathLike[str], columns: Sequence[str] | None = 
     for name in numbers:
         table = table.append_column(name, last[f"{name}_last"])
     return table if columns is None else table.select(list(columns))
-
-
-def _repeats(table: Any) -> npt.NDArray[np.int64]:
-    """Return, for each row, how many of its key come before it in what was logged at once.
-
-    The row itself does not tell an utterance: it moves up when another one of its batch is left out.
-    """
-    keys = table["key"].combine_chunks().dictionary_encode()
-    of = np.cumsum(table["row"].to_numpy() == 0) * len(keys.dictionary) + keys.indices.to_numpy()
-    order, places = np.argsort(of, kind="stable"), np.arange(len(of))
-    begins = np.maximum.accumulate(np.where(np.diff(of[order], prepend=-1), places, 0))
-    repeats = np.empty_like(places)
-    repeats[order] = places - begins
-    return repeats

@@ -1,8 +1,9 @@
-"""Loaders in Accelerate's checkpoints, and evaluations in which every utterance counts once on any number of ranks."""
+"""Loaders in Accelerate's checkpoints, and evaluations in which every utterance counts once on any number of ranks:
+``uio.evaluate`` measures several validation sets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -67,9 +68,11 @@ class EvaluationLoader:
     def __iter__(self) -> Iterator[Any]:
         batches = iter(copy(self.loader))
         batch, begun, self.dataset = None, False, []
+        alone, members = self.loader.world_size == 1, self.loader._options.ranks.members or ()
         while True:
             new = next(batches, None)
-            self.rows = self._shared(0 if new is None else utterances_in(new))
+            rows = 0 if new is None else utterances_in(new)
+            self.rows = [rows] if alone else all_gathered(rows, members, "to evaluate the next batch")
             if not any(self.rows):
                 return
             batch = new or batch
@@ -78,12 +81,6 @@ class EvaluationLoader:
             begun, self._here = True, utterances_in(batch)
             self.dataset += [None] * sum(self.rows)
             yield batch
-
-    def _shared(self, rows: int) -> list[int]:
-        loader = self.loader
-        if loader.world_size == 1:
-            return [rows]
-        return all_gathered(rows, loader._options.ranks.members or (), "to evaluate the next batch")
 
     def _lent(self, batch: Any) -> Any:
         first = next(rank for rank, rows in enumerate(self.rows) if rows)
@@ -118,3 +115,40 @@ class EvaluationLoader:
         found = [torch.empty_like(sent) for _ in self.rows]
         dist.all_gather(found, sent)
         return torch.cat([one[:rows] for one, rows in zip(found, self.rows, strict=True)])
+
+
+def evaluate(
+    sets: Mapping[str, Graph | EvaluationLoader], measure: Callable[[Any], Mapping[str, Any]], **options: Any
+) -> dict[str, dict[str, float]]:
+    """Return the means of what ``measure`` tells of each validation set, and its number of ``utterances``.
+
+    Every rank calls it at the same step, and gets the means over the utterances of all ranks, each of which counts
+    once. A rate of errors is ``result["errors"] / result["words"]``, if both are measured. Gradients are off; put the
+    model into ``eval()`` before.
+
+    Args:
+        sets: the pipelines by name, without random stages, or an :class:`EvaluationLoader` where options differ.
+        measure: gets a batch, and returns by name tensors (B,), on any device, or one number of the whole batch, as in
+            ``{"loss": losses}``.
+        **options: those of :class:`EvaluationLoader`, for the pipelines.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, data in sets.items():
+        sums, count = dict[str, float](), 0
+        evaluation = data if isinstance(data, EvaluationLoader) else EvaluationLoader(data, **options)
+        loader = evaluation.loader
+        for batch in evaluation:
+            own = evaluation.rows[loader.rank]  # 0 if it comes again, so that all ranks step together
+            count += own
+            with torch.no_grad():
+                told = {what: torch.as_tensor(value).cpu().double() for what, value in measure(batch).items()}
+            for what, value in told.items():
+                whole = value.ndim == 0 or len(value) != utterances_in(batch)
+                here = value.mean() * own if whole else value[:own].sum()
+                sums[what] = sums.get(what, 0.0) + (float(here) if own else 0.0)
+        parts = [(count, sums)]
+        if loader.world_size > 1:
+            parts = all_gathered(parts[0], loader._options.ranks.members or (), f"to evaluate {name}")
+        total = sum(count for count, _ in parts)
+        found[name] = {what: sum(each[what] for _, each in parts) / total for what in sums} | {"utterances": total}
+    return found

@@ -55,7 +55,13 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
         except ValueError as error:
             if "max_steps" in str(error):
                 for loader in (one for one in (*args, *options.values()) if isinstance(one, Loader)):
-                    _check_length(loader)
+                    try:
+                        len(loader)
+                    except TypeError as error:
+                        remedy = "give uio.Loader(…, steps_per_epoch=…), or TrainingArguments(…, max_steps=…)"
+                        raise PipelineError(
+                            f"num_train_epochs needs to know how long an epoch is: {remedy}; {error}"
+                        ) from error
             raise
 
     def get_train_dataloader(self) -> Any:
@@ -160,7 +166,9 @@ class HFTrainerMixin(_Trainer):  # type: ignore[misc]
                 self._saver = _saver(loader, self)
                 self.add_callback(self._saver)
             if resume_from_checkpoint is True:
-                resume_from_checkpoint = _newest(Path(self.args.output_dir))
+                folder = Path(self.args.output_dir)
+                found = [path.parent for path in folder.glob(f"checkpoint-*/{FILE}")]
+                resume_from_checkpoint = str(max(found, key=_step_of)) if found else True
             self._epoch_length = 0
             if resume_from_checkpoint and resume_from_checkpoint is not True:
                 self._passed, self._epoch_length = _resumed(loader, Path(resume_from_checkpoint), self.args)
@@ -231,15 +239,6 @@ class _Taken:
         return map(self.trainer._takes, self.evaluation)
 
 
-def _check_length(loader: Loader) -> None:
-    """Raises: PipelineError if it is not known how many batches an epoch has."""
-    try:
-        len(loader)
-    except TypeError as error:
-        remedy = "give uio.Loader(…, steps_per_epoch=…), or TrainingArguments(…, max_steps=…)"
-        raise PipelineError(f"num_train_epochs needs to know how long an epoch is: {remedy}; {error}") from error
-
-
 def _padded_by_minus_one(labels: Any) -> bool:
     """Return whether labels are rows of whole numbers with -1 among them; on a GPU, that is not looked at."""
     rows = isinstance(labels, torch.Tensor) and labels.ndim == 2 and not labels.is_floating_point()
@@ -262,12 +261,6 @@ def _saver(loader: Loader, trainer: HFTrainerMixin) -> Any:
                 write_json(folder / FILE, saved)
 
     return SavesLoader()
-
-
-def _newest(folder: Path) -> str | bool:
-    """Return the newest complete checkpoint in the folder; True if there is none, so that the ``Trainer`` says so."""
-    found = [path.parent for path in folder.glob(f"checkpoint-*/{FILE}")]
-    return str(max(found, key=_step_of)) if found else True
 
 
 def _step_of(checkpoint: Path) -> int:

@@ -157,7 +157,10 @@ class PipelineDataset(IterableDataset[Any]):
 
     def _placed(self) -> dict[str, Any]:
         """Return the options with this process's rank and world size, which its workers may not know."""
-        known = _with_topology(self.options)
+        known = dict(self.options)
+        names = [name for name in ("rank", "world_size", "ranks", "partition") if name in known]
+        place = place_of_rank(**{name: known.pop(name) for name in names})
+        known = known | {"rank": place.rank, "world_size": place.world_size}
         if is_grouped():  # else the dataset was made before the group may be
             self.options = known
         return dict(known)
@@ -275,11 +278,3 @@ def _refuse(batch: Any, *, collate_fn_map: Any = None) -> Any:
 
 collate_by(ReadyBatch, _refuse)
 collate_by(ReadyList, _refuse)
-
-
-def _with_topology(options: dict[str, Any]) -> dict[str, Any]:
-    """Return ``options`` with this process's rank and world size."""
-    known = dict(options)
-    names = [name for name in ("rank", "world_size", "ranks", "partition") if name in known]
-    place = place_of_rank(**{name: known.pop(name) for name in names})
-    return known | {"rank": place.rank, "world_size": place.world_size}

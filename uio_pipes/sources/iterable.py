@@ -131,7 +131,12 @@ class IterableNode(Node):
         if self.lane.needs_text:
             check_text(fields, self.names, place, item)
         if isinstance(fields.get("wav"), Mapping):
-            fields = _with_audio(fields, place)
+            try:
+                fields |= audio_of(fields["wav"])
+            except DataError as error:
+                raise error.at(place, fields["key"]) from error
+            if isinstance(fields["wav"], list):
+                fields["wav"] = np.asarray(fields["wav"], np.float32)
         wav = fields.get("wav")
         if isinstance(wav, (torch.Tensor, np.ndarray)):
             check_rate(fields, place)
@@ -198,17 +203,12 @@ class StateNode(IterableNode):
         own = None if initial_state is None else initial_state["own"]
         self.keeper = self.fresh()
         if own is not None:
+            restore = self.keeper.reset if isinstance(self.keeper, BaseNode) else self.keeper.load_state_dict
             with refused(type(self.keeper).__name__):
-                self._restore(copy.deepcopy(own))
+                restore(copy.deepcopy(own))
         elif isinstance(self.keeper, BaseNode):
             self.keeper.reset(None)
         self.iterator = iter(self.keeper)
-
-    def _restore(self, own: dict[str, Any]) -> None:
-        if isinstance(self.keeper, BaseNode):
-            self.keeper.reset(own)
-        else:
-            self.keeper.load_state_dict(own)
 
     def item(self) -> Any:
         if self.ended:
@@ -230,17 +230,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.floating):
         return float(str(value))
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _with_audio(fields: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return the fields with the audio of a dict as ``wav``. Raises: DataError."""
-    try:
-        fields |= audio_of(fields["wav"])
-    except DataError as error:
-        raise error.at(place, fields["key"]) from error
-    if isinstance(fields["wav"], list):
-        fields["wav"] = np.asarray(fields["wav"], np.float32)
-    return fields
 
 
 class _AsWaveform:

@@ -104,7 +104,13 @@ class TarIndex(Parts):
         return fields
 
     def _utterance(self, at: int, within: int) -> TarUtterance:
-        file, members, index = self._file(at), dict[str, Payload](), self.shards[at]
+        members, index = dict[str, Payload](), self.shards[at]
+        if (file := self._files.get(at)) is None:
+            url = self.shards.urls[at]
+            if is_local(url) is not None and index.shard.differs(*identity(url)):
+                message = "the shard was replaced since its index was opened: start again when no file changes any more"
+                raise DataError("changed_file", message, url=url)
+            file = self._files[at] = open_file(url, self._access)
         for suffix, offset, size, crc, _ in index.members(within):
             members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
         return TarUtterance(index.key(within), index.start(within), members)
@@ -129,15 +135,6 @@ class TarIndex(Parts):
             if (number := index.find(key)) is not None:
                 return first + number
         raise KeyError(key)
-
-    def _file(self, at: int) -> RandomFile:
-        if (file := self._files.get(at)) is None:
-            url, index = self.shards.urls[at], self.shards[at]
-            if is_local(url) is not None and index.shard.differs(*identity(url)):
-                message = "the shard was replaced since its index was opened: start again when no file changes any more"
-                raise DataError("changed_file", message, url=url)
-            file = self._files[at] = open_file(url, self._access)
-        return file
 
 
 @dataclass(frozen=True)

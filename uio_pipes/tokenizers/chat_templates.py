@@ -119,7 +119,17 @@ class JinjaTemplate:
         """Yield the text in parts, each with whether it has a loss."""
         render = partial(self._render, [self._message(turn) for turn in turns], tools)
         if not self._says:
-            yield from self._by_turns(turns, render)
+            text, at = render(), 0
+            for number, turn in enumerate(turns, 1):
+                if turn.role in self._loss:
+                    begin = self._begin(number, turn, render, text)
+                    end = len(text) if number == len(turns) else _shared(render(number), text, number)
+                    if not at <= begin <= end:
+                        raise _rewritten(number)
+                    yield text[at:begin], False
+                    yield text[begin:end], True
+                    at = end
+            yield text[at:], False
             return
         loss = False
         for part in re.split(f"([{_BEGIN}{_END}])", render()):
@@ -127,19 +137,6 @@ class JinjaTemplate:
                 loss = part == _BEGIN
             else:
                 yield part, loss
-
-    def _by_turns(self, turns: Sequence[Turn], render: _Render) -> Iterator[tuple[str, bool]]:
-        text, at = render(), 0
-        for number, turn in enumerate(turns, 1):
-            if turn.role in self._loss:
-                begin = self._begin(number, turn, render, text)
-                end = len(text) if number == len(turns) else _shared(render(number), text, number)
-                if not at <= begin <= end:
-                    raise _rewritten(number)
-                yield text[at:begin], False
-                yield text[begin:end], True
-                at = end
-        yield text[at:], False
 
     def _begin(self, number: int, turn: Turn, render: _Render, text: str) -> int:
         """Return where the part of ``text`` begins that turn ``number`` adds."""

@@ -20,7 +20,7 @@ import uio_pipes as uio
 from uio_pipes.sources.table.source import ListTable
 from uio_pipes.sources.text import ListText
 from uio_pipes.tools.data.checks import WantedChecks
-from uio_pipes.tools.data.convert import convert
+from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import FORMATS, recognize
 from uio_pipes.tools.data.verify import Verified, verify
 from uio_pipes.tools.reports.inspect import inspect

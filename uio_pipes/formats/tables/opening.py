@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.base.urls import AnyPath, redact
+from uio_pipes.base.urls import redact
 from uio_pipes.formats.expressions import Expression
 from uio_pipes.formats.lists.table import expand
 from uio_pipes.formats.naming import Asked, check_asked
@@ -23,18 +23,18 @@ Described = Table | str  # a table, or the lines of JSON of rows that were given
 
 def open_rows(tables: Sequence[Described], access: Access) -> Rows:
     """Return the rows of tables, one after the other. Raises: ListError, PipelineError."""
-    return _chained([_given(table) if isinstance(table, str) else _table(table, access) for table in tables])
+    return _chained([_table(table, access) for table in tables])
 
 
-def _given(lines: str) -> Rows:
-    return TextRows([Content("the given rows", WHAT, lines.encode())], TextForm(json=True))
-
-
-def _table(table: Table, access: Access) -> Rows:
+def _table(table: Described, access: Access) -> Rows:
+    if isinstance(table, str):
+        return TextRows([Content("the given rows", WHAT, table.encode())], TextForm(json=True))
+    assert isinstance(table.paths, tuple)
+    assert isinstance(table.join, tuple)
     within = () if table.within is None else tuple(expand(os.fspath(table.within), access))
-    names = [name for path in _paths(table.paths) for name in ([path] if within else expand(path, access))]
+    names = [name for path in map(os.fspath, table.paths) for name in ([path] if within else expand(path, access))]
     rows = _chained([_read(table, form, tuple(some), within, access) for form, some in groupby(names, table.format_of)])
-    for other in _tables(table.join):
+    for other in table.join:
         rows = _joined(rows, _table(other, access), *other.sides())
     return ConstantRows(rows, dict(table.constants)) if table.constants else rows
 
@@ -64,13 +64,3 @@ def _read(table: Table, form: str, names: tuple[str, ...], within: tuple[str, ..
 
 def _chained(parts: list[Rows]) -> Rows:
     return parts[0] if len(parts) == 1 else ChainedRows(parts)
-
-
-def _paths(given: AnyPath | Iterable[AnyPath]) -> tuple[str, ...]:
-    assert isinstance(given, tuple)
-    return given
-
-
-def _tables(given: Table | Sequence[Table]) -> tuple[Table, ...]:
-    assert isinstance(given, tuple)
-    return given

@@ -344,10 +344,6 @@ class _Rest:
 
     def read(self, size: int) -> bytes:
         data = self._head.read(size) or self._content.read(size)
-        self._look(data)
-        return data
-
-    def _look(self, data: bytes) -> None:
         text = (self._kept + data).rstrip(b"\\")
         self._kept = (self._kept + data)[len(text) :]
         plain = text.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in text else text
@@ -358,6 +354,7 @@ class _Rest:
             self._depth, self._within = int(depths[-1]), int(within[-1])
             if depths.max() > DEEPEST:
                 raise ValueError(f"its brackets are nested more than {DEEPEST} deep")
+        return data
 
 
 DEEPEST = 500  # brackets that are open at a time

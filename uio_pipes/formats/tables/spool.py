@@ -56,7 +56,8 @@ class Spooling(NamedTuple):
 
 def spooled(what: Spooling, access: Access) -> Rows:
     """Return the rows, written as lines of JSON unless this process or the cache has them. Raises: ListError."""
-    key = _key(what, access)
+    files = [(name, _identity(name, access)) for name in what.within or what.names]
+    key = blake2b(repr((_VERSION, what, files)).encode(), digest_size=16).hexdigest()
     return _held.get(key, lambda: _in_cache(what, access, key) or _in_temporary_file(what, access), bytes_in)
 
 
@@ -94,12 +95,6 @@ def _read(row: Row) -> Row | DataError:
 
 
 # Where lines go
-
-
-def _key(what: Spooling, access: Access) -> str:
-    """Return a hash of all that the rows depend on: the files' names, sizes and times, and how they are read."""
-    files = [(name, _identity(name, access)) for name in what.within or what.names]
-    return blake2b(repr((_VERSION, what, files)).encode(), digest_size=16).hexdigest()
 
 
 def _identity(name: str, access: Access) -> Any:

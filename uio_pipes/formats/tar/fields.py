@@ -191,21 +191,17 @@ def _decoded(utterance: TarUtterance, suffix: str, url: str) -> str:
     data = payload if isinstance(payload, bytes) else payload.read()
     try:
         if data[:2] == b"\x1f\x8b":  # gzip, as of txt.gz, and no UTF-8
-            data = _unpacked(data)
+            stream = zlib.decompressobj(31)
+            text = stream.decompress(data, _LONGEST)
+            if not stream.eof:
+                raise zlib.error("it is cut off" if not stream.unconsumed_tail else "it holds more than 16 MiB")
+            data = text
         return data.decode("utf-8-sig")
     except zlib.error as error:
         raise _bad(utterance, suffix, url, "bad_text", f"its gzip stream is damaged: {error}") from error
     except UnicodeDecodeError as error:
         message = f"the text is not UTF-8 ({error.reason} at byte {error.start})"
         raise _bad(utterance, suffix, url, "bad_text", message) from error
-
-
-def _unpacked(data: bytes) -> bytes:
-    stream = zlib.decompressobj(31)
-    text = stream.decompress(data, _LONGEST)
-    if not stream.eof:
-        raise zlib.error("it is cut off" if not stream.unconsumed_tail else "it holds more than 16 MiB")
-    return text
 
 
 def _object(utterance: TarUtterance, suffix: str, url: str) -> dict[str, Any]:

@@ -43,7 +43,14 @@ def parse_header(block: bytes) -> Header:
     name = block[:100].split(b"\0", 1)[0]
     if block[345] and block[257:263] == b"ustar\0":
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
-    read = name.decode("utf-8", "surrogateescape"), _size(block[124:136]), block[156:157]
+    field = block[124:136]
+    try:  # GNU: a binary number
+        size = int.from_bytes(field[1:], "big") if field[0] == 0x80 else int(field.strip(b"\0 ") or b"0", 8)
+    except ValueError:
+        size = -1
+    if not 0 <= size < _MAX_SIZE:
+        raise BadHeader(f"its size field is {field!r}")
+    read = name.decode("utf-8", "surrogateescape"), size, block[156:157]
     return tuple.__new__(Header, read)  # in a third of the time that ``Header(…)`` takes, a function of Python's
 
 
@@ -70,16 +77,6 @@ def parse_pax(payload: bytes) -> dict[str, str]:
         records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
         at += length
     return records
-
-
-def _size(field: bytes) -> int:
-    try:  # GNU: a binary number
-        size = int.from_bytes(field[1:], "big") if field[0] == 0x80 else int(field.strip(b"\0 ") or b"0", 8)
-    except ValueError:
-        size = -1
-    if not 0 <= size < _MAX_SIZE:
-        raise BadHeader(f"its size field is {field!r}")
-    return size
 
 
 MAX_MEMBER = 1 << 30  # bytes: a member above that is passed over

@@ -59,7 +59,10 @@ class Layout:
     @property
     def sought(self) -> tuple[str, ...]:
         """The paths of a part, with placeholders."""
-        first = _up_to_stars(next(_paths(self.arguments)))
+        parts = next(_paths(self.arguments)).split("/")
+        chosen = max((number for number, part in enumerate(parts) if PLACEHOLDER.search(part)), default=0)
+        stars = next((number for number in range(chosen + 1, len(parts)) if "*" in parts[number]), len(parts))
+        first = "/".join(parts[:stars])
         return (first,) if self.there in (None, first) else (first, str(self.there))
 
     @property
@@ -192,14 +195,6 @@ def _paths(value: Any, within: bool = False, place: bool = False) -> Iterator[st
             yield from _paths(one, within, place)
     elif isinstance(value, str) and value and place:
         yield value
-
-
-def _up_to_stars(path: str) -> str:
-    """Return a path up to the folder above what has only stars, after all placeholders: what is cheap to look for."""
-    parts = path.split("/")
-    chosen = max((number for number, part in enumerate(parts) if PLACEHOLDER.search(part)), default=0)
-    stars = next((number for number in range(chosen + 1, len(parts)) if "*" in parts[number]), len(parts))
-    return "/".join(parts[:stars])
 
 
 def _filled(value: Any, choices: Sequence[Chosen], at: Callable[[str], str] | None, pattern: bool = False) -> Any:

@@ -266,11 +266,6 @@ def points_at_features(scp: KaldiLines, access: Access) -> bool:
         except DataError as error:
             trouble = trouble or error
     assert trouble is not None
-    raise ListError(
-        f"none of the first lines of {scp.name} can be read, from {scp.place(0)} on: {trouble}{_hint(trouble.url)}"
-    )
-
-
-def _hint(url: str) -> str:
-    near = is_local(url) is not None and not os.path.isabs(url)
-    return f" (relative paths start at the working directory, as in Kaldi: {os.getcwd()})" if near else ""
+    near = is_local(trouble.url) is not None and not os.path.isabs(trouble.url)
+    hint = f" (relative paths start at the working directory, as in Kaldi: {os.getcwd()})" if near else ""
+    raise ListError(f"none of the first lines of {scp.name} can be read, from {scp.place(0)} on: {trouble}{hint}")

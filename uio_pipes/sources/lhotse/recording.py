@@ -290,18 +290,16 @@ class Recorded(InFile, PrefetchedRef):
         check_longest(last - first, rate)
         if self.window is not None:
             first, last = first + self.window.first, last + self.window.first
-        return self._load(first, last - first, wanted), rate
-
-    def _load(self, first: int, count: int, channels: list[int]) -> torch.Tensor:
+        count = last - first
         rate, total = self.info.sample_rate, self.manifest["num_samples"]
         span: Span = first / rate, None if is_whole(count, total, rate) else count / rate
         changes = transforms_of(self.manifest)
         for change in reversed(changes):
             span = change.before(span, rate)
-        waveform = self._stored(span, channels)
+        waveform = self._stored(span, wanted)
         for change in changes:
             waveform = change.apply(waveform, rate)
-        return fitted(waveform, count, rate)
+        return fitted(waveform, count, rate), rate
 
     def _stored(self, span: Span, channels: list[int]) -> torch.Tensor:
         """Return a span of these channels as they are stored."""

@@ -42,7 +42,16 @@ class SharTable:
 
     def __init__(self, sources: str | Sources, access: Access, unread: frozenset[str] = frozenset()) -> None:
         if isinstance(sources, str):
-            found = _in_folder(sources, access)
+            found: dict[str, list[str]] = {}
+            for path in map(str, expand(inside(sources, "*"), access)):
+                name = _NAME.fullmatch(name_of(path))
+                if name is not None:
+                    found.setdefault(name["field"], []).append(path)
+            if "cuts" not in found:
+                raise ListError(
+                    f"the folder {sources} has no cuts.*.jsonl(.gz): it is not a Lhotse Shar, or is incomplete"
+                )
+            found = {"cuts": found.pop("cuts"), **dict(sorted(found.items()))}
         else:
             found = {name: [path for entry in paths for path in expand(entry, access)] for name, paths in sources}
         found = {name: paths for name, paths in found.items() if name not in unread}
@@ -57,17 +66,6 @@ class SharTable:
 
     def place(self, number: int) -> str:
         return str(self.shards[number]["cuts"])
-
-
-def _in_folder(folder: str, access: Access) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for path in map(str, expand(inside(folder, "*"), access)):
-        name = _NAME.fullmatch(name_of(path))
-        if name is not None:
-            found.setdefault(name["field"], []).append(path)
-    if "cuts" not in found:
-        raise ListError(f"the folder {folder} has no cuts.*.jsonl(.gz): it is not a Lhotse Shar, or is incomplete")
-    return {"cuts": found.pop("cuts"), **dict(sorted(found.items()))}
 
 
 def _check(found: Mapping[str, Sequence[str]]) -> None:

@@ -125,11 +125,6 @@ class _TarValues:
         return DataError(reason, message, url=self._url, member=member, offset=offset)
 
 
-def is_lines(field: str, url: str) -> bool:
-    """Return whether a field's file is read by lines; otherwise it is a tar."""
-    return field == "cuts" or ".jsonl" in name_of(url)
-
-
 ValueStream = _JsonValues | _TarValues  # in the order of the cuts; after a DataError, ``next`` may be called again
 AHEAD = 1000  # cuts looked at to find the one that data belong to
 
@@ -165,7 +160,7 @@ class SharReader:
             for field, url in files.items():
                 if field != "cuts":
                     position = at.get(field, [])  # []: from the beginning
-                    if is_lines(field, url):
+                    if field == "cuts" or ".jsonl" in name_of(url):
                         self._streams[field] = _JsonValues(field, JsonLines(url, access, *position))
                     else:
                         self._streams[field] = _TarValues(url, access, position)
@@ -185,22 +180,20 @@ class SharReader:
     def next(self) -> SharCut:
         """Return the next cut that all files have. Raises: StopIteration at the end of the shard."""
         while not self._over:
-            cut = self._next_cut()
-            if cut is None:
+            if not self._cuts:
+                self._look_ahead(1)
+            if not self._cuts:
                 self._finish()
                 break
-            if self._fill(cut):
+            cut = self._cuts.popleft()
+            self._taken = cut.line
+            for field in self._streams:
+                value = self._value(field, str(cut.content.get("id", "")))
+                if value is not None:
+                    cut.values[field] = value
+            if len(cut.values) == len(self._streams):
                 return cut
         raise StopIteration
-
-    def _next_cut(self) -> SharCut | None:
-        if not self._cuts:
-            self._look_ahead(1)
-        if not self._cuts:
-            return None
-        cut = self._cuts.popleft()
-        self._taken = cut.line
-        return cut
 
     def _look_ahead(self, count: int) -> None:
         """Read cuts ahead until ``count`` are at hand, or all that are left."""
@@ -213,14 +206,6 @@ class SharReader:
                 return
             except DataError as error:
                 self._fail(error)
-
-    def _fill(self, cut: SharCut) -> bool:
-        """Add each file's value for the cut; return whether all files have one."""
-        for field in self._streams:
-            value = self._value(field, str(cut.content.get("id", "")))
-            if value is not None:
-                cut.values[field] = value
-        return len(cut.values) == len(self._streams)
 
     def _value(self, field: str, key: str) -> Value | None:
         while not self._over:

@@ -221,32 +221,22 @@ class ParquetFile:
         """
         import pyarrow as pa
 
-        self._check_same()
+        if (now := local_identity(self.url)) != self._identity:
+            message = f"the file changed while in use (size, mtime_ns, inode {self._identity} -> {now}): start again"
+            raise DataError("changed_file", message, url=self.name)
         known = (OSError, ValueError, pa.ArrowException)
         try:
             table = self._open().read_row_group(group, columns, use_threads=False)
         except (DataError, ListError):
             raise
         except known as error:
-            return self._before(group, columns, known), " ".join(str(error).split())
+            found: list[Any] = []
+            with contextlib.suppress(*known):  # what came before the error stays
+                found.extend(self._open().iter_batches(_ONE_BY_ONE, [group], columns, use_threads=False))
+            return (pa.Table.from_batches(found) if found else pa.table({})), " ".join(str(error).split())
         if table.num_rows != self.rows[group]:
             return table, f"it has {table.num_rows} rows, and {self.rows[group]} by the footer"
         return table, ""
-
-    def _before(self, group: int, columns: list[str], known: tuple[type[Exception], ...]) -> pa.Table:
-        """Return the rows before the damaged page."""
-        import pyarrow as pa
-
-        found: list[Any] = []
-        with contextlib.suppress(*known):  # what came before the error stays
-            found.extend(self._open().iter_batches(_ONE_BY_ONE, [group], columns, use_threads=False))
-        return pa.Table.from_batches(found) if found else pa.table({})
-
-    def _check_same(self) -> None:
-        """Raises: DataError ``changed_file`` if the file is not the one whose footer was read."""
-        if (now := local_identity(self.url)) != self._identity:
-            message = f"the file changed while in use (size, mtime_ns, inode {self._identity} -> {now}): start again"
-            raise DataError("changed_file", message, url=self.name)
 
     def _open(self) -> Any:
         import pyarrow.parquet as pq

@@ -146,7 +146,9 @@ class _RowReader:
         fields = fields_in(self.group, row)
         if self.lane.makes_batches:
             for name in PAYLOADS:
-                _take(fields, name)
+                if isinstance(cell := fields.get(name), Cell):
+                    with suppress(DataError):  # which it raises when it is touched
+                        fields[name] = cell.taken()
         return fields
 
     def _begin(self, item: ParquetRow) -> None:
@@ -156,14 +158,6 @@ class _RowReader:
         assert self.ahead is not None
         for group in (self.group, self.ahead):
             group.begin(LIGHT, *(c.name for c in group.columns if c.heavy and c.field in PAYLOADS))
-
-
-def _take(fields: dict[str, Any], name: str) -> None:
-    """Replace a reference by what it stands for; one that cannot be read raises its error when it is touched."""
-    cell = fields.get(name)
-    if isinstance(cell, Cell):
-        with suppress(DataError):
-            fields[name] = cell.taken()
 
 
 _STAGE = "from_parquet"

@@ -83,7 +83,15 @@ class TableRecords(Utterances):
         self._keep, self._drop = wishes(keep, "not_kept"), wishes(drop, "dropped")
         self.digest = f"{rows.digest}{audio.digest}"
         self._of_table = any(TABLE in each.expression.names for each in self._asked())
-        self._check_names()
+        first = list(islice(self.rows.scan(), LOOKED_AT))
+        seen = [self._row(row, number) for number, row in enumerate(first) if not isinstance(row, DataError)]
+        if not seen and isinstance(first[0], DataError):
+            raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
+        place = redact(self.rows.file(0))
+        if self._names is None and not any(OURS & row.keys() for row in seen):
+            raise ListError(f"{place}: no row has wav or txt: {self._advice('wav', seen[0], 'txt')}")
+        check_asked(seen, self._asked(), place, self._advice)
+        self._look_at_keys(seen)
 
     def fields(self, number: int, audio: RowAudio | None = None) -> dict[str, Any]:
         """Return the fields of an utterance, without opening its audio. ``audio``: where that is, if known by now.
@@ -152,18 +160,6 @@ class TableRecords(Utterances):
         return f"correct it, or keep only rows that have one: keep={{'{column}': '.+'}}"
 
     # At the first rows
-
-    def _check_names(self) -> None:
-        """Raises: ListError if no row has what an expression asks for."""
-        first = list(islice(self.rows.scan(), LOOKED_AT))
-        rows = [self._row(row, number) for number, row in enumerate(first) if not isinstance(row, DataError)]
-        if not rows and isinstance(first[0], DataError):
-            raise ListError(f"no row can be read: {first[0].at(self.place(0))}")
-        place = redact(self.rows.file(0))
-        if self._names is None and not any(OURS & row.keys() for row in rows):
-            raise ListError(f"{place}: no row has wav or txt: {self._advice('wav', rows[0], 'txt')}")
-        check_asked(rows, self._asked(), place, self._advice)
-        self._look_at_keys(rows)
 
     def _look_at_keys(self, rows: Iterable[Row]) -> None:
         """Warn if names of files, which are the keys where nothing else is, do not tell utterances apart."""

@@ -154,7 +154,18 @@ class _JoinNode(StreamNode):
             self.files.prepare(self.far)
             self._meet()
         self.given += 1
-        return self._sample(self.rows[self.given - 1])
+        number = self.rows[self.given - 1]
+        assert self.member is not None
+        item, _, sub, pass_, source = self.file.origin
+        offset, *inner = self.member.start
+        sub = (*sub, *inner, *([self.given - 1] if len(self.rows) > 1 else []))
+        try:
+            fields = self.table.fields(number, item, self.member.payload)
+        except DataError as error:
+            if not isinstance(error, LeftOut):  # which is only counted
+                error.key = self.table.key(number, error)
+            raise
+        return self.loaded.sample(fields, Origin(item, offset, sub, pass_, source), self.file.url)
 
     def _meet(self) -> None:
         """Read a member, find its rows, count it if it has none or came already. Raises: StopIteration, DataError."""
@@ -182,19 +193,6 @@ class _JoinNode(StreamNode):
     def _duplicate(self, member: ArchiveMember, what: str) -> DataError:
         where: Any = {"url": self.file.url, "member": member.name, "offset": member.start[0]}
         return DataError("duplicate_member", f"{what}: pack the archive without the second one", **where)
-
-    def _sample(self, number: int) -> Sample:
-        assert self.member is not None
-        item, _, sub, pass_, source = self.file.origin
-        offset, *inner = self.member.start
-        sub = (*sub, *inner, *([self.given - 1] if len(self.rows) > 1 else []))
-        try:
-            fields = self.table.fields(number, item, self.member.payload)
-        except DataError as error:
-            if not isinstance(error, LeftOut):  # which is only counted
-                error.key = self.table.key(number, error)
-            raise
-        return self.loaded.sample(fields, Origin(item, offset, sub, pass_, source), self.file.url)
 
     def fails(self, error: DataError) -> bool:
         return self.file is None or not self.table.archives.may_lack(error)
@@ -259,16 +257,13 @@ class _JoinNode(StreamNode):
         at, given = tuple(state["at"]), state["given"]
         with self.lane.ledger.quietly(True):
             while self.reader.at < at or (given and (self.member is None or self.member.start < at)):
-                self._pass_over()
+                try:
+                    self._meet()
+                except StopIteration:
+                    raise StateError(changed(self.stage.name, "the archive ended early")) from None
+                except DataError as error:
+                    if error.reason in UNREADABLE:
+                        raise
         if self.reader.at < at or given > len(self.rows):
             raise StateError(changed(self.stage.name, "the archive has other members now"))
         self.given = given or len(self.rows)
-
-    def _pass_over(self) -> None:
-        try:
-            self._meet()
-        except StopIteration:
-            raise StateError(changed(self.stage.name, "the archive ended early")) from None
-        except DataError as error:
-            if error.reason in UNREADABLE:
-                raise

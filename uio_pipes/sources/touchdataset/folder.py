@@ -312,7 +312,10 @@ class IndexedFolder:
         if self.metainfo is None or data is None:
             fields: dict[str, Any] = {"key": self._place(number)}
         else:
-            fields = self._metadata(number, data, self.metainfo)
+            offset, url = self.metainfo.span(number)[0], self.metainfo.data.path
+            default = None if self.audio is not None else self._place(number)
+            texts = () if self.tokens is not None else self._texts
+            fields = parse_metainfo(data, url, offset, texts, default, self._names)
         if self.audio is not None:
             self._add_audio(fields, number, self.audio)
         else:  # the metadata may say what was made of the audio, which is not read then
@@ -326,12 +329,6 @@ class IndexedFolder:
 
     def _place(self, number: int) -> str:
         return f"{redact(self.path)}:{number}"
-
-    def _metadata(self, number: int, data: bytes, file: IndexedFile) -> dict[str, Any]:
-        offset, url = file.span(number)[0], file.data.path
-        default = None if self.audio is not None else self._place(number)
-        texts = () if self.tokens is not None else self._texts
-        return parse_metainfo(data, url, offset, texts, default, self._names)
 
     def _add_audio(self, fields: dict[str, Any], number: int, audio: IndexedFile) -> None:
         assert self.metainfo is not None

@@ -84,7 +84,11 @@ class DecodeAudio(OfStream):
             sentence = f"{stage.name} takes the channel that a row names, so that decode_audio need not"
             again = Trait.TAKES_CHANNEL in stage.traits and self.channel == "channel"
             refuse(again, self.name, sentence, "leave channel out")
-            named = "channel" in _named(stage) and Trait.TAKES_CHANNEL not in stage.traits
+            given = getattr(stage, "fields", None) or getattr(stage, "names", None)
+            named = (
+                "channel" in (dict(given) if given and not isinstance(stage, Op) else {})
+                and Trait.TAKES_CHANNEL not in stage.traits
+            )
             sentence = f"fields of {stage.name} names a channel, but decode_audio keeps channel 0 of every utterance"
             refuse(named and self.channel == 0, self.name, sentence, 'say decode_audio(channel="channel")')
 
@@ -122,12 +126,6 @@ class DecodeAudio(OfStream):
         if isinstance(wav, Ref) and wav.info is not None:
             _check_rate("the index", wav.info.sample_rate, rate)
         fields["wav"], fields["sample_rate"] = waveform, rate
-
-
-def _named(stage: Stage) -> Mapping[str, str]:
-    """Return our names of fields that the argument ``fields`` of a source gives, with those in the data."""
-    given = getattr(stage, "fields", None) or getattr(stage, "names", None)
-    return dict(given) if given and not isinstance(stage, Op) else {}
 
 
 def _numbers(fields: Mapping[str, Any], name: str) -> list[int]:

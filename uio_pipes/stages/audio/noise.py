@@ -280,16 +280,12 @@ class AddNoise(ClipStage):
         for i in range(fewest + draws.below(most - fewest + 1)):
             if i:
                 snr, choice = draws.uniform(*self.snr), clips.choose(draws)
-            length = self._length(speech.shape[-1], draws)
+            samples = speech.shape[-1]
+            length = samples if self.part is None else min(samples, max(1, round(samples * draws.uniform(*self.part))))
             noise = clips.segment(choice, rate, length, once=self.part is not None)
             first = draws.below(speech.shape[-1] - len(noise) + 1)
             noisy = add_noise(noisy, noise, snr, first, speech)
         sample.fields["wav"] = noisy
-
-    def _length(self, samples: int, draws: Draws) -> int:
-        if self.part is None:
-            return samples
-        return min(samples, max(1, round(samples * draws.uniform(*self.part))))
 
 
 _ROOM = (3.0, 10.0)  # metres
@@ -360,11 +356,9 @@ class Reverberate(ClipStage):
         fields = sample.fields
         wav = fields["wav"] = in_floats(fields["wav"])
         if draws.uniform() < self.probability and wav.numel():
-            fields["wav"] = reverberate(wav, self._room(fields["sample_rate"], draws), REACH)
-
-    def _room(self, sample_rate: int, draws: Draws) -> torch.Tensor:
-        rt60 = draws.uniform(*self.rt60 or ())
-        size = [draws.uniform(*bounds) for bounds in (self.room_size, self.room_size, _HEIGHT)]
-        source, microphone = ([length * draws.uniform(*_INSIDE) for length in size] for _ in range(2))
-        one, other = noise(round(rt60 * sample_rate), draws)
-        return room_response(sample_rate, rt60, size, source, microphone, torch.from_numpy(one + other))
+            sample_rate, rt60 = fields["sample_rate"], draws.uniform(*self.rt60 or ())
+            size = [draws.uniform(*bounds) for bounds in (self.room_size, self.room_size, _HEIGHT)]
+            source, microphone = ([length * draws.uniform(*_INSIDE) for length in size] for _ in range(2))
+            one, other = noise(round(rt60 * sample_rate), draws)
+            room = room_response(sample_rate, rt60, size, source, microphone, torch.from_numpy(one + other))
+            fields["wav"] = reverberate(wav, room, REACH)

@@ -142,21 +142,6 @@ class BucketBatch(BudgetStage):
     def __post_init__(self) -> None:
         for name in ("bucket_boundaries", "num_buckets", "length"):
             object.__setattr__(self, name, as_tuple(getattr(self, name)))
-        self._check_boundaries()
-        super().__post_init__()
-        if self.bucket_batch_sizes is not None:
-            object.__setattr__(self, "bucket_batch_sizes", tuple(self.bucket_batch_sizes))
-        self._check_pairs()
-        sizes = self.bucket_batch_sizes
-        both = sizes is not None and self.budget is not None
-        refuse(both, self.name, "bucket_batch_sizes cannot be combined with a budget", "leave one of them out")
-        budgets = "max_frames, max_samples, max_tokens or max_cost"
-        neither = sizes is None and self.budget is None
-        refuse(neither, self.name, "the size of a batch needs a limit", f"give {budgets}, or bucket_batch_sizes")
-        if sizes is not None:
-            self._check_sizes(sizes)
-
-    def _check_boundaries(self) -> None:
         bounds: Any = self.bucket_boundaries
         require(bounds is None or rising(bounds), self.name, RISING, bounds, "give frames, shortest first")
         number: Any = self.num_buckets
@@ -165,22 +150,27 @@ class BucketBatch(BudgetStage):
         require(ok, self.name, "num_buckets must be 1 or more, or a pair of such numbers", number, remedy)
         both = bounds is not None and number != BucketBatch.num_buckets
         refuse(both, self.name, "num_buckets cannot be combined with bucket_boundaries", "leave one of them out")
-
-    def _check_pairs(self) -> None:
+        super().__post_init__()
+        if self.bucket_batch_sizes is not None:
+            object.__setattr__(self, "bucket_batch_sizes", tuple(self.bucket_batch_sizes))
         sentence = "buckets by cost, a function of two lengths, must be pairs"
         refuse(self.cost is not None and not self.in_pairs, self.name, sentence, "as in num_buckets=(10, 3)")
         sentence = "max_samples cannot be combined with pairs of lengths"
         refuse(self.max_samples is not None and self.in_pairs, self.name, sentence, "give max_frames or max_cost")
-
-    def _check_sizes(self, sizes: Sequence[int]) -> None:
-        bounds: Any = self.bucket_boundaries
-        least = self.min_batch_size
-        sentence = "bucket_batch_sizes of pairs of lengths need bucket_boundaries"
-        refuse(bounds is None and self.in_pairs, self.name, sentence, "give these, or a budget")
-        count: Any = self.num_buckets if bounds is None else count_of(bounds, self.in_pairs)
-        rule = f"bucket_batch_sizes must be {count} numbers above {least - 1}"
-        remedy = "one more than boundaries (one for each pair), none below min_batch_size"
-        require(len(sizes) == count and min(sizes) >= least, self.name, rule, sizes, remedy)
+        sizes = self.bucket_batch_sizes
+        both = sizes is not None and self.budget is not None
+        refuse(both, self.name, "bucket_batch_sizes cannot be combined with a budget", "leave one of them out")
+        budgets = "max_frames, max_samples, max_tokens or max_cost"
+        neither = sizes is None and self.budget is None
+        refuse(neither, self.name, "the size of a batch needs a limit", f"give {budgets}, or bucket_batch_sizes")
+        if sizes is not None:
+            least = self.min_batch_size
+            sentence = "bucket_batch_sizes of pairs of lengths need bucket_boundaries"
+            refuse(bounds is None and self.in_pairs, self.name, sentence, "give these, or a budget")
+            count: Any = self.num_buckets if bounds is None else count_of(bounds, self.in_pairs)
+            rule = f"bucket_batch_sizes must be {count} numbers above {least - 1}"
+            remedy = "one more than boundaries (one for each pair), none below min_batch_size"
+            require(len(sizes) == count and min(sizes) >= least, self.name, rule, sizes, remedy)
 
     @cached_property
     def in_pairs(self) -> bool:
@@ -247,7 +237,14 @@ class _BucketNode(BudgetBuffer):
         while not self._overdue():
             arrived = self._arrival()
             if arrived is None:
-                return self._last()
+                buckets = self.buckets
+                for at in buckets.filled():
+                    if self.stage.drop_last and not buckets.full(at):
+                        self.leave_out(buckets.take(at, len(buckets.all[at].numbers)), "drop_last")
+                if buckets.held < self.stage.min_batch_size:
+                    self.leave_out(buckets.take_all(), "min_batch_size")
+                    raise StopIteration
+                return buckets.take_last()
             number, cost = arrived
             if batch := self.buckets.add(self._bucket(number), number, cost):
                 return batch
@@ -293,14 +290,3 @@ class _BucketNode(BudgetBuffer):
         oldest = self.arrived - self.age()
         waited = (self.unsorted[0] if self.unsorted else self.arrived) - oldest
         return waited > self.stage.max_wait and self.buckets.held >= self.stage.min_batch_size
-
-    def _last(self) -> list[int]:
-        """Return a batch of what is left at the lane's end, shortest first. Raises: StopIteration after the last."""
-        buckets = self.buckets
-        for at in buckets.filled():
-            if self.stage.drop_last and not buckets.full(at):
-                self.leave_out(buckets.take(at, len(buckets.all[at].numbers)), "drop_last")
-        if buckets.held < self.stage.min_batch_size:
-            self.leave_out(buckets.take_all(), "min_batch_size")
-            raise StopIteration
-        return buckets.take_last()

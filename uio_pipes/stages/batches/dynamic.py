@@ -148,10 +148,6 @@ class _DynamicNode(BudgetBuffer):
                 self.first = [number]
                 return self.give(batch.numbers)
             batch.add(number, cost)
-        return self._last(batch)
-
-    def _last(self, batch: PartialBatch) -> list[Sample]:
-        """Return the batch that the lane's end cut short. Raises: StopIteration if there is none."""
         count = len(batch.numbers)
         if not count:
             raise StopIteration

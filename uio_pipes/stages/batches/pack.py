@@ -182,7 +182,16 @@ class _PackNode(Buffer):
             return PackedRows([[self.release(self.alone.popleft())]])
         rows: list[list[Sample]] = []
         while self.fitting and len(rows) < self.stage.rows:
-            rows.append(self._row())
+            row: list[Sample] = []
+            space = self.stage.most
+            while (number := self._choice(space)) is not None:
+                size = self.sizes.pop(number)
+                del self.fitting[bisect_left(self.fitting, (size, number))]
+                row.append(self.release(number))
+                space -= size
+                while self.waiting and self.waiting[0] not in self.sizes:
+                    self.waiting.popleft()
+            rows.append(row)
         if not rows:
             raise StopIteration
         return PackedRows(rows)
@@ -211,18 +220,6 @@ class _PackNode(Buffer):
             remedy = f'raise max_{unit}, or choose what to do with it: overflow={choices} or "alone"'
             self.lane.ledger.handle(item.failure(DataError("over_budget", f"{rule}; {remedy}"), self.name), self.name)
         return True
-
-    def _row(self) -> list[Sample]:
-        row: list[Sample] = []
-        space = self.stage.most
-        while (number := self._choice(space)) is not None:
-            size = self.sizes.pop(number)
-            del self.fitting[bisect_left(self.fitting, (size, number))]
-            row.append(self.release(number))
-            space -= size
-            while self.waiting and self.waiting[0] not in self.sizes:
-                self.waiting.popleft()
-        return row
 
     def _choice(self, space: int) -> int | None:
         """Return the utterance to go on with: the oldest while there is much space, and then the longest that fits."""

@@ -14,7 +14,6 @@ from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.core.chain import audio_names, recordings
 from uio_pipes.core.graph import Graph
 from uio_pipes.core.lane import Lane, Site
-from uio_pipes.core.origin import Origin
 from uio_pipes.core.realize import dtype_of, realize
 from uio_pipes.core.roles import Flow, check_there
 from uio_pipes.core.sample import Sample
@@ -41,7 +40,6 @@ _MADE = frozenset([*_OF_BATCH, "wav", "feat", "label"])  # names that ``keep`` c
 
 ORIGIN = "__origin__"  # a field to keep that every utterance has: where it is in the list
 LONGEST, KEPT = ORDERS = "longest", "kept"
-_OF_COLLATE = ("collate", "order")
 
 Collate = Callable[[list[Sample]], dict[str, Any]]
 
@@ -120,7 +118,8 @@ class Pad(Flow):
             _check_whole(name, padding, name.rpartition("_")[2] == "target" and name not in self.keep)
         sentence = f"mask and transpose cannot be combined with layout={self.layout!r}, which has no padding"
         refuse(self.layout != PADDED and (self.mask or self.transpose), self.name, sentence, "leave them out")
-        others = [f.name for f in fields(self) if f.name not in _OF_COLLATE and getattr(self, f.name) != f.default]
+        mine = ("collate", "order")
+        others = [f.name for f in fields(self) if f.name not in mine and getattr(self, f.name) != f.default]
         sentence = f"collate makes the whole batch, so {', '.join(others)} would do nothing"
         refuse(self.collate is not None and others, self.name, sentence, "leave out these, or collate")
 
@@ -145,7 +144,13 @@ class _PadNode(Node):
         if self.lane.mode.skimming:
             return samples
         if isinstance(samples, ChunkRows):
-            return self._of_chunks(samples)
+            self.lane.ledger.delivered(samples.frames, padded=len(samples) * max(samples.frames, default=0))
+            if not samples or self.stage.collate is not None:
+                return _collated(self.stage.collate, [*samples])
+            batch = _Batch(replace(self.stage, keep=tuple(dict.fromkeys((*self.stage.keep, *samples.kept)))), samples)
+            for chunk in samples:
+                batch.add(chunk.fields)
+            return batch.made([*range(len(samples))]) | {LANE: samples[0].fields[LANE]}
         collate, batch = self.stage.collate, _Batch(self.stage, samples)
         # Copies, because a node of the user's may give the same samples again.
         copies = [sample.copy() for sample in samples]
@@ -155,7 +160,8 @@ class _PadNode(Node):
         copies.sort(key=_planned, reverse=True)
         if ORIGIN in self.stage.keep:
             for sample in copies:
-                sample.fields[ORIGIN] = _order(sample.origin)
+                numbers = (sample.origin.pass_, sample.origin.item, sample.origin.offset, *sample.origin.sub)
+                sample.fields[ORIGIN] = f"{sample.origin.source}/{' '.join(f'{number:015d}' for number in numbers)}"
         made: list[tuple[Sample, int]] = []
         labels: list[int] = []
         for sample, length in realize(copies, self.lane, whole=collate is not None, read=self.stage.keep):
@@ -172,16 +178,6 @@ class _PadNode(Node):
         if collate is None:
             return batch.made(kept if places else batch.longest_first(odd))
         return _collated(collate, [made[i][0] for i in kept])
-
-    def _of_chunks(self, rows: ChunkRows) -> dict[str, Any]:
-        """Return the batch of chunks, which are finished and stay in their rows."""
-        self.lane.ledger.delivered(rows.frames, padded=len(rows) * max(rows.frames, default=0))
-        if not rows or self.stage.collate is not None:
-            return _collated(self.stage.collate, [*rows])
-        batch = _Batch(replace(self.stage, keep=tuple(dict.fromkeys((*self.stage.keep, *rows.kept)))), rows)
-        for chunk in rows:
-            batch.add(chunk.fields)
-        return batch.made([*range(len(rows))]) | {LANE: rows[0].fields[LANE]}
 
 
 def _collated(collate: Collate | None, samples: list[Sample]) -> dict[str, Any]:
@@ -205,12 +201,6 @@ def _check_whole(output: str, padding: float, whole: bool) -> None:
     """Raises: PipelineError if an output of ``whole`` numbers is to be padded by another number."""
     rule = f"value of {output} must be a whole number, as {output} holds whole numbers"
     require(not whole or padding % 1 == 0, Pad.name, rule, padding, "-100 is what torch leaves out of a loss")
-
-
-def _order(origin: Origin) -> str:
-    """Return a text by which utterances sort as in the list."""
-    numbers = (origin.pass_, origin.item, origin.offset, *origin.sub)
-    return f"{origin.source}/{' '.join(f'{number:015d}' for number in numbers)}"
 
 
 def _planned(sample: Sample) -> float:
@@ -369,13 +359,9 @@ class _Batch:
             unit = "channels" if rows.ndim == 1 else "bins" if dtype == rows.dtype else f"bins ({rows.dtype})"
             none = "1" if rows.ndim == 1 else "no"
             one, other = ("×".join(map(str, tail)) or none for tail in (rows.tail, row.shape[1:]))
-            widths = f"{self._first} has a {name} of {one} {unit}, {fields['key']} one of {other}"
+            widths = f"{self.fields[0]['key']} has a {name} of {one} {unit}, {fields['key']} one of {other}"
             raise PipelineError(f"pad: {widths}; they cannot share a batch")
         rows.add(row)
-
-    @property
-    def _first(self) -> str:
-        return str(self.fields[0]["key"])
 
 
 def _listed(fields: dict[str, Any], of: str) -> list[torch.Tensor] | None:

@@ -302,8 +302,6 @@ def waveform(stage: str, key: str, audio: Any, of: str = "") -> Any:
 
 FEATS = "feats"
 LENGTHS = {"int32": torch.int32, "int64": torch.int64}
-
-
 PADDED_OUTPUTS = ("feats", "pcm", "target")  # also those of streams, as prompt_feats
 
 
@@ -316,13 +314,8 @@ def check_outputs(stage: str, value: Any, names: Any, lengths: Any, keep: Sequen
         unpadded = name not in keep and name.rpartition("_")[2] not in PADDED_OUTPUTS
         sentence = f"value has {name!r}, but what is padded is {in_words(PADDED_OUTPUTS)}, also of streams, and keep"
         refuse(unpadded, stage, sentence, _meant(name, PADDED_OUTPUTS) or "leave it out")
-    require(
-        isinstance(lengths, str) and lengths in LENGTHS,
-        stage,
-        "lengths must be int32 or int64",
-        lengths,
-        "models of Hugging Face take int64",
-    )
+    ok, remedy = isinstance(lengths, str) and lengths in LENGTHS, "models of Hugging Face take int64"
+    require(ok, stage, "lengths must be int32 or int64", lengths, remedy)
     if names is None:
         return
     rule = "names must be new names by the outputs that get them, or None for outputs to leave out"
@@ -374,14 +367,15 @@ class Outputs:
             )
             if turned or (name.endswith("pcm") and getattr(batch[name], "ndim", 0) == 3 and not batch[name].is_nested):
                 batch[name] = batch[name].transpose(1, 2).contiguous()
-        return batch if self.names is None else self._named(batch, self.names)
-
-    def _named(self, batch: dict[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
-        _check_there("names", names, batch)
-        named = {name: names.get(name, name) for name in batch}
+        if self.names is None:
+            return batch
+        _check_there("names", self.names, batch)
+        named = {name: self.names.get(name, name) for name in batch}
         made = {new: batch[name] for name, new in named.items() if new is not None}
         if len(made) < sum(new is not None for new in named.values()):
-            raise PipelineError(f"pad: names={dict(names)!r} gives two outputs of {', '.join(batch)} the same name")
+            raise PipelineError(
+                f"pad: names={dict(self.names)!r} gives two outputs of {', '.join(batch)} the same name"
+            )
         return made
 
 

@@ -111,7 +111,10 @@ class _WindowNode(BudgetBuffer):
                 insort(self.sorted, self._entry(*arrived))
             if not self.sorted:
                 raise StopIteration
-            first, last = self._run(self._end())
+            last = self._end()
+            first = self._first(last)
+            while first == 0 and last < len(self.sorted) and self._first(last + 1) == 0:
+                last += 1
             self.given += 1
             taken, self.sorted[first:last] = self.sorted[first:last], []
             numbers = [number for _, number, _ in taken]
@@ -133,14 +136,6 @@ class _WindowNode(BudgetBuffer):
         room = self.most // self.sorted[ends[pick(self.place_key, self.given, len(ends))] - 1][0]
         low, high = (bisect_left(self.sorted, (self.most // count + 1,)) for count in (room + 1, room))
         return low + pick(self.fill_key, self.given, high - low) + 1
-
-    def _run(self, last: int) -> tuple[int, int]:
-        """Return the range of the batch that ends at ``last``; the cheapest ones take in costlier ones if there is
-        room."""
-        first = self._first(last)
-        while first == 0 and last < len(self.sorted) and self._first(last + 1) == 0:
-            last += 1
-        return first, last
 
     def _first(self, last: int) -> int:
         if not isinstance(self.budget, PaddedBudget):

@@ -220,7 +220,9 @@ class MixNode(Node):
         self._look()
         while not self.over and self._goes_on():
             at = self.chooser.at(self.left, self.position)
-            source = self._source(at)
+            if at not in self.begun:
+                self.begun[at] = _Source(*self.pipelines[at])
+            source = self.begun[at]
             try:
                 item = source.next()
             except StopIteration:
@@ -242,11 +244,6 @@ class MixNode(Node):
                 self._count_left()
             if self.left or self.stop not in ("all", "cycle") or not self.chooser.go_on():
                 return bool(self.left)
-
-    def _source(self, at: int) -> _Source:
-        if at not in self.begun:
-            self.begun[at] = _Source(*self.pipelines[at])
-        return self.begun[at]
 
     def _end(self, at: int) -> None:
         source = self.begun[at]

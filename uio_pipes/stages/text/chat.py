@@ -103,7 +103,17 @@ class Chat(ChecksNext, Op):
     def _chat_template(self) -> ChatTemplate:
         tokenizer, template = self.tokenizer, self.template
         if isinstance(template, Mapping):
-            return self._plain(template)
+            ok = all(isinstance(text, str) and text.count("{}") == 1 for text in template.values())
+            rule = "a plain template must have {} once in each text, for the content"
+            require(ok, self.name, rule, template, 'as in {"user": "<|user|>{}\\n"}')
+            ok = callable(self.tokenizer) or isinstance(self.tokenizer, (Tokenizer, TransformersTokenizer))
+            remedy = "pass one of the package transformers, a uio.Tokenizer or a function"
+            require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)
+            rule, remedy = "loss must name roles of the template", f"it has {', '.join(template)}"
+            require(set(self.loss) <= set(template), self.name, rule, self.loss, remedy)
+            sentence = "placeholder cannot be combined with a plain template, which inserts no text for a recording"
+            refuse(self.placeholder is not None, self.name, sentence, "name the token by audio_token=")
+            return PlainTemplate(template, self.loss)
         rule = "tokenizer must be one of the package transformers, unless template is a plain one"
         remedy = 'as in template={"user": "<|user|>{}\\n", "assistant": "<|assistant|>{}<|end|>\\n"}'
         require(isinstance(tokenizer, TransformersTokenizer), self.name, rule, tokenizer, remedy)
@@ -113,19 +123,6 @@ class Chat(ChecksNext, Op):
         ok = self.placeholder is None or (isinstance(self.placeholder, str) and bool(self.placeholder))
         require(ok, self.name, rule, self.placeholder, 'as in "<|AUDIO|>"')
         return JinjaTemplate(tokenizer, template, self.placeholder, self.loss)
-
-    def _plain(self, template: Mapping[str, str]) -> ChatTemplate:
-        ok = all(isinstance(text, str) and text.count("{}") == 1 for text in template.values())
-        rule = "a plain template must have {} once in each text, for the content"
-        require(ok, self.name, rule, template, 'as in {"user": "<|user|>{}\\n"}')
-        ok = callable(self.tokenizer) or isinstance(self.tokenizer, (Tokenizer, TransformersTokenizer))
-        remedy = "pass one of the package transformers, a uio.Tokenizer or a function"
-        require(ok, self.name, "tokenizer must be a tokenizer or a function of the text", self.tokenizer, remedy)
-        rule, remedy = "loss must name roles of the template", f"it has {', '.join(template)}"
-        require(set(self.loss) <= set(template), self.name, rule, self.loss, remedy)
-        sentence = "placeholder cannot be combined with a plain template, which inserts no text for a recording"
-        refuse(self.placeholder is not None, self.name, sentence, "name the token by audio_token=")
-        return PlainTemplate(template, self.loss)
 
     @cached_property
     def _patterns(self) -> list[chat_turns.Pattern] | None:

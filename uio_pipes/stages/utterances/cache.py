@@ -164,11 +164,6 @@ class CacheNode(Node):
             return chain, None
         others = [chain.links[i] for i in to_come if not bits >> i & 1]
         kept = self.kind(Chain(tuple(inner)), self)
-        self._check(kept, others)
-        return Chain((kept, *others)), kept
-
-    def _check(self, kept: CachedLink, others: Sequence[Link]) -> None:
-        """Raises: PipelineError if a link cannot be covered, or another one needs what is not kept."""
         name = self.stage.name
         if of := next((link.of for link in kept.inner.links if link.of), ""):
             raise PipelineError(
@@ -179,6 +174,7 @@ class CacheNode(Node):
             if lacks := sorted(link.reads & gone):
                 rule = f"{link.name} before it needs {lacks[0]}, which is not cached"
                 raise PipelineError(f"{name}: {rule}: add it to fields, or put {link.name} after .{name}(…)")
+        return Chain((kept, *others)), kept
 
     def _wanted(self, link: Link) -> bool:
         everything = self.stage.fields is None or self.kind.uses_audio

@@ -6,6 +6,7 @@ first links of the joined utterance join the fields of its parts; stages after `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -126,25 +127,9 @@ TEXT = frozenset(["txt"])
 LABELS = frozenset(["tokens", "label"])
 OWN = frozenset(["key", "start", "end", "duration"])  # they describe one recording
 # Scripts written without blanks: Thai and Lao, Khmer, kana and CJK punctuation, ideographs, full-width forms
-NO_BLANKS = (
-    (0x0E00, 0x0EFF),
-    (0x1780, 0x17FF),
-    (0x3000, 0x30FF),
-    (0x3400, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0xFF00, 0xFFEF),
-    (0x20000, 0x3FFFF),
+_NO_BLANKS = re.compile(
+    "[\u0e00-\u0eff\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]"
 )
-
-
-def joining(names: frozenset[str], ledger: Ledger) -> Chain:
-    """Return the chain of links that join utterances with these fields."""
-    others = names - AUDIO - TEXT - LABELS - OWN - {TIMELINE}
-    links: list[Joining] = [_JoinAudio(names & (AUDIO | {TIMELINE}), names, ledger)]
-    links += [_JoinText(TEXT, names, ledger)] if "txt" in names else []
-    links += [_JoinLabels(names & LABELS, names, ledger)] if names & LABELS else []
-    links += [_JoinOthers(others, names, ledger)] if others else []
-    return Chain(tuple(links))
 
 
 class Joining:
@@ -258,13 +243,9 @@ def join_text(texts: list[str]) -> str:
     """Join texts with a blank, or without one next to a script without blanks (Chinese, Japanese, Thai, …)."""
     out = ""
     for text in texts:
-        blank = out and text and not (_no_blanks(out[-1]) or _no_blanks(text[0]))
+        blank = out and text and not (_NO_BLANKS.match(out[-1]) or _NO_BLANKS.match(text[0]))
         out += f" {text}" if blank else text
     return out
-
-
-def _no_blanks(character: str) -> bool:
-    return any(low <= ord(character) <= high for low, high in NO_BLANKS)
 
 
 def _is_waveform(fields: dict[str, Any]) -> bool:
@@ -406,5 +387,11 @@ class _ConcatNode(Buffer):
     def _chain(self, parts: list[Sample]) -> Chain:
         names = frozenset(name for part in parts for name in part)
         if names not in self.chains:
-            self.chains[names] = joining(names, self.lane.ledger)
+            ledger = self.lane.ledger
+            others = names - AUDIO - TEXT - LABELS - OWN - {TIMELINE}
+            links: list[Joining] = [_JoinAudio(names & (AUDIO | {TIMELINE}), names, ledger)]
+            links += [_JoinText(TEXT, names, ledger)] if "txt" in names else []
+            links += [_JoinLabels(names & LABELS, names, ledger)] if names & LABELS else []
+            links += [_JoinOthers(others, names, ledger)] if others else []
+            self.chains[names] = Chain(tuple(links))
         return self.chains[names]

@@ -97,9 +97,6 @@ class Filter(FollowsSteps, Flow):
         bounded, remedy = (self.min_length, self.max_length) != (None, None), 'as in length="tokens", max_length=200'
         refuse(self.length is not None and not bounded, self.name, "length needs min_length or max_length", remedy)
         refuse(self.length is None and bounded, self.name, "min_length and max_length need length", remedy)
-        self._check_share()
-
-    def _check_share(self) -> None:
         if self.share is None:
             refuse(self.salt, self.name, "salt needs share", "as in share=0.1")
             return

@@ -164,25 +164,22 @@ class Expanding(Node):
         except StopIteration:
             raise StateError(changed(self.site.name, "the data ended early")) from None
         if "delivered" in initial_state:
-            self._take_up(initial_state["delivered"])
+            delivered = initial_state["delivered"]
+            try:
+                self._advance()
+                for _ in range(delivered):
+                    next(self.results)
+            except UioError:
+                raise
+            except Exception as error:
+                what = f"an item gave {delivered} utterances then, and fewer now"
+                raise StateError(changed(self.site.name, what)) from error
+            self.delivered = delivered
             self._came(fruitless)
 
     def _came(self, fruitless: int) -> None:
         """Let something have come of the last item, as it did when the state was saved."""
         self.lane.stall_guard.arrived += not fruitless >> (self.passed - 1) & 1
-
-    def _take_up(self, delivered: int) -> None:
-        """Continue within the next item."""
-        try:
-            self._advance()
-            for _ in range(delivered):
-                next(self.results)
-        except UioError:
-            raise
-        except Exception as error:
-            what = f"an item gave {delivered} utterances then, and fewer now"
-            raise StateError(changed(self.site.name, what)) from error
-        self.delivered = delivered
 
 
 class _FlatMapNode(Expanding):

@@ -9,7 +9,6 @@ import re
 import sys
 from difflib import get_close_matches
 from inspect import signature
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
@@ -107,7 +106,18 @@ def _value(named: str, kind: type = object) -> Any:
     where, _, attribute = named.rpartition(":")
     if not (where and attribute.isidentifier()):
         raise typer.BadParameter(f"{named!r} names no pipeline: write train.py:pipeline or package.module:pipeline")
-    module = _file(where) if where.endswith(".py") else _module(where)
+    of_file = where.endswith(".py")
+    try:
+        if not of_file:
+            sys.path.insert(0, os.getcwd())
+        module = module_at(where) if of_file else importlib.import_module(where)
+    except Exception as error:
+        what = f"{'running' if of_file else 'importing'} {where} failed: {type(error).__name__}: {error}"
+        if of_file and isinstance(error, ListError):
+            what = str(error)
+        elif not of_file and isinstance(error, ModuleNotFoundError):
+            what = f"there is no module {error.name!r} here; a file is named with its .py"
+        raise typer.BadParameter(what) from error
     if not hasattr(module, attribute):
         named_here = ((n, v) for n, v in vars(module).items() if not n.startswith("_"))
         names = [
@@ -119,22 +129,3 @@ def _value(named: str, kind: type = object) -> Any:
             f"{where} has no {attribute!r}" + (f"; did you mean {', '.join(near)}?" if near else "")
         )
     return getattr(module, attribute)
-
-
-def _file(path: str) -> ModuleType:
-    try:
-        return module_at(path)
-    except ListError as error:
-        raise typer.BadParameter(str(error)) from error
-    except Exception as error:
-        raise typer.BadParameter(f"running {path} failed: {type(error).__name__}: {error}") from error
-
-
-def _module(name: str) -> ModuleType:
-    sys.path.insert(0, os.getcwd())
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise typer.BadParameter(f"there is no module {error.name!r} here; a file is named with its .py") from error
-    except Exception as error:
-        raise typer.BadParameter(f"importing {name} failed: {type(error).__name__}: {error}") from error

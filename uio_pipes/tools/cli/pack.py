@@ -79,7 +79,13 @@ def pack(
     groups = parsed("--length-groups", prep.parse_groups, length_groups)
     wanted = _features(features, dtype)
     if wanted is not None:
-        _refuse_audio(form, resample, to, features)
+        if form != "as-is":
+            raise typer.BadParameter("features are packed as .npy, neither as wav nor as flac", param_hint="--format")
+        if to != "shards":
+            raise typer.BadParameter("features are packed into tars; a TouchDataset holds audio", param_hint="--to")
+        if resample is not None:
+            remedy = f"set resample_conf.resample_rate in {features}" if features else "features cannot be resampled"
+            raise typer.BadParameter(remedy, param_hint="--resample")
     if to == "indexed":
         if compress:
             raise typer.BadParameter(
@@ -112,17 +118,6 @@ def _features(conf: str | None, dtype: Literal["float32", "float16"] | None) -> 
     except PipelineError as error:
         raise typer.BadParameter(f"{conf}: {error}", param_hint="--features") from error
     return wanted
-
-
-def _refuse_audio(form: str, resample: int | None, to: str, features: str | None) -> None:
-    """Raises: typer.BadParameter for options that only audio has."""
-    if form != "as-is":
-        raise typer.BadParameter("features are packed as .npy, neither as wav nor as flac", param_hint="--format")
-    if to != "shards":
-        raise typer.BadParameter("features are packed into tars; a TouchDataset holds audio", param_hint="--to")
-    if resample is not None:
-        remedy = f"set resample_conf.resample_rate in {features}" if features else "features cannot be resampled"
-        raise typer.BadParameter(remedy, param_hint="--resample")
 
 
 def _write(
@@ -188,7 +183,7 @@ def convert(
     If it was killed, the same command goes on. What cannot be converted is counted and listed in OUT/failed.jsonl; the
     exit code is then 1.
     """
-    from uio_pipes.tools.data.convert import list_name, settings_of
+    from uio_pipes.tools.data.pack import list_name, settings_of
 
     if text not in ("", "txt"):
         raise typer.BadParameter(f"the transcript's name goes to --fields txt={text}", param_hint="--text")

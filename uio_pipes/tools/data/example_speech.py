@@ -93,20 +93,16 @@ class EspeakVoices:
         self._library.espeak_SetParameter(_PITCH, voice.pitch, 0)
         data = text.encode() + b"\0"
         self._check(self._library.espeak_Synth(data, len(data), 0, 0, 0, _UTF8, None, None), f"text {text!r}")
-        clean = to_16khz(np.frombuffer(b"".join(self._chunks), dtype=np.int16))
+        samples = np.frombuffer(b"".join(self._chunks), dtype=np.int16)
+        blocks = -(-len(samples) // 441)
+        padded = np.pad(samples.astype(np.float64), (0, blocks * 441 - len(samples)))
+        spectrum = np.fft.rfft(padded)[: blocks * 160 + 1]
+        clean = np.fft.irfft(spectrum, blocks * 320) * (320 / 441)
         return to_int16(clean + room.normal(0, NOISE, len(clean)))
 
     def _check(self, status: int, what: str) -> None:
         if status:
             raise SpeechError(f"espeak-ng returned {status} for {what}")
-
-
-def to_16khz(samples: NDArray[np.int16]) -> NDArray[np.float64]:
-    """Resample by cutting the spectrum; exact, because 22050 : 16000 is 441 : 320 and the length is made a multiple."""
-    blocks = -(-len(samples) // 441)
-    padded = np.pad(samples.astype(np.float64), (0, blocks * 441 - len(samples)))
-    spectrum = np.fft.rfft(padded)[: blocks * 160 + 1]
-    return np.fft.irfft(spectrum, blocks * 320) * (320 / 441)
 
 
 def to_int16(samples: NDArray[np.float64]) -> NDArray[np.int16]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any, Literal
@@ -164,7 +165,9 @@ def index_shard(
     """
     if members and is_zip(url):
         return IndexedShard(url, fresh=True)
-    known = _fitting(url, into)
+    known = None
+    with suppress(ListError):
+        known = open_sidecar(url, PLAIN, into, members=True)
     how: Any = (grouping, text)
     if members:
         how = (known.grouping, known.text) if known is not None else ("", "")
@@ -184,13 +187,6 @@ def index_shard(
         message = f"the archive can still only be read in its order: {why}"
         bad.append(DataError("compressed_tar", message, url=redact(url)))
     return _summary(url, index, bad)
-
-
-def _fitting(url: str, into: str | None) -> ArchiveIndex | None:
-    try:
-        return open_sidecar(url, PLAIN, into, members=True)
-    except ListError:
-        return None
 
 
 def _summary(url: str, index: ArchiveIndex, problems: Sequence[DataError] = (), fresh: bool = False) -> IndexedShard:
@@ -299,7 +295,20 @@ def index_lists(
     report.problems += duplicates([done[name].keys for name in names])
     if table is not None:
         report.problems += listed_twice(entries)
-        _manifests(report, table, done, manifests)
+        for name in table.lists if manifests is not None else ():
+            if is_local(name) is None:
+                continue
+            known = read_manifest(name) if manifests == "missing" else None
+            by_line = {line: done[found_by(line, name)] for line in table.of(name)}  # as the list names the shards
+            if known is None:
+                if all(one.indexed and not one.damaged for one in by_line.values()):
+                    shards = ((line, by_line[line]) for line in table.of(name))
+                    report.manifests.append(write_manifest(is_local(name) or name, shards))
+                continue
+            for line, one in by_line.items():
+                if line in known and one.indexed:
+                    bad = against_manifest(line, known[line], one.utterances, one.bytes, one.crc32)
+                    report.problems += [] if bad is None else [bad]
         if all(shard.indexed for shard in done.values()):
             keep_catalogue([url for url, _ in entries], PLAIN, into)
     return report
@@ -324,20 +333,3 @@ def index_archives(paths: Sequence[str], *, jobs: int = 1, force: bool = False) 
 
 def _followed(results: Iterable[tuple[str, IndexedShard]], total: int) -> Iterator[IndexedShard]:
     return follow(((result, 1) for _, result in results), "indexing", total)
-
-
-def _manifests(report: IndexedLists, table: ItemTable, done: dict[str, IndexedShard], wanted: str | None) -> None:
-    for name in table.lists if wanted is not None else ():
-        if is_local(name) is None:
-            continue
-        known = read_manifest(name) if wanted == "missing" else None
-        by_line = {line: done[found_by(line, name)] for line in table.of(name)}  # as the list names the shards
-        if known is None:
-            if all(one.indexed and not one.damaged for one in by_line.values()):
-                shards = ((line, by_line[line]) for line in table.of(name))
-                report.manifests.append(write_manifest(is_local(name) or name, shards))
-            continue
-        for line, one in by_line.items():
-            if line in known and one.indexed:
-                bad = against_manifest(line, known[line], one.utterances, one.bytes, one.crc32)
-                report.problems += [] if bad is None else [bad]

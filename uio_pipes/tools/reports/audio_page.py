@@ -43,22 +43,18 @@ def media_of(
     return [seen[one.shard].get(one.key, (NOT_THERE, "", "")) for one in worst]
 
 
-def _seen(opened: Pipeline, trained: Pipeline | None) -> Pipeline:
-    """Return the utterances as the model sees them: with the stages of ``trained`` that work on audio or features."""
-    ops = [one for one in trained._before_batches.stages if isinstance(one, Op) and not one.of] if trained else []
-    ops = [one for one in ops if {"wav", "feat"} & {*one.reads, *one.writes}]
-    decoded = opened if any(isinstance(one, DecodeAudio) for one in ops) else opened.decode_audio()
-    seen = reduce(Pipeline.then, ops, decoded)
-    return seen if have_features(ops) else seen.fbank(num_mel_bins=80)
-
-
 def _cells(
     shard: str, keys: set[str], open_: Callable[[str], Pipeline], trained: Pipeline | None
 ) -> dict[str, Sequence[object]]:
     """Return transcript, audio and features of utterances of a shard, by key."""
     found: dict[str, Sequence[object]] = {}
     try:
-        graph = _seen(open_(shard), trained)
+        opened = open_(shard)
+        ops = [one for one in trained._before_batches.stages if isinstance(one, Op) and not one.of] if trained else []
+        ops = [one for one in ops if {"wav", "feat"} & {*one.reads, *one.writes}]
+        decoded = opened if any(isinstance(one, DecodeAudio) for one in ops) else opened.decode_audio()
+        seen = reduce(Pipeline.then, ops, decoded)
+        graph = seen if have_features(ops) else seen.fbank(num_mel_bins=80)
         for sample in items_of(graph.build(Lane(Ledger(LENIENT)))):
             if sample.key in keys and sample.key not in found:
                 found[sample.key] = _cell(sample)

@@ -132,7 +132,10 @@ class Contents:
         if TIMELINE in fields and plan is not None:
             self.speech.update(heard(sample[TIMELINE], seconds))
         if len(self.samples) < SAMPLES:
-            self.samples.append(_shown(sample, None if plan is None else seconds, infos[0]))
+            text, info = str(sample.fields.get("txt", ""))[:200], infos[0]
+            shown = {"key": sample.key, "seconds": None if plan is None else round(seconds, 2), "txt": text}
+            rate = {} if info is None else {"sample_rate": info.sample_rate}
+            self.samples.append(shown | {"from": sample.url} | rate)
 
     def _extremes(self, seconds: float, key: str) -> None:
         if self.shortest is None or seconds < self.shortest[0]:
@@ -253,9 +256,3 @@ def _seconds(plan: Plan, fields: dict[str, Any]) -> float:
     if plan.sample_rate == TICKS and "duration" in fields:
         return float(fields["duration"])
     return plan.length / 100 if plan.frames is not None else plan.samples / plan.sample_rate
-
-
-def _shown(sample: Sample, seconds: float | None, info: Any) -> dict[str, Any]:
-    seconds = None if seconds is None else round(seconds, 2)
-    shown = {"key": sample.key, "seconds": seconds, "txt": str(sample.fields.get("txt", ""))[:200], "from": sample.url}
-    return shown | ({} if info is None else {"sample_rate": info.sample_rate})

@@ -155,13 +155,6 @@ class Alarm(str):
     __slots__ = ()
 
 
-def _machine() -> str:
-    """Return when and where a page is made: the date, the machine, its cores and versions."""
-    now, torch = time.strftime("%Y-%m-%d %H:%M"), metadata.version("torch")
-    where = f"{platform.node()} ({platform.machine()}, {plural(cores(), 'core')})"
-    return f"{now} on {where}, Python {platform.python_version()}, PyTorch {torch}"
-
-
 def html(
     title: str,
     tables: Iterable[PageTable],
@@ -180,7 +173,12 @@ def html(
     contents = f'<nav aria-label="Tables"><ul>{links}</ul></nav>' if len(tables) > 2 else ""
     figures = drawn(charts, library) if charts else ""
     first, *rest = [_table(i, *rows) for i, rows in enumerate(tables)] or [""]
-    below = f"<p class=about>{escape(printable(_machine()))}</p>"
+    now, machine = (
+        time.strftime("%Y-%m-%d %H:%M"),
+        f"{platform.node()} ({platform.machine()}, {plural(cores(), 'core')}",
+    )
+    versions = f"Python {platform.python_version()}, PyTorch {metadata.version('torch')}"
+    below = f"<p class=about>{escape(printable(f'{now} on {machine}), {versions}'))}</p>"
     body = f"<h1>{name}</h1>{below}{contents}{first}{figures}{''.join(rest)}"
     style = STYLE.read_text(encoding="utf-8")
     head = f"{HEAD}{again}<title>{name}</title><style>\n{style}</style>"

@@ -103,6 +103,7 @@ def simulate(
     skew, squared = (lost([r.padded[0] * r.longest**power for r in seen]) for power in (0, 1))
     usual = float(np.concatenate([r.padded[0] for r in seen]).mean())
     notes += filter(None, [mend(pipeline, skew, squared, usual)])
+    sizes = (numbers for p in plans for numbers in zip(p.counts, *(s.longest for s in p.sizes), strict=True))
     return Simulation(
         world_size, num_workers, lanes, epoch, uneven, made, own,
         padded=[r.padded[0] for r in seen],
@@ -112,7 +113,7 @@ def simulate(
         units=plans[0].units,
         hours=sum(sum(plan.frames_of) for plan in plans) / 360_000,
         padding=padding_of(total, padded),
-        largest=_largest(plans),
+        largest=max(sizes, key=lambda numbers: prod(max(1, n) for n in numbers)),
         skew=skew,
         skew_squared=squared,
         left_out=dict(sorted(losses.skipped.items())),
@@ -222,12 +223,6 @@ def _along(ranks: list[SimulatedRank], names: list[str]) -> list[SimulatedStretc
         means = (float(counts.mean()), float(padded.mean())) if len(counts) else (0.0, 0.0)
         found.append(SimulatedStretch(int(first), int(end) - 1, *means, int(longest.max(initial=0)), shares))
     return found
-
-
-def _largest(plans: list[LanePlan]) -> tuple[int, ...]:
-    """Return utterances and longest lengths of the batch with the highest product of these."""
-    batches = (numbers for p in plans for numbers in zip(p.counts, *(s.longest for s in p.sizes), strict=True))
-    return max(batches, key=lambda numbers: prod(max(1, n) for n in numbers))
 
 
 def _buckets(pipeline: Pipeline, plans: list[LanePlan]) -> tuple[list[Bucket], float | None]:

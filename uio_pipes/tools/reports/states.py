@@ -76,7 +76,17 @@ def _read(path: str) -> Any:
         if not head.strip():
             raise StateError(f"{path} is empty: the checkpoint was not written completely; use an older one")
         if head.lstrip()[:1] in (b"{", b"["):
-            return _read_json(path, file)
+            if (size := file.seek(0, os.SEEK_END)) > MOST:
+                raise StateError(f"{path} has {size} bytes: no state of a loader is that large")
+            file.seek(0)
+            text = file.read()
+            try:
+                return parse_json(text, halves=True)
+            except ValueError as error:
+                with contextlib.suppress(ValueError):
+                    parse_json(text.split(b"\n", 1)[0], halves=True)  # a state has no line end
+                    raise StateError(f"{path} is no state of a loader: it seems to be JSON lines. {REMEDY}") from None
+                raise StateError(f"{path} is damaged JSON ({str(error)[:120]}); use an older checkpoint") from error
         if kind := _kind(head):
             raise StateError(f"{path} is no state of a loader: it seems to be {kind}. {REMEDY}")
         return _read_torch(path, file)
@@ -123,20 +133,6 @@ def _read_torch(path: str, file: BinaryIO) -> Any:
             f"{path} is neither JSON nor an intact file of torch.save with weights only ({first}); "
             "use an older checkpoint, or save the loader's state in a file of its own"
         ) from error
-
-
-def _read_json(path: str, file: BinaryIO) -> Any:
-    if (size := file.seek(0, os.SEEK_END)) > MOST:
-        raise StateError(f"{path} has {size} bytes: no state of a loader is that large")
-    file.seek(0)
-    text = file.read()
-    try:
-        return parse_json(text, halves=True)
-    except ValueError as error:
-        with contextlib.suppress(ValueError):
-            parse_json(text.split(b"\n", 1)[0], halves=True)  # a state has no line end
-            raise StateError(f"{path} is no state of a loader: it seems to be JSON lines. {REMEDY}") from None
-        raise StateError(f"{path} is damaged JSON ({str(error)[:120]}); use an older checkpoint") from error
 
 
 def _states(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:

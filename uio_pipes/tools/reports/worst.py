@@ -90,7 +90,9 @@ def find_worst(
     loss = table[number].to_numpy().astype(np.float64)
     loss[~np.isfinite(loss)] = np.inf  # the worst there is
     with np.errstate(invalid="ignore"):
-        rest = loss - _usual(loss, table["epoch"].to_numpy())
+        begins, windows = np.flatnonzero(np.diff(table["epoch"].to_numpy())) + 1, min(WINDOWS, len(loss) // WINDOW)
+        pieces = np.split(loss, begins) if windows <= len(begins) else np.array_split(loss, windows)
+        rest = loss - np.concatenate([np.full(len(part), np.median(part)) for part in pieces])
     rows = np.arange(len(loss))
     broken = np.where(np.isinf(loss), rows, len(loss))  # the first of all may be the cause
     given = {"loss": loss, "rest": rest, "row": rows, "broken": broken}
@@ -104,7 +106,12 @@ def find_worst(
     with np.errstate(invalid="ignore"):
         behind = np.nan_to_num(now - was, nan=np.inf, posinf=np.inf, neginf=0)
     measure = {"mean": mean, "last": last, "behind": behind}[by]
-    best = np.lexsort((at, -measure))[: _count(most, len(each))].tolist()
+    text = most.strip()
+    try:
+        count = round(len(each) * float(text[:-1]) / 100) if text.endswith("%") else int(text)
+    except ValueError as error:
+        raise ListError(f"how many must be a number or a share, as 20 or 4%, not {most!r}") from error
+    best = np.lexsort((at, -measure))[: max(1, count)].tolist()
     utterances = table.take(pc.list_element(rows_of, 0))
     found = [
         HurtUtterance(
@@ -122,22 +129,6 @@ def find_worst(
     finite = loss[np.isfinite(loss)]
     of_all = float(finite.mean()) if len(finite) else np.inf
     return WorstUtterances(number, len(loss), len(each), of_all, found, groups, charts)
-
-
-def _usual(loss: LossArray, epochs: npt.NDArray[np.int64]) -> LossArray:
-    """Return, for each of the losses in their order, what was usual when it came."""
-    begins, windows = np.flatnonzero(np.diff(epochs)) + 1, min(WINDOWS, len(loss) // WINDOW)
-    parts = np.split(loss, begins) if windows <= len(begins) else np.array_split(loss, windows)
-    return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
-
-
-def _count(most: str, of: int) -> int:
-    text = most.strip()
-    try:
-        count = round(of * float(text[:-1]) / 100) if text.endswith("%") else int(text)
-    except ValueError as error:
-        raise ListError(f"how many must be a number or a share, as 20 or 4%, not {most!r}") from error
-    return max(1, count)
 
 
 def _groups(utterances: Any, mean: LossArray, number: str) -> list[PageTable]:

@@ -18,7 +18,7 @@ from video_files import video
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError
 from uio_pipes.tools.data.checks import WantedChecks
-from uio_pipes.tools.data.convert import convert
+from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.data.verify import Verified, verify
 from uio_pipes.tools.reports.inspect import inspect

@@ -73,14 +73,14 @@ class FoundFile(NamedTuple):
     data: bytes | None = None
 
     @classmethod
-    def at(cls, root: str, path: str, archive: str = "", data: bytes | None = None) -> FoundFile:
+    def at(cls, root: str, path: str, archive: str = "") -> FoundFile:
         folder, _, name = path.rpartition("/")
         stem, _, ending = name.rpartition(".")
         split = split_of(*folder.split("/"), *archive.split("/"))
         if ending.lower() not in AUDIO:
             split = split_of(name) or split
             stem, ending = _ENDING.fullmatch(name).groups("")  # type: ignore[union-attr]  # matches anything
-        return cls(root, path, folder, stem, ending.lower(), split, archive, data)
+        return cls(root, path, folder, stem, ending.lower(), split, archive)
 
     @property
     def place(self) -> str:

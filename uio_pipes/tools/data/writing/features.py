@@ -24,7 +24,7 @@ from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.stages.audio.effects import Resample
 from uio_pipes.tools.data.reading.utterances import Bad, Utterance
-from uio_pipes.tools.data.writing.cutting import Audio, CutResult, Dtype, failure_of, to_int16
+from uio_pipes.tools.data.writing.cutting import Audio, Dtype, failure_of, to_int16
 from uio_pipes.tools.data.writing.making import Made, described
 from uio_pipes.wenet import STEPS, apply_steps, read_conf
 
@@ -95,7 +95,17 @@ def compute(one: Utterance, settings: PackSettings) -> Made | Bad:
     try:
         with one_thread():
             if wanted is not None and wanted.conf is None:
-                return described(one, _stored(one, wanted.dtype), one.fields, settings)
+                if (feat := one.fields.get("feat")) is None:
+                    raise DataError("missing_features", "the utterance has no features")
+                sample = Sample(
+                    {"key": one.key, "feat": feat}, Origin(0), _RUN_KEY, NOTHING.then(LOAD_FEATURES), one.place
+                )
+                declared = getattr(feat, "frames", None)
+                features = sample["feat"].numpy()
+                if declared not in (None, len(features)):
+                    message = f"its table says {declared} frames, {len(features)} are stored: make both again"
+                    raise DataError("length_mismatch", message)
+                return described(one, _npy(features, wanted.dtype), one.fields, settings)
             if one.wav is None:
                 raise DataError("missing_audio", "the utterance has no audio")
             if wanted is not None:
@@ -108,19 +118,6 @@ def compute(one: Utterance, settings: PackSettings) -> Made | Bad:
     except DataError as error:
         error.member = error.member or one.key
         return failure_of(one, error)
-
-
-def _stored(one: Utterance, dtype: Dtype) -> CutResult:
-    """Return the features that an utterance has. Raises: DataError."""
-    if (feat := one.fields.get("feat")) is None:
-        raise DataError("missing_features", "the utterance has no features")
-    sample = Sample({"key": one.key, "feat": feat}, Origin(0), _RUN_KEY, NOTHING.then(LOAD_FEATURES), one.place)
-    declared = getattr(feat, "frames", None)
-    features = sample["feat"].numpy()
-    if declared not in (None, len(features)):
-        message = f"its table says {declared} frames, {len(features)} are stored: make both again"
-        raise DataError("length_mismatch", message)
-    return _npy(features, dtype)
 
 
 def _npy(features: np.ndarray[Any, np.dtype[np.float32]], dtype: Dtype) -> Audio:
