@@ -84,6 +84,36 @@ def loader(corpus: Corpus, steps: int | None, **options: Any) -> uio.Loader:
     return uio.Loader(pipeline(corpus), seed=3, lanes=4, steps_per_epoch=steps, **options)
 
 
+# The same batches as the Trainer's own loader makes
+
+
+def test_batches_are_those_of_the_trainers_own_loader(many_shards: Corpus, tmp_path: Path) -> None:
+    """Its own loads utterances from a list, pads them by a collator, and shuffles nothing here."""
+
+    class InOrder(transformers.Trainer):  # type: ignore[misc, name-defined]
+        def _get_train_sampler(self, *_: Any) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    def padded(samples: list[uio.Sample]) -> dict[str, Any]:
+        feats = [sample["feat"] for sample in samples]
+        lengths = torch.tensor([len(feat) for feat in feats])
+        return {"feats": torch.nn.utils.rnn.pad_sequence(feats, batch_first=True), "feats_lengths": lengths}
+
+    graph = uio.from_shard_list(many_shards.list).decode_audio().fbank(6)
+    given = {"per_device_train_batch_size": 4, "remove_unused_columns": False, **QUIET}
+    arguments = transformers.TrainingArguments(str(tmp_path), max_steps=12, **given)
+    utterances = list(uio.Loader(graph))
+    own = InOrder(Model(), arguments, train_dataset=utterances, data_collator=padded).get_train_dataloader()
+    graph = graph.batch(4).pad(order="kept", lengths="int64", names={"keys": None})
+    ours = Ours(tmp_path, uio.Loader(graph, num_workers=1), max_steps=12, remove_unused_columns=False)
+    count = 0
+    for one, other in zip(own, ours.get_train_dataloader(), strict=False):
+        assert one.keys() <= other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+        count += 1
+    assert count == 12
+
+
 # Resuming
 
 

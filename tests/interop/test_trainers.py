@@ -4,10 +4,14 @@ Trainers that are not among the packages of development have environments of the
 one, and runs the test of that page.
 """
 
+import os
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import command
+import pages
+import processes
 import pytest
 from trainer_pages import PAGES, Script, Steps, check_resumed, check_whole, environment_of
 
@@ -67,6 +71,17 @@ def test_a_script_that_is_killed_and_run_again_trains_on_the_same(row: Row, exam
     ranks = len({rank for _, rank in whole})
     attempts = [script.run(until=step, ranks=ranks) for step in row.kills]
     check_resumed(whole, [*attempts, script.run()])
+
+
+@pytest.mark.timeout(600)
+def test_verls_own_trainer_takes_prompts_from_a_loader(example: Path) -> None:
+    programs = environment_of("verl", ("verl",))
+    if programs is None:
+        pytest.skip("scripts/trainers verl installs verl")
+    script = Path(processes.__file__).with_name("verl_prompts.py")
+    found = {**os.environ, "PYTHONPATH": str(pages.ROOT)}
+    done = subprocess.run([programs / "python", script], cwd=example, env=found, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["the same"], done.stderr[-4000:]
 
 
 def test_every_page_has_a_row() -> None:
