@@ -65,6 +65,10 @@ PACKAGES = (
     "isal",
     "megatron-energon",
     "litdata",
+    "mosaicml-streaming",
+    "grain",
+    "spdl-core",
+    "spdl-io",
 )
 
 

@@ -21,6 +21,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +55,15 @@ def measure(data: str, what: str, name: str, **fields: Any) -> dict[str, Any]:
     """Measure a loader's epoch, what it makes and holds in one, or what it loses when it is killed."""
     corpus = prepare(Path(data))
     order = json.loads(_recorded(corpus).read_text()) if name in ORDERED and what != "record" else None
-    ats = fields.pop("ats", [])
     work = Work(corpus, SEED, features=False, order=order, **fields)
     make = batches_of(ALL[name])
     random.seed(SEED)
     if what == "speed":
         return epoch(work, make)
-    if what != "kill":
-        return _made(work, make, what == "record")
-    kills = [_killed(work, make, at) for at in ats]
-    return {field: [kill[field] for kill in kills] for field in ("lost", "repeated", "resume")} | {
-        "way": kills[0]["way"]
-    }
+    if what == "kill":
+        ways = [way for way in KILLS if WAYS[way]["buffers"] or name in PEERS]  # not twice in one order
+        return {way: [_killed(work._replace(**WAYS[way]), make, at) for at in _points(way)] for way in ways}
+    return _made(work, make, what == "record")
 
 
 def _recorded(corpus: Corpus) -> Path:
@@ -105,58 +103,74 @@ def _made(work: Work, make: Callable[[Work], Iterable[Batch]], record: bool) -> 
 
 
 def _killed(work: Work, make: Callable[[Work], Iterable[Batch]], at: int) -> dict[str, Any]:
-    """Let a fork of this process run until batch ``at`` and be killed; go on here, and count utterances."""
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder) / "checkpoint"
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _until_killed(work, make, at, checkpoint)
-            finally:
-                os._exit(1)
-        if _ended(pid) != -signal.SIGKILL:
-            raise RuntimeError("the run that was to be killed ended before, or hung")
-        got, state, way = pickle.loads(checkpoint.read_bytes())
-    settle()
-    began, first = time.perf_counter(), 0.0
-    for batch in make(work._replace(state=state)):
-        first = first or time.perf_counter() - began
-        got += batch.keys
-    times = Counter(got)
-    return {
-        "lost": work.corpus.utterances - len(times),
-        "repeated": len(got) - len(times),
-        "resume": first,
-        "way": way,
-    }
+    """Kill a run after batch ``at`` and go on with it, both in forks of this process, which has imported only; count
+    utterances."""
+    with tempfile.TemporaryDirectory() as name:
+        checkpoint, rest = Path(name) / "checkpoint", Path(name) / "rest"
+        try:
+            if _forked(lambda: _until_killed(work, make, at, checkpoint), rest) != -signal.SIGKILL:
+                raise RuntimeError(rest.read_text())
+            got, state, way = pickle.loads(checkpoint.read_bytes())
+            if _forked(lambda: _resumed(work._replace(state=state), make, rest), rest):
+                raise RuntimeError(rest.read_text())
+        except Exception as error:
+            return {"error": str(error).strip().splitlines()[-1][:200]}
+        seconds, more = pickle.loads(rest.read_bytes())
+    times = Counter(got + more)
+    repeated = sum(times.values()) - len(times)
+    return {"lost": work.corpus.utterances - len(times), "repeated": repeated, "resume": seconds, "way": way}
 
 
 def _until_killed(work: Work, make: Callable[[Work], Iterable[Batch]], at: int, checkpoint: Path) -> None:
-    os.setsid()
     running = make(work)
+    way = isinstance(running, Resumable)
     got: list[str] = []
     for number, batch in enumerate(running, 1):
         got += batch.keys
         if number % EVERY == 0:
-            way = isinstance(running, Resumable)
+            kept = (got, running.state() if isinstance(running, Resumable) else None, way)
             partial = checkpoint.with_suffix(".partial")
-            partial.write_bytes(pickle.dumps((got, running.state() if isinstance(running, Resumable) else None, way)))
+            partial.write_bytes(pickle.dumps(kept))
             partial.rename(checkpoint)
         if number == at:
             os.killpg(0, signal.SIGKILL)
+    raise RuntimeError(f"the epoch ended before batch {at}")
 
 
-def _ended(pid: int) -> int:
-    """Return how a process has ended; it and its group are killed if that takes too long."""
+def _resumed(work: Work, make: Callable[[Work], Iterable[Batch]], rest: Path) -> None:
+    settle()
+    got: list[str] = []
+    began, first = time.perf_counter(), 0.0
+    for batch in make(work):
+        first = first or time.perf_counter() - began
+        got += batch.keys
+    rest.write_bytes(pickle.dumps((first, got)))
+
+
+def _forked(run: Callable[[], None], told: Path) -> int:
+    """Call a function in a fork, which leads a group; return how it ended. An error is written to ``told``."""
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        code = 1
+        try:
+            run()
+            code = 0
+        except BaseException as error:
+            told.write_text(f"{type(error).__name__}: {error}")
+        finally:
+            os._exit(code)
     until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
         time.sleep(0.02)
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return 0
+        if time.monotonic() > until:
+            told.write_text(f"did not end within {PATIENCE} s")
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return 1
+    with suppress(ProcessLookupError):  # its workers
+        os.killpg(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 def main() -> None:
@@ -168,7 +182,8 @@ def main() -> None:
     report = Report("compare", "Loaders on the same batches, and on equal work")
     report.text(
         f"{corpus.utterances:,} utterances, {corpus.seconds / 3600:.2f} h ({corpus.speech}), to padded waveforms: "
-        f"shuffle {SHUFFLE:,}, sort {SORT}, {BUDGET:,} padded frames a batch. [What is equal, and what is not]({PROTOCOL})."
+        f"shuffle {SHUFFLE:,}, sort {SORT}, {BUDGET:,} padded frames a batch. "
+        f"[What is equal, and what is not]({PROTOCOL})."
     )
     first = child(MODULE, data=arguments.data, what="record", name=RECORDED)
     if "error" in first:
@@ -184,86 +199,72 @@ def main() -> None:
     names = list(made[0])
     made[2] = measured("made", workers=2)
     speed = {workers: measured("speed", arguments.repeats, workers=workers) for workers in (0, 2)}
-    kills = {way: measured("kill", ats=_points(number), **WAYS[way]) for number, way in enumerate(KILLS)}
+    kills = measured("kill")
     _show(report, made, speed, kills)
     _show_kills(report, kills)
     _show_work(report, made, corpus)
     report.write()
 
 
-def _points(seed: int) -> list[int]:
-    """Return the batches before which a run is killed: at random, the same for all loaders."""
-    return random.Random(seed).sample(range(EVERY, LATEST + 1), TIMES)
+def _points(way: str) -> list[int]:
+    """Return the batches after which runs are killed: at random, the same for all loaders."""
+    return random.Random(way).sample(range(EVERY, LATEST + 1), TIMES)
 
 
-def _show(report: Report, made: dict[int, Found], speed: dict[int, Found], kills: dict[str, Found]) -> None:
+def _show(report: Report, made: dict[int, Found], speed: dict[int, Found], kills: Found) -> None:
     rows = []
-    for name in speed[0]:
-        alone, two = speed[0][name], speed[2].get(name, [])
+    for name, alone in speed[0].items():
+        two, killed = speed[2].get(name, []), _all(kills.get(name, []))
+        counted = [kill for kill in killed if "lost" in kill]
+        worst = " / ".join(f"{max(kill[field] for kill in counted):,}" for field in ("lost", "repeated") if counted)
+        ways = [kill for kill in counted if kill["way"]]
         waits = " / ".join(f"{median(alone, f'p{share}'):.1f}" for share in SHARES)
         memory = " / ".join(f"{median(made[workers].get(name, []), 'memory'):.0f}" for workers in (0, 2))
-        killed = [runs[0] for runs in (kill.get(name, []) for kill in kills.values()) if runs]
-        resumed = [{"resume": seconds} for kill in killed for seconds in kill["resume"] if kill["way"]]
-        worst = [max((most for kill in killed for most in kill[field]), default=-1) for field in ("lost", "repeated")]
+        batches = "chosen" if name == RECORDED else "the same" if name in ORDERED else "equal work"
+        speeds = [spread(alone, "speed", ",.0f"), spread(alone, "cpu_speed", ",.0f"), spread(two, "speed", ",.0f")]
         rows.append(
-            [
-                name,
-                "chosen" if name == RECORDED else "the same" if name in ORDERED else "equal work",
-                spread(alone, "speed", ",.0f"),
-                spread(alone, "cpu_speed", ",.0f"),
-                spread(two, "speed", ",.0f"),
-                spread(alone, "first"),
-                waits,
-                memory,
-                spread(resumed, "resume"),
-                "–" if worst[0] < 0 else f"{worst[0]:,} / {worst[1]:,}",
-            ]
+            [name, batches, *speeds, spread(alone, "first"), waits, memory, spread(ways, "resume"), worst or "–"]
         )
-    columns = ["loader", "batches", "s of audio per s, one process", "per s of CPU", "per s, two workers"]
-    columns += [
-        "first batch (s)",
-        "ms from next to batch: p50 / p95 / p99",
-        "peak MiB of all processes: none / two workers",
-    ]
+    columns = ["loader", "batches", "s of audio per s, one process", "per s of CPU", "s of audio per s, two workers"]
+    columns += ["first batch (s)", "ms from next to batch: p50 / p95 / p99", "peak MiB of all: no / two workers"]
     columns += ["resumed after (s)", "lost / repeated when killed, at worst"]
     report.table("Loaders", columns, rows, plot=[2, 4])
-    report.table(
-        "First batch and resume",
-        ["loader", columns[5], columns[8]],
-        [[row[0], row[5], row[8]] for row in rows],
-        plot=[1, 2],
-    )
-    for name in (OWN, RECORDED):
+    short = [[row[0], row[5], row[8], row[9]] for row in rows]
+    report.table("Start and resume", [columns[0], columns[5], *columns[8:]], short, plot=[1, 2])
+    for name, group in ((RECORDED, ORDERED), (OWN, PEERS)):
         if name in speed[0]:
-            group = ORDERED if name in ORDERED else PEERS
-            others = {
-                peer: median(runs, "cpu_speed") for peer, runs in speed[0].items() if peer in group and peer != name
-            }
-            best = max(others, key=lambda peer: others[peer], default="no peer")
-            times = median(speed[0][name], "cpu_speed") / others.get(best, float("nan"))
+            theirs = {peer: median(speed[0][peer], "cpu_speed") for peer in group.keys() & speed[0].keys() - {name}}
+            best = max(theirs, key=lambda peer: theirs[peer], default="no peer")
+            times = median(speed[0][name], "cpu_speed") / theirs.get(best, float("nan"))
             report.target(
                 f"{name}: faster than the best peer, one process, CPU time", times > 1, f"{times:.2f}× {best}"
             )
 
 
-def _show_kills(report: Report, kills: dict[str, Found]) -> None:
+def _all(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [kill for run in runs for way in KILLS for kill in run.get(way, [])]
+
+
+def _show_kills(report: Report, kills: Found) -> None:
     rows = []
-    for name in next(iter(kills.values())):
-        cells = []
-        for found in kills.values():
-            kill = found.get(name, [{}])[0]
-            counts = [
-                f"{lost:,} / {again:,}"
-                for lost, again in zip(kill.get("lost", []), kill.get("repeated", []), strict=True)
-            ]
-            cells.append("; ".join(counts) + ("" if kill.get("way", True) else " (none: starts again)") or "–")
-        rows.append([name, *cells])
-    points = ", ".join(f"{way}: {' and '.join(map(str, _points(number)))}" for number, way in enumerate(kills))
-    report.table("Utterances lost / repeated when killed", ["loader", *kills], rows)
-    report.text(f"A checkpoint every {EVERY} batches; killed after batch: {points}.")
-    mine = [runs[0] for found in kills.values() for name, runs in found.items() if name in (OWN, RECORDED)]
-    exact = all(not any(kill["lost"] + kill["repeated"]) for kill in mine)
-    report.target("uio_pipes loses and repeats no utterance", exact and bool(mine), f"{TIMES * len(mine)} kills")
+    for name, (run,) in kills.items():
+        rows.append([name, *("; ".join(map(_told, run.get(way, []))) or "–" for way in KILLS)])
+    report.table("Utterances lost / repeated when killed", ["loader", *KILLS], rows)
+    points = "; ".join(f"{way}: {' and '.join(map(str, _points(way)))}" for way in KILLS)
+    report.text(
+        f"A checkpoint every {EVERY} batches. Killed after the batches {points}. "
+        "*: no way is documented to go on in the middle of an epoch, which starts again."
+    )
+    mine = [kill for name in (OWN, RECORDED) for kill in _all(kills.get(name, []))]
+    exact = all(_told(kill) == "0 / 0" for kill in mine)
+    report.target("uio_pipes loses and repeats no utterance", exact and bool(mine), f"{len(mine)} kills")
+
+
+def _told(kill: dict[str, Any]) -> str:
+    """Return what a kill has cost, in a cell."""
+    if "error" in kill:
+        return str(kill["error"])
+    return f"{kill['lost']:,} / {kill['repeated']:,}{'' if kill['way'] else ' *'}"
 
 
 def _show_work(report: Report, made: dict[int, Found], corpus: Corpus) -> None:
