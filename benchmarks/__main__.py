@@ -17,7 +17,19 @@ from rich.table import Table
 from benchmarks.common import INSTALL
 
 FOLDER = Path(__file__).parent
-PEERS = ("webdataset", "lhotse", "megatron", "torchcodec", "litdata", "kaldiio", "datasets", "ray", "torchaudio")
+PEERS = (
+    "webdataset",
+    "lhotse",
+    "megatron",
+    "torchcodec",
+    "litdata",
+    "streaming",
+    "grain",
+    "spdl",
+    "kaldiio",
+    "datasets",
+)
+PEERS += ("ray", "torchaudio")
 
 
 def scripts() -> dict[str, str]:

@@ -65,6 +65,10 @@ PACKAGES = (
     "isal",
     "megatron-energon",
     "litdata",
+    "mosaicml-streaming",
+    "grain",
+    "spdl-core",
+    "spdl-io",
 )
 
 
@@ -263,8 +267,12 @@ class Report:
         self.lines += [f"**{title}**", "", *("| " + " | ".join(row) + " |" for row in cells), ""]
 
         if plot:
-            series = {columns[i]: [_number(row[i]) for row in rows] for i in plot}
-            self._plots.append((title, [row[0] for row in rows], series))
+            self.plot(title, columns, rows, plot)
+
+    def plot(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], which: Sequence[int]) -> None:
+        """Draw some columns of a table as bars."""
+        series = {columns[i]: [_number(row[i]) for row in rows] for i in which}
+        self._plots.append((title, [row[0] for row in rows], series))
 
     def ran(self, results: Mapping[str, list[dict[str, Any]]], what: str = "") -> dict[str, list[dict[str, Any]]]:
         """Return the results of ``rounds`` that did not fail. Each failure becomes a line that begins with ``what``."""

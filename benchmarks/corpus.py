@@ -60,6 +60,19 @@ class Corpus:
         """Return the path of the shard list."""
         return str(self.folder / f"{kind}.list")
 
+    def wavs(self) -> Path:
+        """Return a raw list (JSON with key, wav and txt) of the utterances as files, which are written once."""
+        path = self.folder / "wav.list"
+        if not path.exists():
+            (self.folder / "wav").mkdir(exist_ok=True)
+            lines = []
+            for key, txt, wav in (one for shard in self.shards("tar") for one in _utterances(Path(shard))):
+                file = self.folder.resolve() / "wav" / f"{key}.wav"
+                file.write_bytes(wav)
+                lines.append(json.dumps({"key": key, "wav": str(file), "txt": txt}, ensure_ascii=False) + "\n")
+            path.write_text("".join(lines), encoding="utf-8")
+        return path
+
     def shar(self, kind: str) -> Path:
         """Return the folder of Lhotse Shar: wav or FLAC in plain tars."""
         return self.folder / ("shar.flac" if kind == "flac" else "shar")

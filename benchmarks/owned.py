@@ -1,11 +1,11 @@
-"""The handles of a process: resident memory, descriptors, threads, children, shared memory files."""
+"""The handles of a process: memory, descriptors, threads, children, shared memory files."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-__all__ = ["children", "owned", "resident"]
+__all__ = ["children", "owned", "proportional", "resident"]
 
 
 def resident(pid: int) -> int:
@@ -23,6 +23,16 @@ def children(pid: int) -> list[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
         found += [int(child) for child in (task / "children").read_text().split()]
     return [child for child in found if _state(child) not in ("", "Z")]
+
+
+def proportional(pid: int) -> int:
+    """Return the memory of a process and all its descendants in bytes: what several map counts once (PSS)."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        mine = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+        return mine + sum(map(proportional, children(pid)))
+    except OSError:  # it has ended
+        return 0
 
 
 def _state(pid: int) -> str:

@@ -14,7 +14,7 @@ import io
 import random
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,10 +57,10 @@ def measure(data: str, peer: str, check: bool = False, **what: Any) -> dict[str,
     """Measure one epoch of one loader, or compare its features."""
     work = Work(prepare(Path(data)), SEED, check=check, **what)
     random.seed(SEED)
-    return _difference(work, peer) if check else _epoch(work, batches_of(peer))
+    return _difference(work, peer) if check else epoch(work, batches_of(peer))
 
 
-def _epoch(work: Work, batches: Callable[[Work], Iterator[Batch]]) -> dict[str, Any]:
+def epoch(work: Work, batches: Callable[[Work], Iterable[Batch]]) -> dict[str, Any]:
     keys: list[str] = []
     waits: list[float] = []  # from next to batch
     frames = padded = count = over = 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.peers import SHUFFLE, SORT, Batch, Work
+from benchmarks.peers import EACH, SHUFFLE, SORT, Resumable, Work
 from benchmarks.peers.stages import by_budget, by_soundfile, padded, prepared, sort
 
 __all__ = ["batches"]
@@ -34,8 +33,8 @@ def _prepared(work: Work) -> Path:
     return folder
 
 
-def batches(work: Work) -> Iterator[Batch]:
-    """Yield one epoch (``repeat=False``); the shuffle comes before decoding, as Energon builds it."""
+def batches(work: Work) -> Resumable:
+    """Run one epoch (``repeat=False``); the shuffle comes before decoding, as Energon builds it."""
     from megatron import energon
 
     @dataclass
@@ -57,6 +56,14 @@ def batches(work: Work) -> Iterator[Batch]:
             utterance = prepared(by_soundfile({"key": key, "wav": sample.audio}), work)
             return {**utterance, "__key__": sample.__key__, "__restore_key__": sample.__restore_key__}
 
+        def batch(self, samples: list[Any]) -> Any:
+            return padded(samples)
+
+    class Packing(Encoder):
+        """Batches of similar length, within the budget."""
+
+        batch = energon.TaskEncoder.batch
+
         def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
             return list(by_budget(sort(samples)))
 
@@ -69,11 +76,14 @@ def batches(work: Work) -> Iterator[Batch]:
     dataset = energon.get_train_dataset(
         _prepared(work),
         worker_config=config,
-        batch_size=None,
-        packing_buffer_size=SORT,
-        shuffle_buffer_size=SHUFFLE,
+        batch_size=None if work.buffers else EACH,
+        packing_buffer_size=SORT if work.buffers else None,
+        shuffle_buffer_size=SHUFFLE if work.buffers else None,
         max_samples_per_sequence=None,
-        task_encoder=Encoder(),
+        task_encoder=Packing() if work.buffers else Encoder(),
         repeat=False,
     )
-    yield from energon.get_loader(dataset)
+    loader = energon.get_savable_loader(dataset)
+    if work.state is not None:
+        loader.restore_state_rank(work.state)
+    return Resumable(loader, loader.save_state_rank)

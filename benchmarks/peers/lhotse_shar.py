@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT, Batch, Work
+from benchmarks.peers import BUDGET, DITHER, EACH, MELS, SHUFFLE, SORT, Batch, Resumable, Work
 from benchmarks.peers.stages import in_workers
 
 __all__ = ["batches"]
 
 
-def batches(work: Work) -> Iterator[Batch]:
-    """Yield batches. The budget in seconds equals that of the others in frames; the buffer holds as many as shuffle and
-    sort together."""
+def batches(work: Work) -> Iterable[Batch]:
+    """Run one epoch. The budget in seconds equals that of the others in frames; the buffer holds as many as shuffle and
+    sort together. The sampler has a state, which cannot be had where workers have copies of it."""
     from lhotse import CutSet
-    from lhotse.dataset import DynamicBucketingSampler, IterableDatasetWrapper, make_worker_init_fn
+    from lhotse.dataset import DynamicBucketingSampler, DynamicCutSampler, IterableDatasetWrapper, make_worker_init_fn
 
     cuts = CutSet.from_shar(
         in_dir=work.corpus.shar(work.kind),
@@ -23,20 +23,30 @@ def batches(work: Work) -> Iterator[Batch]:
         seed=work.seed,
         split_for_dataloading=work.workers > 0,
     )
-    sampler = DynamicBucketingSampler(
-        cuts,
-        max_duration=BUDGET / 100,
-        num_buckets=10,
-        shuffle=True,
-        buffer_size=SHUFFLE + SORT,
-        num_cuts_for_bins_estimate=SHUFFLE,
-        seed=work.seed,
-        rank=0,
-        world_size=1,
-    )
+    if work.buffers:
+        sampler = DynamicBucketingSampler(
+            cuts,
+            max_duration=BUDGET / 100,
+            num_buckets=10,
+            shuffle=True,
+            buffer_size=SHUFFLE + SORT,
+            num_cuts_for_bins_estimate=SHUFFLE,
+            seed=work.seed,
+            rank=0,
+            world_size=1,
+        )
+    else:
+        sampler = DynamicCutSampler(cuts, max_cuts=EACH, seed=work.seed, rank=0, world_size=1)
+    if work.state is not None:
+        sampler.load_state_dict(work.state)
     start = make_worker_init_fn(rank=0, world_size=1, seed=work.seed)
     options = {"worker_init_fn": start} if work.workers else {}
-    for batch in in_workers(IterableDatasetWrapper(_dataset(work), sampler), work.workers, **options):
+    loaded = in_workers(IterableDatasetWrapper(_dataset(work), sampler), work.workers, **options)
+    return _batches(loaded) if work.workers else Resumable(_batches(loaded), sampler.state_dict)
+
+
+def _batches(loaded: Iterable[Any]) -> Iterator[Batch]:
+    for batch in loaded:
         supervisions = batch["supervisions"]
         yield Batch([cut.id for cut in supervisions["cut"]], batch["inputs"], _lengths(supervisions))
 

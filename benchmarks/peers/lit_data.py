@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import Batch, Work
+from benchmarks.peers import EACH, Batch, Resumable, Work
 from benchmarks.peers.stages import Utterance, by_budget, by_soundfile, padded, prepared, sort
 
-__all__ = ["batches"]
+__all__ = ["batches", "utterances"]
 
 CHUNK = "64MB"
 
 
-def _utterances(shard: str) -> Iterator[dict[str, Any]]:
+def utterances(shard: str) -> Iterator[dict[str, Any]]:
+    """Yield what is written of a shard."""
     import uio_pipes as uio
 
     for sample in uio.Loader(uio.from_shard_list(shard)):
@@ -27,7 +28,7 @@ def _written(work: Work) -> str:
 
     folder = Path(work.corpus.folder) / f"litdata.{work.kind}"
     if not (folder / "index.json").exists():
-        optimize(_utterances, work.corpus.shards(work.kind), str(folder), chunk_bytes=CHUNK, num_workers=1)
+        optimize(utterances, work.corpus.shards(work.kind), str(folder), chunk_bytes=CHUNK, num_workers=1)
     return str(folder)
 
 
@@ -41,12 +42,21 @@ class _Decoded:
         return [prepared(by_soundfile(dict(item)), self.work) for item in items]
 
 
-def batches(work: Work) -> Iterator[Batch]:
-    """Yield one epoch. Its loader gives workers' utterances one by one, so the main process sorts and pads them."""
+def batches(work: Work) -> Resumable:
+    """Run one epoch. Its loader only makes batches of a fixed size, so the main process sorts, fills the budget and
+    pads."""
     from litdata import StreamingDataLoader, StreamingDataset
 
     dataset = StreamingDataset(_written(work), shuffle=True, seed=work.seed)
-    loader: Iterable[list[Utterance]] = StreamingDataLoader(
-        dataset, batch_size=1, num_workers=work.workers, collate_fn=_Decoded(work)
-    )
-    yield from map(padded, by_budget(sort(one for some in loader for one in some)))
+    size = 1 if work.buffers else EACH
+    loader = StreamingDataLoader(dataset, batch_size=size, num_workers=work.workers, collate_fn=_Decoded(work))
+    if work.state is not None:
+        loader.load_state_dict(work.state)
+
+    def loaded() -> Iterator[Batch]:
+        if work.buffers:
+            yield from map(padded, by_budget(sort(one for some in loader for one in some)))
+        else:
+            yield from map(padded, loader)
+
+    return Resumable(loaded(), loader.state_dict)

@@ -1,4 +1,5 @@
-"""Plain torchdata: its nodes over Python's tarfile, with the stages as functions; nothing of WeNet's."""
+"""Plain torchdata: its nodes over Python's tarfile, with the stages as functions, in its ``StatefulDataLoader``, which
+goes on in an epoch by making again all that came before; nothing of WeNet's."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.peers import SHUFFLE, Batch, Work
-from benchmarks.peers.stages import Divided, Utterance, by_budget, by_soundfile, in_workers, padded, prepared, sort
+from benchmarks.peers import SHUFFLE, Batch, Resumable, Work
+from benchmarks.peers.stages import Divided, Utterance, batched, by_soundfile, padded, prepared
 from benchmarks.peers.wenet import tar_utterances
 
 __all__ = ["batches"]
@@ -27,15 +28,21 @@ def _shuffled(utterances: Iterable[Utterance], seed: int) -> Iterator[Utterance]
     yield from held
 
 
-def batches(work: Work) -> Iterator[Batch]:
+def batches(work: Work) -> Resumable:
     """Run ``IterableWrapper`` → ``Mapper`` nodes; each worker runs them on its share of the shards."""
     from torchdata.nodes import IterableWrapper, Loader, Mapper
+    from torchdata.stateful_dataloader import StatefulDataLoader
 
     def graph(paths: list[str]) -> Iterable[Batch]:
         decoded = Mapper(IterableWrapper(tar_utterances(paths)), by_soundfile)
-        features = Loader(Mapper(decoded, lambda utterance: prepared(utterance, work)))
-        return map(padded, by_budget(sort(_shuffled(features, work.seed))))
+        utterances: Iterable[Utterance] = Loader(Mapper(decoded, lambda utterance: prepared(utterance, work)))
+        if work.buffers:
+            utterances = _shuffled(utterances, work.seed)
+        return map(padded, batched(utterances, work))
 
     paths = Path(work.corpus.list(work.kind)).read_text().split()
     random.Random(work.seed).shuffle(paths)
-    yield from in_workers(Divided(paths, graph), work.workers)
+    loader = StatefulDataLoader(Divided(paths, graph), batch_size=None, num_workers=work.workers)
+    if work.state is not None:
+        loader.load_state_dict(work.state)
+    return Resumable(loader, loader.state_dict)

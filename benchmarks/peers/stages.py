@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import soundfile
@@ -13,9 +14,20 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchaudio.compliance import kaldi
 
-from benchmarks.peers import BUDGET, DITHER, MELS, SORT, Batch, Work
+from benchmarks.peers import BUDGET, DITHER, EACH, MELS, SORT, Batch, Work
 
-__all__ = ["Divided", "Utterance", "by_budget", "by_soundfile", "frames", "in_workers", "padded", "prepared", "sort"]
+__all__ = [
+    "Divided",
+    "Utterance",
+    "batched",
+    "by_budget",
+    "by_soundfile",
+    "frames",
+    "in_workers",
+    "padded",
+    "prepared",
+    "sort",
+]
 
 Utterance = dict[str, Any]
 SHIFT = 160  # samples in a frame, where there are no features to count
@@ -56,6 +68,16 @@ def mask(utterance: Utterance) -> Utterance:
         feat.narrow(axis, start, min(random.randint(1, longest), feat.size(axis) - start)).zero_()
     utterance["feat"] = feat
     return utterance
+
+
+def batched(utterances: Iterable[Utterance], work: Work) -> Iterator[list[Utterance]]:
+    """Yield lists of utterances: sorted ones within the budget, or ``EACH`` as they come where no buffer is wanted."""
+    if work.buffers:
+        yield from by_budget(sort(utterances))
+        return
+    rest = iter(utterances)
+    while batch := list(islice(rest, EACH)):
+        yield batch
 
 
 def sort(utterances: Iterable[Utterance]) -> Iterator[Utterance]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import uio_pipes as uio
-from benchmarks.peers import BUDGET, DITHER, MELS, SHUFFLE, SORT, Batch, Work
+from benchmarks.peers import BUDGET, DITHER, EACH, MELS, SHUFFLE, SORT, Batch, Resumable, Work
 
-__all__ = ["batches", "features", "pipeline"]
+__all__ = ["batches", "features", "file_batches", "pipeline"]
 
 
 def pipeline(shards: Any, check: bool = False) -> uio.Pipeline:
@@ -29,11 +29,28 @@ def batched(source: uio.Pipeline) -> uio.Pipeline:
     return source.shuffle(SHUFFLE).sort(SORT).dynamic_batch(BUDGET).pad()
 
 
-def batches(work: Work) -> Iterator[Batch]:
-    """Run the loader as users write it."""
-    source = uio.from_shard_list(work.corpus.list(work.kind), shuffle=True)
-    graph = features(source, work.check) if work.features else batched(source.decode_audio())
+def batches(work: Work) -> Resumable:
+    """Run the loader over shards, as users write it."""
+    return _resumable(uio.from_shard_list(work.corpus.list(work.kind), shuffle=True), work)
+
+
+def file_batches(work: Work) -> Resumable:
+    """Run it over a list of files, of which it knows only the names and texts."""
+    return _resumable(uio.from_raw_list(work.corpus.wavs(), shuffle=True), work)
+
+
+def _resumable(source: uio.Pipeline, work: Work) -> Resumable:
+    if work.features:
+        graph = features(source, work.check)
+    else:
+        graph = batched(source.decode_audio()) if work.buffers else source.decode_audio().batch(EACH).pad()
     loader = uio.Loader(graph, seed=work.seed, num_workers=work.workers)
+    if work.state is not None:
+        loader.load_state_dict(work.state)
+    return Resumable(_batches(loader, work), loader.state_dict)
+
+
+def _batches(loader: uio.Loader, work: Work) -> Iterator[Batch]:
     name, lengths = ("feats", "feats_lengths") if work.features else ("pcm", "pcm_length")
     for batch in loader:
         yield Batch(batch["keys"], batch[name], batch[lengths])

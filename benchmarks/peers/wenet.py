@@ -1,7 +1,8 @@
 """A small equivalent of WeNet's current graph, on IterDataPipes, written from a description of its stages.
 
 The order is: list shuffle, tar as a stream, decode, fbank, spec-augment, shuffle, sort, dynamic batch, pad. Every
-utterance has its features before it enters a buffer. Tokenizer and filters are left out, as in all peers.
+utterance has its features before it enters a buffer. Tokenizer and filters are left out, as in all peers. WeNet goes on
+with the next epoch after a stop: there is no way to go on in the middle of one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.utils.data import IterDataPipe
 from torch.utils.data.datapipes.iter import IterableWrapper, Mapper, Shuffler
 
 from benchmarks.peers import SHUFFLE, Batch, Work
-from benchmarks.peers.stages import Divided, Utterance, by_budget, by_soundfile, in_workers, padded, prepared, sort
+from benchmarks.peers.stages import Divided, Utterance, batched, by_soundfile, in_workers, padded, prepared
 
 __all__ = ["soundfile_batches", "tar_utterances", "torchaudio_batches"]
 
@@ -70,8 +71,9 @@ def _by_torchaudio(utterance: Utterance) -> Utterance:
 def _graph(paths: list[str], decode: Callable[[Utterance], Utterance], work: Work) -> Iterable[Batch]:
     pipe: IterDataPipe[Any] = _Stage(IterableWrapper(paths), tar_utterances)
     pipe = Mapper(Mapper(pipe, decode), partial(prepared, work=work))
-    pipe = Shuffler(pipe, buffer_size=SHUFFLE).set_seed(work.seed)
-    return Mapper(_Stage(_Stage(pipe, sort), by_budget), padded)
+    if work.buffers:
+        pipe = Shuffler(pipe, buffer_size=SHUFFLE).set_seed(work.seed)
+    return Mapper(_Stage(pipe, partial(batched, work=work)), padded)
 
 
 def _batches(decode: Callable[[Utterance], Utterance], work: Work) -> Iterator[Batch]:

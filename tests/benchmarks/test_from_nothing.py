@@ -21,7 +21,7 @@ SCRIPTS = sorted(
     if "Report(" in path.read_text(encoding="utf-8") and path.stem not in ("common", "__main__")
 )
 ARGUMENTS = {"throughput": ["--only", "tar, one process", "waveforms, one process"]}
-PEERS = "Energon|LitData|torchaudio.load|rapidgzip"  # not in `uio_pipes[dev]`; the benchmark says so and goes on
+PEERS = "Energon|LitData|Mosaic|Grain|SPDL|torchaudio.load|rapidgzip"  # not in `uio_pipes[dev]`; it is said
 
 
 @pytest.fixture(scope="module")
