@@ -97,3 +97,31 @@ def test_a_node_runs_as_before_when_the_clock_stops(timer: Clock) -> None:
     clock.stop()
     assert "next" not in vars(node)
     assert (node.next(), timer.taken()) == ("item", [])
+
+
+def test_a_batch_with_many_utterances_is_traced_in_detail_up_to_a_number_of_spans(
+    timer: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Node:
+        def next(self) -> None:
+            timer.keep("within", clock.now(), clock.now())
+
+    monkeypatch.setattr(clock, "MOST", 3 * 10)
+    node = Node()
+    timer.follow(node, "node", only_link=False)
+    assert "next" in vars(node)
+    for _ in range(20):
+        node.next()
+    assert clock.detailed is None, "the rest runs as other batches do"
+    assert "next" not in vars(node)
+    assert clock.running is timer
+
+
+def test_outside_of_detail_only_reads_that_waited_are_kept(timer: Clock) -> None:
+    ended = clock.now()
+    timer._started = 0
+    for wanted, names in ((True, ["map", READING, READING]), (False, ["map", READING])):
+        clock.detail(wanted)
+        for name, microseconds in (("map", 50), (READING, 500), (READING, 50)):
+            timer.keep(name, ended - 1000 * microseconds, ended)
+        assert timer.taken()[::3] == names

@@ -17,7 +17,9 @@ Params = ParamSpec("Params")
 T = TypeVar("T")
 now = time.perf_counter_ns  # the same in all processes of a machine
 SHORT = 20_000  # nanoseconds: what takes less stays a part of what called it
-DETAILED = 8  # of so many batches of a process one is traced utterance by utterance: of all, that would cost 4 to 6 %
+DETAILED = 32  # of so many batches of a process one is traced utterance by utterance: of all, that would cost 4 to 6 %
+MOST = 3 * 400  # numbers of spans after which a batch, for which buffers are filled, is traced as the others are
+WAITED = 200_000  # nanoseconds: a read that takes less did not wait for a disk, and is shown in detail alone
 READING, HEADERS = "reading", "reading headers"
 # Name, when it began, when it ended; those of the next one; …: in the order of their ends. A flat list of what nobody
 # else refers to costs least, also in a message. In other threads than the main one, the name is a tuple: the span's,
@@ -26,7 +28,7 @@ KeptSpans = list[Any]
 
 
 class Clock:
-    """Keeps spans of ``short`` nanoseconds or more."""
+    """Keeps spans of ``short`` nanoseconds or more. With 0, it times all that stages do."""
 
     def __init__(self, short: int) -> None:
         self.short = short
@@ -36,11 +38,14 @@ class Clock:
         self._followed = WeakKeyDictionary[Any, Callable[[], Any]]()
 
     def keep(self, name: str, began: int, ended: int) -> None:
-        if began < self._started:
+        if began < self._started or (name == READING and detailed is None and ended - began < WAITED):
             return
-        thread = threading.get_ident()
-        here = name if thread == self._thread else (name, threading.current_thread().name, thread)
-        self._spans.extend((here, began, ended))
+        if (thread := threading.get_ident()) != self._thread:
+            self._spans.extend(((name, threading.current_thread().name, thread), began, ended))
+            return
+        self._spans.extend((name, began, ended))
+        if detailed is self and len(self._spans) > MOST and self.short:
+            detail(False)
 
     def taken(self) -> KeptSpans:
         """Return the spans that ended since this was called before."""

@@ -112,7 +112,7 @@ End = Callable[[Whereabouts, Stalled], object]
 def looks(patience: Patience, who: str, used: Callable[[], float], see: See, end: End) -> Iterator[None]:
     """Look at a process, once a tick while it is waited for. ``used``: returns the seconds of CPU that it has used;
     ``see``: what it is at; ``end``: puts an end to what hangs."""
-    idle, told, last, cpu = 0.0, -1.0, time.monotonic(), used()
+    idle, told, last, cpu = 0.0, -patience.stall, time.monotonic(), used()
     while True:
         yield
         passed, last = min(time.monotonic() - last, 2 * patience.tick), time.monotonic()
@@ -125,7 +125,7 @@ def looks(patience: Patience, who: str, used: Callable[[], float], see: See, end
         if (seconds := min(idle, time.monotonic() - seen.since)) < patience.stall:
             continue
         what = f"{who} has done nothing for {seconds:.0f} s: {seen.where}"
-        if told != seen.since:
+        if abs(seen.since - told) > patience.stall / 2:  # another hang began later than this one was told
             told = seen.since
             logger.warning("rank %d: %s\n%s", patience.rank, what, seen.stack)
             for hearer in list(HEARERS):

@@ -31,8 +31,10 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hints import keyword_hints
 from uio_pipes.base.processes import import_ray, join_cluster, started_here
 from uio_pipes.base.urls import plural
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.statistics import NodeStats
 from uio_pipes.run.lane_runner import LaneStream, Message
+from uio_pipes.run.stall import Whereabouts
 from uio_pipes.run.workers import SMALL, AsArray, as_tensors, failed, is_plain, pinned, walk
 
 Packed = tuple[bytes, list["np.ndarray[Any, Any]"]]
@@ -57,8 +59,10 @@ class Lanes:
 
         return str(ray.get_runtime_context().get_node_id())
 
-    def ping(self) -> None:
-        """Show that the actor answers."""
+    def ping(self) -> tuple[Whereabouts, float, float]:
+        """Return what the actor is at, since how many seconds, and the seconds of CPU that it has used."""
+        seen = Whereabouts.here(PULSE.thread)
+        return seen, time.monotonic() - seen.since, time.process_time()
 
     def begin(self, number: int, given: bytes, folder: str) -> None:
         """Begin lanes: ``given`` is a pickle of LaneOptions and the states of the lanes; paths start at ``folder``."""
@@ -191,8 +195,8 @@ class LaneWorker(Protocol):
 
     host: Host
 
-    def moved(self, error: Exception | None) -> None:
-        """Called when the actor is lost; ``error``: what it died of."""
+    def moved(self, error: Exception | None, hung: Whereabouts | None) -> None:
+        """Called when the actor is lost; ``error``: what it died of; ``hung``: what it is to pass over."""
 
 
 def _end(ray: Any, homes: list[Host], pid: int) -> None:
@@ -215,6 +219,7 @@ class Host:
         self.lost = False
         self.error: Exception | None = None  # why it could not be started
         self.since = time.monotonic()
+        self.seen, self.used = Whereabouts(held=True), 0.0  # what it is at, and the seconds of CPU that it has used
         self._node = actor.node.remote()
 
     @property
@@ -335,7 +340,8 @@ class Fleet:
         silent = False
         for host, ping in pings.items():
             try:
-                self.ray.get(ping, timeout=0)
+                seen, age, host.used = self.ray.get(ping, timeout=0)
+                host.seen = seen._replace(since=time.monotonic() - age)  # its clock is another one
             except self.ray.exceptions.GetTimeoutError:
                 silent = True
                 self.lose(host, None)
@@ -362,7 +368,12 @@ class Fleet:
                 self.stats(host).restarts += 1
             self._replace(host, error if dead else None)
 
-    def _replace(self, host: Host, error: Exception | None = None) -> None:
+    def pass_over(self, host: Host, hung: Whereabouts) -> None:
+        """Replace an actor that hangs, and move its lanes, which pass over what hung."""
+        with self._replacing:
+            self._replace(host, hung=hung)
+
+    def _replace(self, host: Host, error: Exception | None = None, hung: Whereabouts | None = None) -> None:
         host.lost = True
         self.ray.kill(host.actor)  # if it comes back, it is ended, and nobody listens to it
         self._homes[self._homes.index(host)] = new = self._start()
@@ -370,7 +381,7 @@ class Fleet:
             new.since = host.since  # it is late from the beginning
         for worker in list(self._workers):
             if worker.host is host:
-                worker.moved(error)
+                worker.moved(error, hung)
 
     def _tend(self) -> None:
         """Tell of an actor that has not started yet, and try again if that failed, or may find room elsewhere now.
