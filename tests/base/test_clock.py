@@ -20,10 +20,10 @@ def _timer() -> Iterator[Clock]:
 
 def test_what_is_short_is_a_part_of_what_called_it(timer: Clock) -> None:
     def outer() -> None:
-        timer.time("long", time.sleep, 0.002)
-        timer.time("short", int)
+        clock.timed("long")(time.sleep)(0.002)
+        clock.timed("short")(int)()
 
-    timer.time("outer", outer)
+    clock.timed("outer")(outer)()
     (long, began, ended, outer_, first, last) = timer.taken()
     assert (long, outer_) == ("long", "outer"), "in the order of their ends"
     assert first <= began < began + 2 * MS <= ended <= last
@@ -60,7 +60,7 @@ def test_time_within_is_counted_once_and_headers_have_the_reading_of_their_bytes
 
 
 def test_other_threads_have_names(timer: Clock) -> None:
-    thread = threading.Thread(target=timer.time, args=("fetch", time.sleep, 0.001), name="io-1")
+    thread = threading.Thread(target=clock.timed("fetch")(time.sleep), args=(0.001,), name="io-1")
     thread.start()
     thread.join()
     assert timer.taken()[0] == ("fetch", "io-1", thread.ident)

@@ -400,7 +400,7 @@ class Follower:
     host: ray_fleet.Host
     moves = 0
 
-    def moved(self, error: Exception | None) -> None:
+    def moved(self, error: Exception | None, hung: object) -> None:
         self.moves += 1
 
 

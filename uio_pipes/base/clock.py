@@ -35,7 +35,7 @@ class Clock:
         self._spans: KeptSpans = []
         self._thread, self._started = threading.get_ident(), now()
         self._names: dict[int, str] = {}  # of stages, by their links
-        self._followed = WeakKeyDictionary[Any, Callable[[], Any]]()
+        self.followed = WeakKeyDictionary[Any, Callable[[], Any]]()
 
     def keep(self, name: str, began: int, ended: int) -> None:
         if began < self._started or (name == READING and detailed is None and ended - began < WAITED):
@@ -52,15 +52,6 @@ class Clock:
         spans = self._spans[:]
         del self._spans[: len(spans)]  # another thread may have added some
         return spans
-
-    def time(self, name: str, function: Callable[Params, T], *args: Params.args, **kwargs: Params.kwargs) -> T:
-        """Return ``function(…)``, which is a span ``name``."""
-        began = now()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            if (ended := now()) - began >= self.short:
-                self.keep(name, began, ended)
 
     def applied(self, link: Any, began: int) -> int:
         """Note that a link was applied from ``began`` until now, which is returned: the next one begins then."""
@@ -84,17 +75,9 @@ class Clock:
                 if (ended := now()) - began >= short:
                     keep(name, began, ended)
 
-        self._followed[node] = timed_next
+        self.followed[node] = timed_next
         if detailed is self:
             node.next = timed_next
-
-    def detail(self, wanted: bool) -> None:
-        """Time the nodes, or let them run as before."""
-        for node, timed_next in self._followed.items():
-            if wanted:
-                node.next = timed_next
-            else:
-                del node.next
 
 
 running: Clock | None = None
@@ -113,7 +96,11 @@ def detail(wanted: bool) -> None:
     global detailed
     if running is not None and wanted is (detailed is None):
         detailed = running if wanted else None
-        running.detail(wanted)
+        for node, timed_next in running.followed.items():
+            if wanted:
+                node.next = timed_next
+            else:
+                del node.next
 
 
 def stop() -> None:
@@ -138,8 +125,13 @@ def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[Params, T
     def decorated(function: Callable[Params, T]) -> Callable[Params, T]:
         @wraps(function)
         def call(*args: Params.args, **kwargs: Params.kwargs) -> T:
-            clock = detailed if of_utterance else running
-            return function(*args, **kwargs) if clock is None else clock.time(name, function, *args, **kwargs)
+            if (detailed if of_utterance else running) is None:
+                return function(*args, **kwargs)
+            began = now()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                note(name, began)
 
         return call
 

@@ -80,9 +80,10 @@ class Whereabouts(NamedTuple):
     held: bool = False
 
     @classmethod
-    def here(cls, thread: int) -> Whereabouts:
-        """Return what the lanes in this process are at, which run in ``thread``."""
-        frame, stage = sys._current_frames().get(thread), f"stage {PULSE.stage}" if PULSE.stage else "before any stage"
+    def here(cls) -> Whereabouts:
+        """Return what the lanes in this process are at."""
+        frame = sys._current_frames().get(PULSE.thread)
+        stage = f"stage {PULSE.stage}" if PULSE.stage else "before any stage"
         held = any(one.f_globals.get("__name__", "").startswith(DEBUGGERS) for one, _ in traceback.walk_stack(frame))
         stack = redact("".join(traceback.format_stack(frame, CALLS)))
         with contextlib.suppress(Exception):  # it goes on just now
@@ -96,13 +97,13 @@ class Whereabouts(NamedTuple):
 def answer(asked: Connection) -> None:
     """In a worker: answer what it is at, each time that the trainer asks."""
 
-    def serve(thread: int) -> None:
+    def serve() -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 asked.recv()
-                asked.send(Whereabouts.here(thread))
+                asked.send(Whereabouts.here())
 
-    threading.Thread(target=serve, args=[threading.get_ident()], name="uio-answers", daemon=True).start()
+    threading.Thread(target=serve, name="uio-answers", daemon=True).start()
 
 
 See = Callable[[], Whereabouts]
@@ -142,7 +143,7 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
 
     def used() -> float:
         try:
-            return sum(map(int, stat()[11:13])) / os.sysconf("SC_CLK_TCK")
+            return sum(map(int, stat()[11:15])) / os.sysconf("SC_CLK_TCK")
         except OSError:  # it has ended, or this is another system
             return time.monotonic()
 
@@ -155,7 +156,7 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
             seen = asking.recv() if asking.poll(ANSWER) else seen
             state, channel = stat()[0], Path(f"/proc/{pid}/wchan").read_text().strip("0")
         system = f"it {STATES.get(state, 'waits')} (state {state}{f', {channel}' if channel else ''})"
-        return seen._replace(where="; ".join(filter(None, [seen.where, system])), held=seen.held or state == "t")
+        return seen._replace(where="; ".join(filter(None, [seen.where, system])), held=seen.held or state in "Rt")
 
     return looks(patience, f"worker process {pid}", used, see, end)
 
@@ -177,7 +178,7 @@ def watch_here(patience: Patience) -> threading.Event:
     thread, over = threading.get_ident(), threading.Event()
 
     def see() -> Whereabouts:
-        seen = Whereabouts.here(thread)
+        seen = Whereabouts.here()
         return seen._replace(held=seen.held or seen.lane is None or PULSE.thread != thread)
 
     def end(seen: Whereabouts, error: Stalled) -> None:

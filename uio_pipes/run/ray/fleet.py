@@ -31,7 +31,6 @@ from uio_pipes.base.errors import PipelineError
 from uio_pipes.base.hints import keyword_hints
 from uio_pipes.base.processes import import_ray, join_cluster, started_here
 from uio_pipes.base.urls import plural
-from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.statistics import NodeStats
 from uio_pipes.run.lane_runner import LaneStream, Message
 from uio_pipes.run.stall import Whereabouts
@@ -61,7 +60,7 @@ class Lanes:
 
     def ping(self) -> tuple[Whereabouts, float, float]:
         """Return what the actor is at, since how many seconds, and the seconds of CPU that it has used."""
-        seen = Whereabouts.here(PULSE.thread)
+        seen = Whereabouts.here()
         return seen, time.monotonic() - seen.since, time.process_time()
 
     def begin(self, number: int, given: bytes, folder: str) -> None:
@@ -351,27 +350,22 @@ class Fleet:
             self._silences.append(time.monotonic())
         self._tend()
 
-    def lose(self, host: Host, error: Exception | None) -> None:
-        """Replace an actor that died of ``error``, or does not answer, and move its lanes."""
+    def lose(self, host: Host, error: Exception | None, hung: Whereabouts | None = None) -> None:
+        """Replace an actor that died of ``error``, ``hung`` there, or does not answer, and move its lanes."""
         with self._replacing:
             if host.lost or host not in self._homes:
                 return
             self._check_agent()
             dead = isinstance(error, self.ray.exceptions.ActorDiedError)
-            if not dead:  # the node may be cut off, or dead, and Ray does not know yet
+            if not (dead or hung):  # the node may be cut off, or dead, and Ray does not know yet
                 self._avoided[host.node] = time.monotonic() + AVOIDED
-            why = "died" if dead else "does not answer"
+            why = "died" if dead else "hangs" if hung else "does not answer"
             logger.warning(
                 "the Ray actor on node %s %s: its lanes continue on other actors", host.name or "(none yet)", why
             )
             if host.started:
                 self.stats(host).restarts += 1
-            self._replace(host, error if dead else None)
-
-    def pass_over(self, host: Host, hung: Whereabouts) -> None:
-        """Replace an actor that hangs, and move its lanes, which pass over what hung."""
-        with self._replacing:
-            self._replace(host, hung=hung)
+            self._replace(host, error if dead else None, hung)
 
     def _replace(self, host: Host, error: Exception | None = None, hung: Whereabouts | None = None) -> None:
         host.lost = True

@@ -81,7 +81,7 @@ class RayWorker:
         """Go on without what hangs, if that is wanted. Raises: Stalled."""
         if self._options.failures.hung != "skip" or not seen.name:
             raise stalled
-        self._fleet.pass_over(self.host, seen)
+        self._fleet.lose(self.host, None, seen)
 
     def _settle(self) -> None:
         """Go on in an actor that suits better by now: one that has started, or the own one again."""
@@ -105,7 +105,8 @@ class RayWorker:
 
     def moved(self, error: Exception | None, hung: Whereabouts | None = None) -> None:
         """Go on in another actor: this one died of ``error``, is to pass over what ``hung``, or does not answer."""
-        if hung is not None and (position := self._positions.get(hung.lane)) is not None:
+        if hung is not None and hung.lane in self._positions:
+            position = self._positions[hung.lane]
             position.state = position.state.passing_over(hung.name)
         self._deaths += error is not None
         if self._deaths >= DEATHS:
