@@ -55,9 +55,8 @@ class Clock:
 
     def applied(self, link: Any, began: int) -> int:
         """Note that a link was applied from ``began`` until now, which is returned: the next one begins then."""
-        if (ended := now()) - began >= self.short:
-            self.keep(self._names.get(id(link), link.name), began, ended)
-        return ended
+        note(self._names.get(id(link), link.name), began)
+        return now()
 
     def follow(self, node: Any, name: str, only_link: bool) -> None:
         """Time each ``next`` of a node of the stage ``name``, and what its link does; ``only_link``: not the former."""
@@ -65,15 +64,14 @@ class Clock:
             self._names[id(link)] = name
         if only_link:
             return
-        method, here, keep, short = type(node).next, ref(node), self.keep, self.short  # no cycle
+        method, here = type(node).next, ref(node)  # no cycle
 
         def timed_next() -> Any:
             began = now()
             try:
                 return method(here())
             finally:
-                if (ended := now()) - began >= short:
-                    keep(name, began, ended)
+                note(name, began)
 
         self.followed[node] = timed_next
         if detailed is self:

@@ -176,10 +176,11 @@ def watch_here(patience: Patience) -> threading.Event:
     """Watch the lanes that run in this thread from another one, until the event is set. At the limit a signal (SIGURG)
     interrupts the call that hangs; a process that does not come back ends, so that no other rank waits for it."""
     thread, over = threading.get_ident(), threading.Event()
+    stat = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
 
     def see() -> Whereabouts:
-        seen = Whereabouts.here()
-        return seen._replace(held=seen.held or seen.lane is None or PULSE.thread != thread)
+        seen, works = Whereabouts.here(), stat.read_text().rpartition(") ")[2][0] == "R"
+        return seen._replace(held=seen.held or works or seen.lane is None or PULSE.thread != thread)
 
     def end(seen: Whereabouts, error: Stalled) -> None:
         _due[:] = [(seen, PULSE.failure() if patience.skip and seen.name else error)]
