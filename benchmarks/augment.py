@@ -67,6 +67,7 @@ def peers() -> dict[str, tuple[str, Callable[[Wave], object]]]:
         "codec, GSM": ("Lhotse (takes 16 kHz for 8)", coded("gsm")),
         "lowpass": ("Lhotse, by resampling", lowpass),
         "clip": ("Lhotse", lambda wave: Clipping(hard=False, gain_db=10.0)(wave, RATE)),
+        "loudness": ("torchaudio", lambda wave: torchaudio.functional.loudness(torch.from_numpy(wave), RATE)),
         "pitch_shift": ("torchaudio", pitch),
         "reverberate, computed rooms": (
             "Lhotse (FRA-RIR)",

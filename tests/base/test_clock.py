@@ -20,10 +20,10 @@ def _timer() -> Iterator[Clock]:
 
 def test_what_is_short_is_a_part_of_what_called_it(timer: Clock) -> None:
     def outer() -> None:
-        timer.time("long", time.sleep, 0.002)
-        timer.time("short", int)
+        clock.timed("long")(time.sleep)(0.002)
+        clock.timed("short")(int)()
 
-    timer.time("outer", outer)
+    clock.timed("outer")(outer)()
     (long, began, ended, outer_, first, last) = timer.taken()
     assert (long, outer_) == ("long", "outer"), "in the order of their ends"
     assert first <= began < began + 2 * MS <= ended <= last
@@ -60,7 +60,7 @@ def test_time_within_is_counted_once_and_headers_have_the_reading_of_their_bytes
 
 
 def test_other_threads_have_names(timer: Clock) -> None:
-    thread = threading.Thread(target=timer.time, args=("fetch", time.sleep, 0.001), name="io-1")
+    thread = threading.Thread(target=clock.timed("fetch")(time.sleep), args=(0.001,), name="io-1")
     thread.start()
     thread.join()
     assert timer.taken()[0] == ("fetch", "io-1", thread.ident)
@@ -97,3 +97,31 @@ def test_a_node_runs_as_before_when_the_clock_stops(timer: Clock) -> None:
     clock.stop()
     assert "next" not in vars(node)
     assert (node.next(), timer.taken()) == ("item", [])
+
+
+def test_a_batch_with_many_utterances_is_traced_in_detail_up_to_a_number_of_spans(
+    timer: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Node:
+        def next(self) -> None:
+            timer.keep("within", clock.now(), clock.now())
+
+    monkeypatch.setattr(clock, "MOST", 3 * 10)
+    node = Node()
+    timer.follow(node, "node", only_link=False)
+    assert "next" in vars(node)
+    for _ in range(20):
+        node.next()
+    assert clock.detailed is None, "the rest runs as other batches do"
+    assert "next" not in vars(node)
+    assert clock.running is timer
+
+
+def test_outside_of_detail_only_reads_that_waited_are_kept(timer: Clock) -> None:
+    ended = clock.now()
+    timer._started = 0
+    for wanted, names in ((True, ["map", READING, READING]), (False, ["map", READING])):
+        clock.detail(wanted)
+        for name, microseconds in (("map", 50), (READING, 500), (READING, 50)):
+            timer.keep(name, ended - 1000 * microseconds, ended)
+        assert timer.taken()[::3] == names

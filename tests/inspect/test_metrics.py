@@ -1,8 +1,13 @@
 """Metrics for Prometheus, read by its own parsers: from a real server, and from a file."""
 
+import contextlib
 import json
 import re
+import shutil
 import socket
+import subprocess
+import time
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -92,6 +97,58 @@ def test_a_server_tells_what_the_loader_counted(many_shards: Corpus) -> None:
         **dict.fromkeys(GAUGES, "gauge"),
         WAIT: "histogram",
     }
+
+
+def needed(program: str) -> str:
+    """The path of a program of Debian's package prometheus."""
+    return shutil.which(program) or pytest.skip(f"there is no {program}: apt-get install prometheus")
+
+
+def test_promtool_finds_nothing_to_say_against_the_metrics(many_shards: Corpus, tmp_path: Path) -> None:
+    """Neither of what is written nor of what is served: format, names, units and texts."""
+    promtool, port, watched = needed("promtool"), free_port(), loader(many_shards)
+    for to in (f"textfile:{tmp_path}", f"prometheus:{port}"):
+        for batch in uio.watch(watched, to=to):
+            assert batch is not None
+    for text in ((tmp_path / "uio-rank-00000.prom").read_text(), page(port)):
+        assert f"{WAIT}_bucket" in text
+        checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+        assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_a_real_prometheus_collects_them_and_answers_what_the_dashboard_asks(
+    many_shards: Corpus, tmp_path: Path
+) -> None:
+    port, own, watched = free_port(), free_port(), loader(many_shards)
+    batches = sum(1 for _ in uio.watch(watched, to=f"prometheus:{port}"))
+    jobs = {"job_name": "uio", "scrape_interval": "1s", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    (tmp_path / "prometheus.yml").write_text(json.dumps({"scrape_configs": [jobs]}))  # JSON is YAML
+    command = [needed("prometheus"), f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
+
+    def asked(expression: str) -> Any:
+        url = f"http://127.0.0.1:{own}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        with urllib.request.urlopen(url) as answer:
+            return json.load(answer)["data"]["result"]
+
+    with subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{own}"], stderr=subprocess.DEVNULL) as server:
+        try:
+            found: list[Any] = []
+            while not found:
+                time.sleep(0.2)
+                with contextlib.suppress(OSError):
+                    found = asked("uio_batches_total")
+                assert server.poll() is None
+            assert [float(one["value"][1]) for one in found] == [batches]
+            assert found[0]["metric"].items() >= {"rank": "0", "peer": "0", "job": "uio"}.items()
+            targets = [target for panel in json.loads(DASHBOARD.read_text())["panels"] for target in panel["targets"]]
+            values = {"job": "uio", "rank": ".*", "__rate_interval": "1m"}
+            while not asked("rate(uio_batches_total[1m])"):  # it takes two looks
+                time.sleep(0.2)
+            for target in targets:
+                expression = re.sub(r"\$(\w+)", lambda name: values[name[1]], target["expr"])
+                assert asked(expression), f"nothing is shown for {expression}"
+        finally:
+            server.terminate()
 
 
 def test_a_port_is_free_again_when_its_loader_is_gone_and_not_before(

@@ -29,6 +29,7 @@ from processes import environment
 import uio_pipes as uio
 from uio_pipes.core.statistics import NodeStats
 from uio_pipes.run.ray import fleet as ray_fleet
+from uio_pipes.run.stall import Stalled
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -177,6 +178,43 @@ def test_killed_actors_make_no_difference(cluster: Cluster, shards: corpus.Corpu
     assert not moments
     assert not flag.exists()
     assert sum(node.restarts for node in loader.stats().nodes.values()) == 3
+
+
+def stuck_at(key: str, fifo: Path) -> uio.Pipeline:
+    """Utterances of which one waits for a FIFO that nobody writes to."""
+
+    def read(sample: uio.Sample) -> uio.Sample:
+        if sample["key"] == key:
+            fifo.read_bytes()
+        return sample
+
+    return uio.from_iterable([{"key": str(i)} for i in range(24)]).sharding_filter().map(read).batch(2)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_what_hangs_in_an_actor_is_named_and_ends_or_is_passed_over(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, skip: bool
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    failures = uio.Failures(hung="skip" if skip else "raise")
+    loader = remote(stuck_at("7", tmp_path / "fifo"), stall=2, stall_limit=4, failures=failures)
+    if skip:
+        ran = run(loader)
+        assert loader.stats().skipped == {"hung": 1}
+        again = remote(stuck_at("7", tmp_path / "fifo"), failures=failures, stall=2, stall_limit=4)
+        assert run(again) == ran, "it hangs again, and is passed over again"
+        assert sorted(int(key) for batch in loader for key in (one["key"] for one in batch)) == [
+            i for i in range(24) if i != 7
+        ]
+    else:
+        with pytest.raises(Stalled, match=r"stall_limit=4 is over: load the last state to go on"):
+            run(loader)
+    what = (
+        r"rank 0: the Ray actor on node \w+ has done nothing for \d s: lane \d, stage map: \S+, item 7, utterance '7'"
+    )
+    told = [text for record in caplog.records if re.match(what, text := record.getMessage())]
+    assert len(told) == 1 + 2 * skip, caplog.text
+    assert "in read_bytes\n" in told[0]
 
 
 def test_batches_that_were_passed_over_are_not_passed_over_again(
@@ -362,7 +400,7 @@ class Follower:
     host: ray_fleet.Host
     moves = 0
 
-    def moved(self, error: Exception | None) -> None:
+    def moved(self, error: Exception | None, hung: object) -> None:
         self.moves += 1
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import corpus
+import numpy as np
 import pytest
 import torch.distributed as dist
 from command import ranks
@@ -120,7 +121,7 @@ list(uio.Loader(graph, stall=0.4, stall_limit=0.8, failures=uio.Failures(hung="s
 
 
 def test_a_process_that_nothing_interrupts_ends() -> None:
-    done = subprocess.run([sys.executable, "-c", UNINTERRUPTED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", UNINTERRUPTED], capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert "it cannot be interrupted: the process ends" in done.stderr
 
@@ -290,6 +291,16 @@ def test_slow_work_is_no_hang(workers: int, caplog: Any) -> None:
 
     graph = uio.from_iterable([{"key": str(i)} for i in range(8)]).sharding_filter().map(work).batch(8)
     assert len(list(uio.Loader(graph, num_workers=workers, stall=1, stall_limit=1))) == 1
+    assert "has done nothing" not in caplog.text
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_augmenting_long_audio_is_no_hang(workers: int, caplog: Any) -> None:
+    """One utterance, with a codec that takes longer than ``stall``."""
+    wave = np.random.default_rng(0).standard_normal((1, 60 * 16_000)).astype(np.float32) * 0.1
+    graph = uio.from_iterable([{"key": "long", "wav": wave, "sample_rate": 16_000}]).speed_perturb(speeds=[0.9])
+    graph = graph.pitch_shift((-2, -2)).reverberate(rt60=(0.5, 0.5)).codec(["opus"], (0.9, 0.9)).fbank(80).batch(1)
+    assert len(list(uio.Loader(graph, num_workers=workers, stall=0.5, stall_limit=0.5))) == 1
     assert "has done nothing" not in caplog.text
 
 

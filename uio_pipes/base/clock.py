@@ -17,7 +17,9 @@ Params = ParamSpec("Params")
 T = TypeVar("T")
 now = time.perf_counter_ns  # the same in all processes of a machine
 SHORT = 20_000  # nanoseconds: what takes less stays a part of what called it
-DETAILED = 8  # of so many batches of a process one is traced utterance by utterance: of all, that would cost 4 to 6 %
+DETAILED = 32  # of so many batches of a process one is traced utterance by utterance: of all, that would cost 4 to 6 %
+MOST = 3 * 400  # numbers of spans after which a batch, for which buffers are filled, is traced as the others are
+WAITED = 200_000  # nanoseconds: a read that takes less did not wait for a disk, and is shown in detail alone
 READING, HEADERS = "reading", "reading headers"
 # Name, when it began, when it ended; those of the next one; …: in the order of their ends. A flat list of what nobody
 # else refers to costs least, also in a message. In other threads than the main one, the name is a tuple: the span's,
@@ -26,21 +28,24 @@ KeptSpans = list[Any]
 
 
 class Clock:
-    """Keeps spans of ``short`` nanoseconds or more."""
+    """Keeps spans of ``short`` nanoseconds or more. With 0, it times all that stages do."""
 
     def __init__(self, short: int) -> None:
         self.short = short
         self._spans: KeptSpans = []
         self._thread, self._started = threading.get_ident(), now()
         self._names: dict[int, str] = {}  # of stages, by their links
-        self._followed = WeakKeyDictionary[Any, Callable[[], Any]]()
+        self.followed = WeakKeyDictionary[Any, Callable[[], Any]]()
 
     def keep(self, name: str, began: int, ended: int) -> None:
-        if began < self._started:
+        if began < self._started or (name == READING and detailed is None and ended - began < WAITED):
             return
-        thread = threading.get_ident()
-        here = name if thread == self._thread else (name, threading.current_thread().name, thread)
-        self._spans.extend((here, began, ended))
+        if (thread := threading.get_ident()) != self._thread:
+            self._spans.extend(((name, threading.current_thread().name, thread), began, ended))
+            return
+        self._spans.extend((name, began, ended))
+        if detailed is self and len(self._spans) > MOST and self.short:
+            detail(False)
 
     def taken(self) -> KeptSpans:
         """Return the spans that ended since this was called before."""
@@ -48,20 +53,10 @@ class Clock:
         del self._spans[: len(spans)]  # another thread may have added some
         return spans
 
-    def time(self, name: str, function: Callable[Params, T], *args: Params.args, **kwargs: Params.kwargs) -> T:
-        """Return ``function(…)``, which is a span ``name``."""
-        began = now()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            if (ended := now()) - began >= self.short:
-                self.keep(name, began, ended)
-
     def applied(self, link: Any, began: int) -> int:
         """Note that a link was applied from ``began`` until now, which is returned: the next one begins then."""
-        if (ended := now()) - began >= self.short:
-            self.keep(self._names.get(id(link), link.name), began, ended)
-        return ended
+        note(self._names.get(id(link), link.name), began)
+        return now()
 
     def follow(self, node: Any, name: str, only_link: bool) -> None:
         """Time each ``next`` of a node of the stage ``name``, and what its link does; ``only_link``: not the former."""
@@ -69,27 +64,18 @@ class Clock:
             self._names[id(link)] = name
         if only_link:
             return
-        method, here, keep, short = type(node).next, ref(node), self.keep, self.short  # no cycle
+        method, here = type(node).next, ref(node)  # no cycle
 
         def timed_next() -> Any:
             began = now()
             try:
                 return method(here())
             finally:
-                if (ended := now()) - began >= short:
-                    keep(name, began, ended)
+                note(name, began)
 
-        self._followed[node] = timed_next
+        self.followed[node] = timed_next
         if detailed is self:
             node.next = timed_next
-
-    def detail(self, wanted: bool) -> None:
-        """Time the nodes, or let them run as before."""
-        for node, timed_next in self._followed.items():
-            if wanted:
-                node.next = timed_next
-            else:
-                del node.next
 
 
 running: Clock | None = None
@@ -108,7 +94,11 @@ def detail(wanted: bool) -> None:
     global detailed
     if running is not None and wanted is (detailed is None):
         detailed = running if wanted else None
-        running.detail(wanted)
+        for node, timed_next in running.followed.items():
+            if wanted:
+                node.next = timed_next
+            else:
+                del node.next
 
 
 def stop() -> None:
@@ -133,8 +123,13 @@ def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[Params, T
     def decorated(function: Callable[Params, T]) -> Callable[Params, T]:
         @wraps(function)
         def call(*args: Params.args, **kwargs: Params.kwargs) -> T:
-            clock = detailed if of_utterance else running
-            return function(*args, **kwargs) if clock is None else clock.time(name, function, *args, **kwargs)
+            if (detailed if of_utterance else running) is None:
+                return function(*args, **kwargs)
+            began = now()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                note(name, began)
 
         return call
 

@@ -181,13 +181,15 @@ class LocalFile:
     def read_upto(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes at ``offset``, fewer only where the file ends."""
         descriptor = _descriptors.get(self._key) or self._opened()  # open as long as we hold it
-        read = os.pread if clock.running is None else pread
+        began = 0 if clock.running is None else clock.now()
         try:
-            data = read(descriptor.number, size, offset)
-            while len(data) < size and (more := read(descriptor.number, size - len(data), offset + len(data))):
+            data = os.pread(descriptor.number, size, offset)
+            while len(data) < size and (more := os.pread(descriptor.number, size - len(data), offset + len(data))):
                 data += more  # the kernel returns at most 2 GiB at once
         except OSError as error:
             raise os_failure(error, self.path) from error
+        if began:
+            clock.note(clock.READING, began)
         READ[0] += len(data)
         if len(data) < size or monotonic() - descriptor.seen > LOOK:
             self._check(os.fstat(descriptor.number))

@@ -80,9 +80,10 @@ class Whereabouts(NamedTuple):
     held: bool = False
 
     @classmethod
-    def here(cls, thread: int) -> Whereabouts:
-        """Return what the lanes in this process are at, which run in ``thread``."""
-        frame, stage = sys._current_frames().get(thread), f"stage {PULSE.stage}" if PULSE.stage else "before any stage"
+    def here(cls) -> Whereabouts:
+        """Return what the lanes in this process are at."""
+        frame = sys._current_frames().get(PULSE.thread)
+        stage = f"stage {PULSE.stage}" if PULSE.stage else "before any stage"
         held = any(one.f_globals.get("__name__", "").startswith(DEBUGGERS) for one, _ in traceback.walk_stack(frame))
         stack = redact("".join(traceback.format_stack(frame, CALLS)))
         with contextlib.suppress(Exception):  # it goes on just now
@@ -96,13 +97,13 @@ class Whereabouts(NamedTuple):
 def answer(asked: Connection) -> None:
     """In a worker: answer what it is at, each time that the trainer asks."""
 
-    def serve(thread: int) -> None:
+    def serve() -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 asked.recv()
-                asked.send(Whereabouts.here(thread))
+                asked.send(Whereabouts.here())
 
-    threading.Thread(target=serve, args=[threading.get_ident()], name="uio-answers", daemon=True).start()
+    threading.Thread(target=serve, name="uio-answers", daemon=True).start()
 
 
 See = Callable[[], Whereabouts]
@@ -112,7 +113,7 @@ End = Callable[[Whereabouts, Stalled], object]
 def looks(patience: Patience, who: str, used: Callable[[], float], see: See, end: End) -> Iterator[None]:
     """Look at a process, once a tick while it is waited for. ``used``: returns the seconds of CPU that it has used;
     ``see``: what it is at; ``end``: puts an end to what hangs."""
-    idle, told, last, cpu = 0.0, -1.0, time.monotonic(), used()
+    idle, told, last, cpu = 0.0, -patience.stall, time.monotonic(), used()
     while True:
         yield
         passed, last = min(time.monotonic() - last, 2 * patience.tick), time.monotonic()
@@ -125,7 +126,7 @@ def looks(patience: Patience, who: str, used: Callable[[], float], see: See, end
         if (seconds := min(idle, time.monotonic() - seen.since)) < patience.stall:
             continue
         what = f"{who} has done nothing for {seconds:.0f} s: {seen.where}"
-        if told != seen.since:
+        if abs(seen.since - told) > patience.stall / 2:  # another hang began later than this one was told
             told = seen.since
             logger.warning("rank %d: %s\n%s", patience.rank, what, seen.stack)
             for hearer in list(HEARERS):
@@ -142,7 +143,7 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
 
     def used() -> float:
         try:
-            return sum(map(int, stat()[11:13])) / os.sysconf("SC_CLK_TCK")
+            return sum(map(int, stat()[11:15])) / os.sysconf("SC_CLK_TCK")
         except OSError:  # it has ended, or this is another system
             return time.monotonic()
 
@@ -155,7 +156,7 @@ def looks_at_worker(patience: Patience, pid: int, asking: Connection, end: End) 
             seen = asking.recv() if asking.poll(ANSWER) else seen
             state, channel = stat()[0], Path(f"/proc/{pid}/wchan").read_text().strip("0")
         system = f"it {STATES.get(state, 'waits')} (state {state}{f', {channel}' if channel else ''})"
-        return seen._replace(where="; ".join(filter(None, [seen.where, system])), held=seen.held or state == "t")
+        return seen._replace(where="; ".join(filter(None, [seen.where, system])), held=seen.held or state in "Rt")
 
     return looks(patience, f"worker process {pid}", used, see, end)
 
@@ -175,10 +176,11 @@ def watch_here(patience: Patience) -> threading.Event:
     """Watch the lanes that run in this thread from another one, until the event is set. At the limit a signal (SIGURG)
     interrupts the call that hangs; a process that does not come back ends, so that no other rank waits for it."""
     thread, over = threading.get_ident(), threading.Event()
+    stat = Path(f"/proc/self/task/{threading.get_native_id()}/stat")
 
     def see() -> Whereabouts:
-        seen = Whereabouts.here(thread)
-        return seen._replace(held=seen.held or seen.lane is None or PULSE.thread != thread)
+        seen, works = Whereabouts.here(), stat.read_text().rpartition(") ")[2][0] == "R"
+        return seen._replace(held=seen.held or works or seen.lane is None or PULSE.thread != thread)
 
     def end(seen: Whereabouts, error: Stalled) -> None:
         _due[:] = [(seen, PULSE.failure() if patience.skip and seen.name else error)]

@@ -49,7 +49,7 @@ class Tracing:
         self._batches = self.left = batches
         self._began, self._returned = now(), 0
         self._starts: dict[tuple[int, Any], str] = {}  # how lines begin, by process and name
-        self._threads: dict[int, list[Any]] = {os.getpid(): []}  # of the processes that are named
+        self._named = {(os.getpid(), 0)}  # processes, and their threads
         self.end = weakref.finalize(self, _end, self._file, self._lines, os.getpid())
         clock.start()
 
@@ -63,9 +63,10 @@ class Tracing:
         if self.left and clock.running is not None:
             clock.note("next batch", began)
             self._add(os.getpid(), clock.running.taken())
-            self.left, self._returned = self.left - 1, now()
-            if not self.left:
-                self._returned = 0
+            self.left -= 1
+            if self.left:
+                self._returned = now()
+            else:
                 self.end()
         return batch
 
@@ -90,15 +91,13 @@ class Tracing:
 
     def _start(self, process: int, span: str | tuple[str, str, int]) -> str:
         """Return how the lines of a span begin. The names of its process and thread come before the first of them."""
-        name, *thread = (span, "main", 0) if isinstance(span, str) else span
-        if process not in self._threads:
-            self._threads[process] = []
-            self._lines.append("," + _about("process", process, 0, "worker"))
-        if thread not in (threads := self._threads[process]):
-            threads.append(thread)
-            self._lines.append("," + _about("thread", process, len(threads), str(thread[0])))
-        where = f'"pid":{process},"tid":{threads.index(thread) + 1}'
-        return self._starts.setdefault((process, span), f',{{"ph":"X",{where},"name":{json.dumps(name)},"ts":')
+        name, thread, number = (span, "main", process) if isinstance(span, str) else span
+        for kind, at, called in (("process", 0, "worker"), ("thread", number, thread)):
+            if (process, at) not in self._named:
+                self._named.add((process, at))
+                self._lines.append("," + _about(kind, process, at, called))
+        where = f'"pid":{process},"tid":{number},"name":{json.dumps(name)}'
+        return self._starts.setdefault((process, span), f',{{"ph":"X",{where},"ts":')
 
 
 def _about(kind: str, process: int, thread: int, name: str) -> str:

@@ -33,6 +33,7 @@ from uio_pipes.base.processes import import_ray, join_cluster, started_here
 from uio_pipes.base.urls import plural
 from uio_pipes.core.statistics import NodeStats
 from uio_pipes.run.lane_runner import LaneStream, Message
+from uio_pipes.run.stall import Whereabouts
 from uio_pipes.run.workers import SMALL, AsArray, as_tensors, failed, is_plain, pinned, walk
 
 Packed = tuple[bytes, list["np.ndarray[Any, Any]"]]
@@ -57,8 +58,10 @@ class Lanes:
 
         return str(ray.get_runtime_context().get_node_id())
 
-    def ping(self) -> None:
-        """Show that the actor answers."""
+    def ping(self) -> tuple[Whereabouts, float, float]:
+        """Return what the actor is at, since how many seconds, and the seconds of CPU that it has used."""
+        seen = Whereabouts.here()
+        return seen, time.monotonic() - seen.since, time.process_time()
 
     def begin(self, number: int, given: bytes, folder: str) -> None:
         """Begin lanes: ``given`` is a pickle of LaneOptions and the states of the lanes; paths start at ``folder``."""
@@ -191,8 +194,8 @@ class LaneWorker(Protocol):
 
     host: Host
 
-    def moved(self, error: Exception | None) -> None:
-        """Called when the actor is lost; ``error``: what it died of."""
+    def moved(self, error: Exception | None, hung: Whereabouts | None) -> None:
+        """Called when the actor is lost; ``error``: what it died of; ``hung``: what it is to pass over."""
 
 
 def _end(ray: Any, homes: list[Host], pid: int) -> None:
@@ -215,6 +218,7 @@ class Host:
         self.lost = False
         self.error: Exception | None = None  # why it could not be started
         self.since = time.monotonic()
+        self.seen, self.used = Whereabouts(held=True), 0.0  # what it is at, and the seconds of CPU that it has used
         self._node = actor.node.remote()
 
     @property
@@ -335,7 +339,8 @@ class Fleet:
         silent = False
         for host, ping in pings.items():
             try:
-                self.ray.get(ping, timeout=0)
+                seen, age, host.used = self.ray.get(ping, timeout=0)
+                host.seen = seen._replace(since=time.monotonic() - age)  # its clock is another one
             except self.ray.exceptions.GetTimeoutError:
                 silent = True
                 self.lose(host, None)
@@ -345,24 +350,24 @@ class Fleet:
             self._silences.append(time.monotonic())
         self._tend()
 
-    def lose(self, host: Host, error: Exception | None) -> None:
-        """Replace an actor that died of ``error``, or does not answer, and move its lanes."""
+    def lose(self, host: Host, error: Exception | None, hung: Whereabouts | None = None) -> None:
+        """Replace an actor that died of ``error``, ``hung`` there, or does not answer, and move its lanes."""
         with self._replacing:
             if host.lost or host not in self._homes:
                 return
             self._check_agent()
             dead = isinstance(error, self.ray.exceptions.ActorDiedError)
-            if not dead:  # the node may be cut off, or dead, and Ray does not know yet
+            if not (dead or hung):  # the node may be cut off, or dead, and Ray does not know yet
                 self._avoided[host.node] = time.monotonic() + AVOIDED
-            why = "died" if dead else "does not answer"
+            why = "died" if dead else "hangs" if hung else "does not answer"
             logger.warning(
                 "the Ray actor on node %s %s: its lanes continue on other actors", host.name or "(none yet)", why
             )
             if host.started:
                 self.stats(host).restarts += 1
-            self._replace(host, error if dead else None)
+            self._replace(host, error if dead else None, hung)
 
-    def _replace(self, host: Host, error: Exception | None = None) -> None:
+    def _replace(self, host: Host, error: Exception | None = None, hung: Whereabouts | None = None) -> None:
         host.lost = True
         self.ray.kill(host.actor)  # if it comes back, it is ended, and nobody listens to it
         self._homes[self._homes.index(host)] = new = self._start()
@@ -370,7 +375,7 @@ class Fleet:
             new.since = host.since  # it is late from the beginning
         for worker in list(self._workers):
             if worker.host is host:
-                worker.moved(error)
+                worker.moved(error, hung)
 
     def _tend(self) -> None:
         """Tell of an actor that has not started yet, and try again if that failed, or may find room elsewhere now.

@@ -14,6 +14,7 @@ from typing import Any
 
 from uio_pipes.run.lane_runner import LaneOptions, Message, Position
 from uio_pipes.run.ray.fleet import NO_AGENT, QUIET, Fleet, Host, Packed, pickled, unpacked
+from uio_pipes.run.stall import Stalled, Whereabouts, looks
 from uio_pipes.run.state import LaneState
 from uio_pipes.run.workers import checked
 
@@ -51,7 +52,7 @@ class RayWorker:
 
     def _received(self) -> Packed:
         """Return the next message, whichever actor makes it."""
-        ray, errors = self._fleet.ray, self._fleet.ray.exceptions
+        ray, errors, patience, watch = self._fleet.ray, self._fleet.ray.exceptions, self._options.patience, None
         while not self._packed:
             if self._closed:
                 raise RuntimeError("the loader was closed")
@@ -67,10 +68,20 @@ class RayWorker:
             except OSError as error:  # the connection to it broke
                 raise RuntimeError(NO_AGENT) from error
             self._fleet.check()
+            if patience is not None:
+                who = f"the Ray actor on node {self.host.name}"
+                watch = watch or looks(patience, who, lambda: self.host.used, lambda: self.host.seen, self._give_up)
+                next(watch)
         packed = self._packed.popleft()
         if not self._packed:
             self._ask()
         return packed
+
+    def _give_up(self, seen: Whereabouts, stalled: Stalled) -> None:
+        """Go on without what hangs, if that is wanted. Raises: Stalled."""
+        if self._options.failures.hung != "skip" or not seen.name:
+            raise stalled
+        self._fleet.lose(self.host, None, seen)
 
     def _settle(self) -> None:
         """Go on in an actor that suits better by now: one that has started, or the own one again."""
@@ -92,8 +103,11 @@ class RayWorker:
     def _ask(self) -> None:
         self._calls.append(self.host.actor.next.remote(self._number, self._group))
 
-    def moved(self, error: Exception | None) -> None:
-        """Go on in another actor: this one died of ``error``, or does not answer."""
+    def moved(self, error: Exception | None, hung: Whereabouts | None = None) -> None:
+        """Go on in another actor: this one died of ``error``, is to pass over what ``hung``, or does not answer."""
+        if hung is not None and hung.lane in self._positions:
+            position = self._positions[hung.lane]
+            position.state = position.state.passing_over(hung.name)
         self._deaths += error is not None
         if self._deaths >= DEATHS:
             raise RuntimeError(
