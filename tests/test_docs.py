@@ -145,8 +145,6 @@ def test_hardly_a_block_is_passed_over() -> None:
         ("get_started.md", "Install"),
         ("ray.md", "The cluster"),
         ("recipes.md", "Recipes"),
-        ("trainers.md", "FunASR and icefall"),
-        ("trainers.md", "SpeechBrain"),
     ]
 
 
