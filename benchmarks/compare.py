@@ -111,7 +111,8 @@ def _killed(work: Work, make: Callable[[Work], Iterable[Batch]], at: int) -> dic
             if _forked(lambda: _until_killed(work, make, at, checkpoint), rest) != -signal.SIGKILL:
                 raise RuntimeError(rest.read_text())
             got, state, way = pickle.loads(checkpoint.read_bytes())
-            if _forked(lambda: _resumed(work._replace(state=state), make, rest), rest):
+            left = work.corpus.utterances - len(got) if way else 0
+            if _forked(lambda: _resumed(work._replace(state=state), make, left, rest), rest):
                 raise RuntimeError(rest.read_text())
         except Exception as error:
             return {"error": str(error).strip().splitlines()[-1][:200]}
@@ -137,13 +138,16 @@ def _until_killed(work: Work, make: Callable[[Work], Iterable[Batch]], at: int, 
     raise RuntimeError(f"the epoch ended before batch {at}")
 
 
-def _resumed(work: Work, make: Callable[[Work], Iterable[Batch]], rest: Path) -> None:
+def _resumed(work: Work, make: Callable[[Work], Iterable[Batch]], left: int, rest: Path) -> None:
+    """Run to the end, or until ``left`` utterances have come: a loader may go on with the next epoch by itself."""
     settle()
     got: list[str] = []
     began, first = time.perf_counter(), 0.0
     for batch in make(work):
         first = first or time.perf_counter() - began
         got += batch.keys
+        if left and len(got) >= left:
+            break
     rest.write_bytes(pickle.dumps((first, got)))
 
 

@@ -35,16 +35,16 @@ def batches(work: Work) -> Resumable:
 
 
 def file_batches(work: Work) -> Resumable:
-    """Run it over a list of files, of which it knows only the names and texts."""
-    return _resumable(uio.from_raw_list(work.corpus.wavs(), shuffle=True), work)
+    """Run it over a list of files; by two lanes, so that its batches are the same with and without workers."""
+    return _resumable(uio.from_raw_list(work.corpus.wavs(), shuffle=True), work, lanes=2)
 
 
-def _resumable(source: uio.Pipeline, work: Work) -> Resumable:
+def _resumable(source: uio.Pipeline, work: Work, lanes: int | None = None) -> Resumable:
     if work.features:
         graph = features(source, work.check)
     else:
         graph = batched(source.decode_audio()) if work.buffers else source.decode_audio().batch(EACH).pad()
-    loader = uio.Loader(graph, seed=work.seed, num_workers=work.workers)
+    loader = uio.Loader(graph, seed=work.seed, num_workers=work.workers, lanes=lanes)
     if work.state is not None:
         loader.load_state_dict(work.state)
     return Resumable(_batches(loader, work), loader.state_dict)

@@ -48,7 +48,7 @@ def _failing(work: Work) -> Resumable:
     ("make", "told"),
     [
         (_that_is(0), "0 / 0"),
-        (_that_is(3), "0 / 3"),
+        (_that_is(3), "3 / 3"),
         (_that_is(-4), "4 / 0"),
         (_without_a_way, "0 / 20 *"),
         (_failing, "it cannot be loaded"),
