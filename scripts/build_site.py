@@ -38,6 +38,7 @@ PAGES = (
 )
 WITHOUT_SIDEBARS = "---\nhide: [navigation, toc]\n---\n\n"  # of the first page, by which docs/site.css knows it
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+SCRIPT = re.compile(r"^(?=\[\w+\.py\]\((\w+\.py)\) )", re.MULTILINE)  # a line that begins with a script beside its page
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 ROLE = re.compile(r":(?:class|func|meth|attr|mod|data):`~?([^`]+)`")
 DEFAULT = re.compile(r"""\s+Default:\s(?:None|True|False|"[^"\n]*"|-?\d[\d.,]*?|\([^()\n]*\))\.$""", re.MULTILINE)
@@ -142,6 +143,7 @@ def moved(page: Path, folder: Path, place: Callable[[Path], Path] = place) -> st
         return f"{start}{os.path.relpath(place(target), place(page).parent)}{anchor or ''}{end}"
 
     text = page.read_text() if page.suffix == ".md" else "\n\n".join(parts(json.loads(page.read_text())))
+    text = SCRIPT.sub(lambda match: f"```python\n{(page.parent / match[1]).read_text()}```\n\n", text)
     blocks = FENCE.findall(text)
     prose = [LINK.sub(follow, part) for part in FENCE.split(text)]
     return "".join(part for pair in zip(prose, [*blocks, ""], strict=True) for part in pair)

@@ -36,11 +36,13 @@ class Script:
     """The script of a page in a folder that ``uio example .`` has made, and the command that the page says."""
 
     def __init__(self, name: str, programs: Path, example: Path, folder: Path) -> None:
-        parts = [block for block in pages.blocks(PAGES / f"{name}.md") if block.heading == "The script"]
-        (code,) = (block.code for block in parts if block.language == "python")
-        (command,) = (block.code for block in parts if block.language == "bash")
+        (command,) = (
+            block.code
+            for block in pages.blocks(PAGES / f"{name}.md")
+            if block.heading == "The script" and block.language == "bash"
+        )
         self.folder = shutil.copytree(example, folder)
-        (self.folder / code.split()[1]).write_text(code, encoding="utf-8")  # its first line is `# its_name.py`
+        shutil.copy(PAGES / f"train_{name}.py", self.folder)
         program, *self.arguments = shlex.split(command)
         self.program = str(programs / program)
         path = [str(Path(processes.__file__).with_name("holding")), str(pages.ROOT)]
