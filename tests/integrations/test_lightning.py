@@ -115,6 +115,16 @@ def test_max_steps_ends_in_mid_epoch(many_shards: Corpus, tmp_path: Path, loadin
     assert resumed.seen == expected[goes_on:]
 
 
+def test_what_an_epoch_that_lightning_cuts_short_took_ahead_comes_in_the_next(
+    many_shards: Corpus, tmp_path: Path
+) -> None:
+    graph = pipeline(str(many_shards.list))
+    expected = [digest(b) for b in uio.Loader(graph, seed=3)]
+    model = Model()
+    trainer(tmp_path, limit_train_batches=3).fit(model, LightningLoader(graph, seed=3))
+    assert model.seen == expected[:6]
+
+
 @pytest.mark.parametrize("options", [{}, {"steps_per_epoch": 4}], ids=str)
 def test_epochs_of_known_length(raw_corpus: Corpus, tmp_path: Path, options: dict[str, Any]) -> None:
     graph = uio.from_raw_list(raw_corpus.list).decode_audio().fbank(num_mel_bins=6).batch(4).pad()

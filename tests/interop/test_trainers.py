@@ -40,9 +40,7 @@ ROWS = [
     Row("icefall"),
     Row("lightning", ("lightning",), kills=(4, 9)),
     Row("ms_swift", ("swift",), ours=False),
-    Row(
-        "nemo", ("nemo",), ours=False, kills=(5,)
-    ),  # not from step 12: its Lightning 2.4 loses a batch at the end of an epoch
+    Row("nemo", ("nemo",), ours=False),
     Row("speechbrain", ("speechbrain",), ours=False),
     Row("torchtitan", ("torchtitan",), ours=False, kills=(6, 9)),
     Row("trl", ("trl",), ours=False),

@@ -46,6 +46,7 @@ class LightningLoader:
         self.options = {**options, "partition": False} if validation else options
         self._loader: Loader | None = None
         self._trained: dict[str, str] | None = None  # the state before the last batch that was taken
+        self._begun: int | None = None  # how many batches the trainer had trained on when it last asked for more
 
     @property
     def loader(self) -> Loader:
@@ -62,6 +63,10 @@ class LightningLoader:
             # Lightning itself loads them only if it takes the epoch of the checkpoint for one that goes on.
             loop._combined_loader._load_state_dicts(states)
             loop._combined_loader_states_to_load = []
+        begun = getattr(loop, "epoch_loop", None) and loop.epoch_loop.batch_progress.total.ready
+        if self._trained is not None and begun == self._begun is not None:
+            self.loader.load_state_dict(self._trained)  # Lightning 2.4 asks once more, and drops what it has taken ahead
+        self._begun = begun
         loader = self.loader
         if before is not None:
             loader._tuner = before._tuner  # what num_workers="auto" has chosen
