@@ -59,7 +59,9 @@ def measure(
     from benchmarks.peers.uio import features
 
     os.environ.update(SLOW_FOLDER=folder, SLOW_MS=str(ms))
-    make = uio.from_raw_list if kind.startswith("raw") else uio.from_tar_index if kind == "index" else uio.from_shard_list
+    make = (
+        uio.from_raw_list if kind.startswith("raw") else uio.from_tar_index if kind == "index" else uio.from_shard_list
+    )
     if count:
         _phases(make(where).decode_audio().fbank().batch(8).pad())
         return {}
@@ -124,7 +126,11 @@ def _counted(kind: str, where: str, below: Path) -> dict[str, Counter[tuple[str,
             if path.startswith("/phase/"):
                 phase = path.removeprefix("/phase/")
             elif phase and path.startswith(f"{below}/"):
-                what = "fstat" if of_fd and name == "newfstatat" else next(w for w, names in CALLS.items() if name in names)
+                what = (
+                    "fstat"
+                    if of_fd and name == "newfstatat"
+                    else next(w for w, names in CALLS.items() if name in names)
+                )
                 found.setdefault(phase, Counter())[Path(path).suffix, what] += 1
     return found
 
@@ -211,7 +217,9 @@ def _report_speed(report: Report, lists: dict[str, str], below: Path, repeats: i
     for name, found in report.ran(results).items():
         local = results[re.sub(r"\d+ ms", "0 ms", name)]
         shares = [ratio(median(found, field), median(local, field)) for field in ("speed", "cpu")]
-        rows.append([name, spread(found, "speed", ".0f"), shares[0], spread(found, "cpu"), shares[1], spread(found, "first")])
+        rows.append(
+            [name, spread(found, "speed", ".0f"), shares[0], spread(found, "cpu"), shares[1], spread(found, "first")]
+        )
     columns = ["", "s of audio per s", "of local", "CPU, s", "CPU of local", "first batch, s"]
     report.table("Epochs", columns, rows, plot=[1])
     for kind, name in WHAT.items():

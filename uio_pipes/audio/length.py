@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from math import ceil
@@ -16,8 +17,9 @@ from uio_pipes.audio.decode import TOLERANCE, probe, probe_file
 from uio_pipes.audio.recording import Channels, Recording
 from uio_pipes.base.clock import HEADERS, timed
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import READ
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import AudioInfo, LocalFile, Ref
+from uio_pipes.io.local import AudioInfo, Ref, opened_raw, pread
 from uio_pipes.io.opening import is_local, open_binary, open_file
 from uio_pipes.io.relative_paths import RelativeRef
 
@@ -169,10 +171,12 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:
-            file = LocalFile(path)
-            if not file.size:
-                raise _empty()
-            return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
+            with opened_raw(path) as file:
+                head, size = pread(file.fileno(), HEAD, 0), os.fstat(file.fileno()).st_size
+                READ[0] += len(head)
+                if not size:
+                    raise _empty()
+                return probe(head, size) or probe_file(file)
         with open_binary(wav) as remote:
             wav = fields["wav"] = remote.read()
     if isinstance(wav, Channels) and wav.info is None and not isinstance(wav.stored, Piped):

@@ -10,9 +10,10 @@ import resource
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import monotonic
-from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol, cast
 from zlib import crc32
 
 from uio_pipes.base import clock
@@ -46,9 +47,26 @@ def open_regular(path: str | os.PathLike[str], url: str = "") -> BinaryIO:
     return open(regular(path, url), "rb")
 
 
-def open_data(data: bytes | str | os.PathLike[str]) -> BinaryIO:
-    """Open the bytes of a file, or a local file as ``open_regular`` does."""
+FileData = bytes | str | os.PathLike[str] | io.RawIOBase  # the bytes of a file, a local file, or one that is open
+
+
+def open_data(data: FileData) -> AbstractContextManager[BinaryIO]:
+    """Open the bytes of a file, or a local file as ``open_regular`` does. A file that is open already is read from its
+    beginning again, and stays open."""
+    if isinstance(data, io.RawIOBase):
+        data.seek(0)
+        return nullcontext(cast(BinaryIO, data))
     return io.BytesIO(data) if isinstance(data, bytes) else open_regular(data)
+
+
+@contextmanager
+def opened_raw(path: str | os.PathLike[str]) -> Iterator[io.FileIO]:
+    """Open a regular file without a buffer. Raises: DataError as ``open_regular``, and ``unreadable_file``."""
+    with open(regular(path), "rb", buffering=0) as file:
+        try:
+            yield file
+        except OSError as error:
+            raise os_failure(error, os.fspath(path)) from error
 
 
 def regular(path: str | os.PathLike[str], url: str = "") -> int:
@@ -70,6 +88,8 @@ def opened_regular(path: str, url: str = "") -> tuple[int, os.stat_result]:
     url = url or path
     try:
         number = _opened(path)
+    except FileNotFoundError as error:
+        raise os_failure(error, url) from error
     except OSError as error:
         raise _kind(path, url) or os_failure(error, url) from error
     except ValueError as error:
@@ -168,6 +188,11 @@ class LocalFile:
             self._opened()
         assert self._key[1] is not None
         return self._key[1][0]
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """Its size and ``mtime:ns`` at the first opening."""
+        return self.size, f"mtime:{self._key[1][1] if self._key[1] else 0}"
 
     @property
     def stamp(self) -> str:

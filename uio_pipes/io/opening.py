@@ -172,18 +172,24 @@ def _status(url: str) -> os.stat_result | None:
         raise os_failure(error, url) from error
 
 
-def known_size(url: str, far: ReadAhead | CachedFile | None) -> int | None:
-    """Return the size of a file in bytes, None if it is not known. ``far``: what reads it, if it is remote."""
+def known_size(opened: Opened) -> int | None:
+    """Return the size of a file in bytes, None if it is not known."""
     try:
-        if far is not None:
-            return (far.file if isinstance(far, ReadAhead) else far.remote).identity.size
-        return os.stat(is_local(url) or url).st_size
-    except (DataError, OSError):
+        if isinstance(opened, LocalFile):
+            return opened.size
+        return (opened.file if isinstance(opened, ReadAhead) else opened.remote).identity.size
+    except DataError:
         return None
 
 
-def open_ahead(url: str, access: Access | None = None, offset: int = 0) -> ReadAhead | CachedFile:
-    """Open a remote file to be read on from ``offset``: its cached copy, or read ahead, which begins at once."""
+Opened = ReadAhead | CachedFile | LocalFile
+
+
+def open_ahead(url: str, access: Access | None = None, offset: int = 0) -> Opened:
+    """Open a file to be read on from ``offset``. A remote one is read ahead, which begins at once, or from its cached
+    copy; a local one is opened when it is read."""
+    if (path := is_local(url)) is not None:
+        return LocalFile(path)
     remote = RemoteFile(url, access)
     if remote.access.cache is None:
         return ReadAhead(remote, offset)

@@ -28,8 +28,8 @@ from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE, MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
-from uio_pipes.io.local import Payload, RandomFile, Ref
-from uio_pipes.io.opening import identity, is_local, open_file
+from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref
+from uio_pipes.io.opening import open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
 from uio_pipes.sources.seen import Found, Seen
@@ -133,10 +133,11 @@ class TarIndex(Parts):
     def _file(self, at: int) -> RandomFile:
         if (file := self._files.get(at)) is None:
             url, index = self.shards.urls[at], self.shards[at]
-            if is_local(url) is not None and index.shard.differs(*identity(url)):
+            file = open_file(url, self._access)
+            if isinstance(file, LocalFile) and index.shard.differs(*file.identity):
                 message = "the shard was replaced since its index was opened: start again when no file changes any more"
                 raise DataError("changed_file", message, url=url)
-            file = self._files[at] = open_file(url, self._access)
+            self._files[at] = file
         return file
 
 
