@@ -20,6 +20,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, Ref, opened_raw, pread
+from uio_pipes.io.opened_ahead import LocalPath, whole
 from uio_pipes.io.opening import is_local, open_binary, open_file
 from uio_pipes.io.relative_paths import RelativeRef
 
@@ -171,6 +172,11 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:
+            if (data := whole(wav)) is not None:
+                return _probed(data)
+            head, size = wav.begun() if isinstance(wav, LocalPath) else (b"", 0)
+            if head and (info := probe(head, size)) is not None:
+                return info
             with opened_raw(path) as file:
                 head, size = pread(file.fileno(), HEAD, 0), os.fstat(file.fileno()).st_size
                 READ[0] += len(head)
@@ -236,6 +242,8 @@ def _feature_frames(feat: Any) -> int:
     if isinstance(feat, StoredFeatures):
         return feat.frames
     if isinstance(feat, str):
+        if (data := whole(feat)) is not None:
+            return npy_shape(data[:HEAD], len(data))[0]
         file = open_file(feat)
         return npy_shape(file.read_upto(0, HEAD), file.size)[0]
     if isinstance(feat, Ref):

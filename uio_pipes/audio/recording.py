@@ -14,6 +14,7 @@ from uio_pipes.audio.decode import HELD, MOST_HELD, decode, decode_at, decode_fi
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, Payload, RandomFile, Ref
+from uio_pipes.io.opened_ahead import whole
 from uio_pipes.io.opening import is_local, open_binary, open_file
 from uio_pipes.io.relative_paths import RelativeRef
 
@@ -151,6 +152,8 @@ def decoded(
         return _segment(audio, channel, start, end)
     if not isinstance(audio, str):
         return decode(bytes(audio), channel, start, end)
+    if (data := whole(audio)) is not None:
+        return decode(data, channel, start, end)
     if (path := is_local(audio)) is not None:
         return decode_file(path, channel, start, end)
     with open_binary(audio) as file:

@@ -9,10 +9,10 @@ import os
 import resource
 import stat
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol, cast
 from zlib import crc32
 
@@ -85,7 +85,7 @@ pread = clock.timed(clock.READING)(os.pread)
 @clock.timed(clock.READING)
 def opened_regular(path: str, url: str = "") -> tuple[int, os.stat_result]:
     """Like :func:`regular`, with what the system says of the file, for those who only read by position."""
-    url = url or path
+    url, began = url or path, perf_counter()
     try:
         number = _opened(path)
     except FileNotFoundError as error:
@@ -95,11 +95,29 @@ def opened_regular(path: str, url: str = "") -> tuple[int, os.stat_result]:
     except ValueError as error:
         message = "no such file: its name holds a NUL byte; correct the list"
         raise DataError("missing_file", message, url=url) from error
+    finally:
+        _openings[_place(path)].append(perf_counter() - began)
     status = os.fstat(number)
     if (found := _not_regular(status.st_mode, url)) is not None:
         os.close(number)
         raise found
     return number, status
+
+
+def is_slow(path: str) -> bool:
+    """Return whether it takes long to open files that lie where ``path`` does, by the last ones that were opened."""
+    took = _openings.get(_place(path), ())
+    return len(took) >= LAST // 2 and sorted(took)[len(took) // 2] > SLOW
+
+
+def _place(path: str) -> str:
+    """Return the beginning of a path, by which mounts are told from each other: ``/mnt/corpora``."""
+    folder = path.rpartition("/")[0]
+    return "/".join(folder.split("/", 3)[:3]) if folder[:1] == "/" else ""
+
+
+LAST, SLOW = 8, 5e-4  # openings; seconds: one of a local disk takes 5 to 100 µs
+_openings = defaultdict[str, deque[float]](lambda: deque(maxlen=LAST))
 
 
 def _opened(path: str) -> int:

@@ -15,6 +15,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import FileCache
 from uio_pipes.io.local import LocalFile, RandomFile, Ref, open_regular, os_failure
+from uio_pipes.io.opened_ahead import LocalPath, read_ahead
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 
@@ -280,10 +281,10 @@ class RemoteFileRef(PrefetchedRef):
         return self._begun
 
 
-def reference(url: str, access: Access | None = None) -> str | RemoteFileRef:
+def reference(url: str, access: Access | None = None) -> LocalPath | RemoteFileRef:
     """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened."""
     path = is_local(url)
-    return RemoteFileRef(open_file(url, access)) if path is None else path
+    return RemoteFileRef(open_file(url, access)) if path is None else LocalPath(path)
 
 
 class Coming(Ref):
@@ -321,10 +322,12 @@ def is_far(value: object) -> bool:
     return isinstance(of, RemoteFile) or (isinstance(of, (PrefetchedRef, CachedFile)) and of.far)
 
 
-def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
-    """Start fetching what the fields refer to in remote files. Return the number of bytes that this takes at most."""
-    found: list[_Entry] = []
-    fetched = sum(_look(fields, fields.items(), found) for fields in samples)
+def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
+    """Start fetching what the fields refer to in remote files, and return the number of bytes that this takes at most;
+    and reading local files of a slow disk, which have a bound of their own, unless they are ``needed`` at once."""
+    found, paths = list[_Entry](), list[LocalPath]()
+    fetched = sum(_look(fields, fields.items(), found, paths, needed) for fields in samples)
+    read_ahead(paths, needed)
     for group in _merged(found):
         begin = group[0][2].offset
         end = max(ref.offset + ref.size for _, _, ref in group)
@@ -335,8 +338,11 @@ def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
     return fetched
 
 
-def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) -> int:
-    """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``."""
+def _look(
+    place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry], paths: list[LocalPath], needed: bool
+) -> int:
+    """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``, and
+    local files to ``paths``."""
     fetched = 0
     for name, value in values:
         if isinstance(value, Ref):
@@ -344,9 +350,12 @@ def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) ->
                 fetched += value.fetch_early()
             elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
                 found.append((place, name, value))
-        elif type(value) is list and value and isinstance(value[0], Ref):
+        elif isinstance(value, LocalPath):
+            if value.is_wanted or (needed and value.is_partial):
+                paths.append(value)
+        elif type(value) is list and value and isinstance(value[0], Ref | LocalPath):
             place[name] = several = list(value)  # which this sample has for its own
-            fetched += _look(several, enumerate(value), found)
+            fetched += _look(several, enumerate(value), found, paths, needed)
     return fetched
 
 

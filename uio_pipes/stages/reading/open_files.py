@@ -15,6 +15,8 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.stage import Node, least
 from uio_pipes.formats.tar.checks import no_raw_line
+from uio_pipes.io.background import Job, submit
+from uio_pipes.io.local import LocalFile, is_slow
 from uio_pipes.io.opening import Opened, is_local
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
@@ -24,6 +26,7 @@ class _Next(NamedTuple):
     before: dict[str, Any]  # the source's state
     file: File | Exception  # or the error that the source raised
     opened: Opened | None
+    opening: Job[Any] | None = None
 
 
 class NextFiles:
@@ -41,18 +44,27 @@ class NextFiles:
                 raise found.file
             finally:
                 del found  # its traceback leads to this frame, and so to the trainer's: all would be a circle
+        if found.opening is not None:
+            found.opening.wait()  # if it failed, it fails again when the file is read
         return found.before, found.file, found.opened
 
     def prepare(self, current: Opened | None) -> None:
-        """Begin the next file once all of the ``current`` one was requested; then request more of the next."""
+        """Begin the next file once all of the ``current`` one was requested, or of a slow disk, at once; then request
+        more of the next."""
         if self._next is not None:
             if isinstance(self._next.opened, ReadAhead):
                 self._next.opened.prepare()
             return
-        if not isinstance(current, ReadAhead) or not current.near_end():
+        slow = isinstance(current, LocalFile) and is_slow(current.path)
+        if not slow and not (isinstance(current, ReadAhead) and current.near_end()):
             return
         found = self._take()
-        if isinstance(found.file, File) and is_local(found.file.url) is None and not found.file.access.cache:
+        if not isinstance(found.file, File):
+            pass
+        elif (path := is_local(found.file.url)) is not None:
+            opened = LocalFile(path)
+            found = found._replace(opened=opened, opening=submit(lambda _: opened.size))
+        elif not found.file.access.cache:
             found = found._replace(opened=ReadAhead(RemoteFile(found.file.url, found.file.access)))
         self._next = found
 
