@@ -20,7 +20,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import AudioInfo, Ref, opened_raw, pread
-from uio_pipes.io.opened_ahead import LocalPath, whole
+from uio_pipes.io.opened_ahead import begun, whole
 from uio_pipes.io.opening import is_local, open_binary, open_file
 from uio_pipes.io.relative_paths import RelativeRef
 
@@ -172,11 +172,9 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:
-            if (data := whole(wav)) is not None:
-                return _probed(data)
-            head, size = wav.begun() if isinstance(wav, LocalPath) else (b"", 0)
-            if head and (info := probe(head, size)) is not None:
-                return info
+            data, known = begun(wav)
+            if data and ((info := probe(data[:HEAD], known)) is not None or len(data) == known):
+                return info or probe_file(data)
             with opened_raw(path) as file:
                 head, size = pread(file.fileno(), HEAD, 0), os.fstat(file.fileno()).st_size
                 READ[0] += len(head)

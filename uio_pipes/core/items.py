@@ -219,7 +219,7 @@ class Upcoming(Generic[T]):
             if isinstance(fields, Mapping):
                 taken.append(fields)
         values = [v for fields in taken for v in fields.values()] if not self._far else []
-        if any(isinstance(v, LocalPath) and v.is_wanted for v in values):
+        if any(isinstance(v, LocalPath) and v.wanted() for v in values):
             self._far, self._count = True, LOCAL
         self._far = self._far or any(isinstance(v, Ref) and is_far(v) for v in values)
         if self._far and self._lane.makes_batches:

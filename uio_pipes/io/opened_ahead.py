@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from uio_pipes.base.errors import DataError
@@ -24,90 +24,82 @@ BUDGET = 512 << 20  # bytes of whole files that wait in the buffers of a process
 
 _held = 0
 _lock = threading.RLock()  # a path may be collected while it is held
+remembers("files read ahead", lambda: _held, BUDGET)
 
 
 class LocalPath(str):
-    """The path of a local file, with what was read of it ahead: ``data`` from its beginning, of ``size`` bytes."""
+    """The path of a local file, with what was read of it ahead."""
 
-    __slots__ = ("_data", "_job", "_size")
+    __slots__ = ("data", "job", "size")
+    data: bytes  # from the beginning of the file
+    size: int  # of the file; -1: not known
+    job: Job[None] | None
 
     def __new__(cls, path: str) -> LocalPath:
         self = super().__new__(cls, path)
-        self._data, self._size, self._job = b"", -1, None
+        self.data, self.size, self.job = b"", -1, None
         return self
-
-    _data: bytes
-    _size: int
-    _job: Job[None] | None
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (str(self),)
 
     @property
-    def is_wanted(self) -> bool:
-        """Whether it is worth while to read it ahead."""
-        return self._job is None and is_slow(self.removeprefix("file://"))
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether only its header was kept, although it is not long."""
-        return self._job is not None and self._job.over and len(self._data) < self._size <= WHOLE
-
-    @property
     def nbytes(self) -> int:
         """The number of bytes in memory."""
-        return len(self._data)
+        return len(self.data)
 
-    def begun(self) -> tuple[bytes, int]:
-        """Return what was read ahead, and the size of the file; nothing if nothing was, or the file is empty."""
-        if self._job is not None:
-            self._job.wait()
-        return self._data, self._size
+    def wanted(self, needed: bool = False) -> bool:
+        """Return whether to read it ahead; ``needed``: even if its header was read already."""
+        begun = self.job is not None and not (needed and self.job.over and len(self.data) < self.size <= WHOLE)
+        return not begun and is_slow(self)
 
     def read(self, needed: bool) -> None:
         """Read the file, or only its header if too much is held already. Raises: DataError, OSError."""
         global _held
-        number, status = opened_regular(self.removeprefix("file://"))
+        number, status = opened_regular(self)
         data, size = b"", status.st_size
         with _lock:
-            fits = needed or _held + size <= BUDGET
-            count = size if size <= WHOLE and fits else HEADER
-            _held += count - len(self._data)
+            count = size if size <= WHOLE and (needed or _held + size <= BUDGET) else HEADER
+            _held += count
         try:
             data = pread(number, count, 0)
             READ[0] += len(data)
         finally:
             os.close(number)
             with _lock:
-                _held += len(data) - count
-                self._data, self._size = data, size
+                _held += len(data) - count - len(self.data)
+                self.data, self.size = data, size
 
     def __del__(self) -> None:
         global _held
-        if self._data:
-            with _lock:
-                _held -= len(self._data)
+        with _lock:
+            _held -= len(self.data)
+
+
+def begun(path: str) -> tuple[bytes, int]:
+    """Return what was read ahead of a file, and its size; no bytes if nothing was, or if the file is empty."""
+    if not isinstance(path, LocalPath) or path.job is None:
+        return b"", -1
+    path.job.wait()
+    return path.data, path.size
 
 
 def whole(path: str) -> bytes | None:
     """Return the content of a file if it was read ahead, else None."""
-    data, size = path.begun() if isinstance(path, LocalPath) else (b"", -1)
+    data, size = begun(path)
     return data if len(data) == size > 0 else None
 
 
 def read_ahead(paths: Sequence[LocalPath], needed: bool) -> None:
     """Begin to read files; ``needed``: at once, so that their bytes are not too much, however many are held."""
+
+    def read(run: Sequence[LocalPath]) -> None:
+        for path in run:
+            with suppress(DataError, OSError):
+                path.read(needed)
+
     for at in range(0, len(paths), RUN):
         run = paths[at : at + RUN]
-        job = submit(lambda _, run=run: _read(run, needed), THREADS)  # type: ignore[misc]
+        job = submit(lambda _, run=run: read(run), THREADS)  # type: ignore[misc]
         for path in run:
-            path._job = job
-
-
-def _read(paths: Iterable[LocalPath], needed: bool) -> None:
-    for path in paths:
-        with suppress(DataError, OSError):
-            path.read(needed)
-
-
-remembers("files read ahead", lambda: _held, BUDGET)
+            path.job = job

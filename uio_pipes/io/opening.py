@@ -325,10 +325,10 @@ def is_far(value: object) -> bool:
 def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
     """Start fetching what the fields refer to in remote files, and return the number of bytes that this takes at most;
     and reading local files of a slow disk, which have a bound of their own, unless they are ``needed`` at once."""
-    found, paths = list[_Entry](), list[LocalPath]()
-    fetched = sum(_look(fields, fields.items(), found, paths, needed) for fields in samples)
-    read_ahead(paths, needed)
-    for group in _merged(found):
+    found: list[_Entry] = []
+    fetched = sum(_look(fields, fields.items(), found) for fields in samples)
+    read_ahead([path for _, _, path in found if isinstance(path, LocalPath) and path.wanted(needed)], needed)
+    for group in _merged([entry for entry in found if isinstance(entry[2], Ref)]):
         begin = group[0][2].offset
         end = max(ref.offset + ref.size for _, _, ref in group)
         job = submit(_reading(group[0][2].file, begin, end - begin))
@@ -338,11 +338,9 @@ def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
     return fetched
 
 
-def _look(
-    place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry], paths: list[LocalPath], needed: bool
-) -> int:
-    """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``, and
-    local files to ``paths``."""
+def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) -> int:
+    """Start what knows by itself how, and return the bytes that it takes; add other far references, and the paths of
+    local files, to ``found``."""
     fetched = 0
     for name, value in values:
         if isinstance(value, Ref):
@@ -351,11 +349,10 @@ def _look(
             elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
                 found.append((place, name, value))
         elif isinstance(value, LocalPath):
-            if value.is_wanted or (needed and value.is_partial):
-                paths.append(value)
+            found.append((place, name, value))
         elif type(value) is list and value and isinstance(value[0], Ref | LocalPath):
             place[name] = several = list(value)  # which this sample has for its own
-            fetched += _look(several, enumerate(value), found, paths, needed)
+            fetched += _look(several, enumerate(value), found)
     return fetched
 
 
@@ -366,7 +363,7 @@ def _is_small(ref: Ref) -> bool:
         return False
 
 
-_Entry = tuple[Any, Any, Ref]  # what holds the reference, its name or number there, itself
+_Entry = tuple[Any, Any, Any]  # what holds the reference or path, its name or number there, itself
 
 
 def _reading(file: RandomFile, offset: int, size: int) -> Callable[[object], bytes]:

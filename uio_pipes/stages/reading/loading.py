@@ -25,8 +25,7 @@ from uio_pipes.formats.lists.json_lines import first_objects, parse
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import asked, check_asked, names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.opened_ahead import LocalPath
-from uio_pipes.io.opening import RemoteFileRef, is_local, open_file
+from uio_pipes.io.opening import reference
 
 
 @dataclass(frozen=True)
@@ -258,8 +257,7 @@ class LoadFromRaw(LooksAhead, Loading):
         for name in ("wav", "feat"):
             value = fields.get(name)
             if isinstance(value, str):
-                remote = is_local(value) is None
-                fields[name] = RemoteFileRef(open_file(value, item.access)) if remote else LocalPath(value)
+                fields[name] = reference(value, item.access)
         return fields
 
     def key(self, item: Item, error: DataError) -> str:
