@@ -72,8 +72,9 @@ class LocalPath(str):
 
     def __del__(self) -> None:
         global _held
-        with _lock:
-            _held -= len(self.data)
+        if self.data and _lock is not None:  # at the end of the process, it is gone
+            with _lock:
+                _held -= len(self.data)
 
 
 def begun(path: str) -> tuple[bytes, int]:

@@ -37,7 +37,8 @@ class Lines(NumberedRows, Sequence[str]):
             super().__init__(name, access)
         except ListError as error:
             path = is_local(name) or ""
-            if getattr(error.__cause__, "reason", "missing_file") == "missing_file" or os.path.isfile(path):
+            reason = getattr(error.__cause__, "reason", "")
+            if not path or reason != "unreadable_file" or os.path.isfile(path):
                 raise
             if os.path.isdir(path):
                 raise ListError(f"{self.what} {name} is a folder; name {self.of_folder.format(name)}") from error
