@@ -29,7 +29,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted, really = Counter[str](), local._opened
 
     def counting(path: str) -> int:
-        counted[path] += 1
+        counted[str(path)] += 1  # a path would stay, with what was read ahead of it
         return really(path)
 
     monkeypatch.setattr(local, "_opened", counting)
@@ -124,7 +124,7 @@ def test_a_file_that_comes_late_is_found(tmp_path: Path, slow: None) -> None:
 def test_more_than_the_budget_is_not_held(
     tmp_path: Path, slow: None, opened: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = opened_ahead._held  # by other tests, whose errors have been logged with the frames that hold utterances
+    before = opened_ahead._held  # by other tests: logged errors hold utterances
     monkeypatch.setattr(opened_ahead, "BUDGET", before + 100_000)
     lines, most = _lines(tmp_path), 0
     loader = uio.Loader(_raw(lines), seed=3, failures="raise")
