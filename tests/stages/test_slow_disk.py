@@ -1,12 +1,9 @@
 """Files of a disk that is slow to open them are read ahead: the same utterances, states and errors as without."""
 
-import gc
 import json
 import pickle
 import re
-import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ import torch
 from corpus import raw_list, shards
 
 import uio_pipes as uio
-from uio_pipes.base.memory import held
 from uio_pipes.io import local, opened_ahead
 from uio_pipes.io.opened_ahead import LocalPath, read_ahead, whole
 from uio_pipes.stages.reading import open_files
@@ -43,6 +39,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _be_slow(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    monkeypatch.setattr(opened_ahead, "is_known", lambda path: True)
     for module in (opened_ahead, open_files):
         monkeypatch.setattr(module, "is_slow", lambda path: wanted)
 

@@ -106,8 +106,12 @@ def opened_regular(path: str, url: str = "") -> tuple[int, os.stat_result]:
 
 def is_slow(path: str) -> bool:
     """Return whether it takes long to open files that lie where ``path`` does, by the last ones that were opened."""
-    took = _openings.get(_place(path), ())
-    return len(took) >= LAST // 2 and sorted(took)[len(took) // 2] > SLOW
+    return is_known(path) and sorted(took := _openings[_place(path)])[len(took) // 2] > SLOW
+
+
+def is_known(path: str) -> bool:
+    """Return whether enough files were opened there to tell."""
+    return len(_openings.get(_place(path), ())) >= LAST // 2
 
 
 def _place(path: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ, remembers
 from uio_pipes.io.background import Job, submit
-from uio_pipes.io.local import is_slow, opened_regular, pread
+from uio_pipes.io.local import is_known, is_slow, opened_regular, pread
 
 RUN = 4  # files that a thread reads one after the other
 THREADS = 64  # 20 ms for a file, and a millisecond of work on it, need 20 and more
@@ -49,7 +49,12 @@ class LocalPath(str):
         return len(self.data)
 
     def wanted(self, needed: bool = False) -> bool:
-        """Return whether to read it ahead; ``needed``: even if its header was read already."""
+        """Return whether to read it ahead; ``needed``: even if its header was read already. The first ones of a disk
+        are read at once, to know whether it is slow."""
+        if not is_known(self):
+            with suppress(DataError, OSError):
+                self.read(needed)
+            return False
         begun = self.job is not None and not (needed and self.job.over and len(self.data) < self.size <= WHOLE)
         return not begun and is_slow(self)
 
@@ -79,9 +84,10 @@ class LocalPath(str):
 
 def begun(path: str) -> tuple[bytes, int]:
     """Return what was read ahead of a file, and its size; no bytes if nothing was, or if the file is empty."""
-    if not isinstance(path, LocalPath) or path.job is None:
+    if not isinstance(path, LocalPath):
         return b"", -1
-    path.job.wait()
+    if path.job is not None:
+        path.job.wait()
     return path.data, path.size
 
 
