@@ -1,6 +1,5 @@
 """Claim: on a disk whose metadata calls take 5 or 20 ms, as those of NFS, Lustre or JuiceFS do, tar shards are read at
-90 % of the speed on a local disk, and raw lists at 80 %; 100,000 shards start within 5 s. A shard and a recording are
-opened once.
+90 % of the speed on a local disk, and raw lists at 80 %. A shard is opened once.
 
 The slow disk is a library in C, compiled here (it needs gcc) and preloaded: each ``open``, ``stat``, ``access`` and
 ``opendir`` of a path below the corpus takes so much longer; the local disk is the same library with 0 ms. The pipeline
@@ -34,7 +33,6 @@ SHARD = sized(100, 15)  # utterances of a shard: 16 MB
 ROUNDS = sized(2, 1)  # times that an epoch reads the list: the start is less of a longer one
 COUNTED = sized(400, 30)  # utterances, 4 shards of them, whose calls are counted
 SHARES = {"tar": 0.9, "index": 0.9, "raw": 0.8, "raw, durations": 0.8}  # of the speed on a local disk
-START = 5.0  # seconds
 WHAT = {
     "tar": "tar shards",
     "index": "indexed shards, shuffled",
@@ -198,7 +196,7 @@ def _report_calls(report: Report, lists: dict[str, str], below: Path) -> None:
         both = counts["start"] + counts["epoch"]
         rows.append([f"{name}: a {suffix[1:]}", *(f"{both[suffix, what] / files:.2f}" for what in CALLS)])
         if kind == "index":
-            rows.append([f"{name}: an index", *(f"{both['.idx', what] / files:.2f}" for what in CALLS)])
+            rows.append([f"{name}: an index", *(f"{both['.uioidx', what] / files:.2f}" for what in CALLS)])
             rows.append([f"{name}: an utterance", *(f"{counts['epoch'][suffix, w] / COUNTED:.2f}" for w in CALLS)])
         for phase in ("start", "resume"):
             of_phase = [sum(n for (_, each), n in counts[phase].items() if each == what) for what in CALLS]

@@ -59,7 +59,7 @@ class NextFiles:
         if not slow and not (isinstance(current, ReadAhead) and current.near_end()):
             return
         found = self._take()
-        if not isinstance(found.file, File):
+        if isinstance(found.file, Exception):
             pass
         elif (path := is_local(found.file.url)) is not None:
             opened = LocalFile(path)
