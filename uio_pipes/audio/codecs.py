@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from uio_pipes.audio.containers import check_finite, check_longest, id3_size
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.local import open_data
+from uio_pipes.io.local import FileData, open_data
 
 CODED = frozenset({"m4a", "aac", "wma"})
 
@@ -38,7 +38,7 @@ class Decoded(NamedTuple):
     sample_rate: int
 
 
-def decode_coded(data: bytes | str, form: str, start: float | None, end: float | None) -> Decoded:
+def decode_coded(data: FileData, form: str, start: float | None, end: float | None) -> Decoded:
     """Decode the bytes of a file, or a local file, at least from ``start`` to ``end`` seconds.
 
     Raises DataError: ``missing_codec`` without PyAV, ``bad_audio``, ``truncated_audio``, ``nan_audio``.
@@ -62,7 +62,7 @@ def decode_coded(data: bytes | str, form: str, start: float | None, end: float |
         raise DataError("bad_audio", f"FFmpeg cannot decode this {form}: {error.strerror}") from error
 
 
-def check_coded(data: bytes | str, form: str) -> None:
+def check_coded(data: FileData, form: str) -> None:
     """Raise DataError ``truncated_audio`` or ``bad_audio`` if that is visible without decoding."""
     if form == "m4a":
         with open_data(data) as file:

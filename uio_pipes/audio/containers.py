@@ -12,7 +12,6 @@ Microsoft's ASF, ID3 2.4.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -24,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.local import open_data
+from uio_pipes.io.local import FileData, open_data
 
 _FIRST_FOUR = {
     b"RIFF": "wav",
@@ -38,7 +37,7 @@ _ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 _NAMES = {"opus": "ogg", "oga": "ogg", "mp4": "m4a", "mka": "webm", "mkv": "webm", "weba": "webm"}
 
 
-def sniff(data: bytes | str | os.PathLike[str]) -> str | None:
+def sniff(data: FileData) -> str | None:
     """Return the format as a suffix ("wav", "flac", "mp3", …) by a file's first bytes, or by its path; None if unknown.
 
     An ID3 tag stands before mp3, and sometimes before aac: what follows the tag decides, if it is there.

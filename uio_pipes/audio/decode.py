@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Hashable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,7 +38,7 @@ from uio_pipes.audio.flac import check_flac, check_single, decode_flac, stream_i
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ, Lru, kept
-from uio_pipes.io.local import AudioInfo, open_data, pread, regular
+from uio_pipes.io.local import AudioInfo, FileData, open_data, opened_raw, pread
 
 if TYPE_CHECKING:
     import torch
@@ -69,8 +68,8 @@ def probe(head: bytes, size: int) -> AudioInfo | None:
     return AudioInfo(info.samples, info.sample_rate, info.channels)
 
 
-def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
-    """Return the length by libsndfile, of bytes or of a path: for Ogg, Opus and all else that ``probe`` does not know.
+def probe_file(data: FileData) -> AudioInfo | None:
+    """Return the length by libsndfile, of bytes or of a file: for Ogg, Opus and all else that ``probe`` does not know.
 
     None for MP3, M4A, AAC, WMA and wherever only decoding shows the length. Raises: DataError ``bad_audio`` if it is
     not audio.
@@ -86,7 +85,8 @@ def probe_file(data: bytes | str | os.PathLike[str]) -> AudioInfo | None:
             known = audio.format not in ("MP3", "MPEG") and 0 < audio.frames < _UNKNOWN
             return AudioInfo(audio.frames, audio.samplerate, audio.channels) if known else None
     except (soundfile.SoundFileError, TypeError) as error:
-        content = data if isinstance(data, bytes) else Path(data).read_bytes()
+        with open_data(data) as file:
+            content = file.read()
         check_length(content[:HEAD], len(content))
         raise _bad(error, _Ogg.of(content, form)) from error
 
@@ -149,7 +149,7 @@ def decode_file(
 
     Raises: DataError also as ``open_regular``.
     """
-    with open(regular(path), "rb", buffering=0) as file:
+    with opened_raw(path) as file:
         size = os.fstat(file.fileno()).st_size
 
         def read(offset: int, count: int) -> bytes:
@@ -162,7 +162,7 @@ def decode_file(
             raise DataError("empty_audio", "the file is empty (0 bytes); create it again")
 
         wav = wav_header(head, size)
-        form = sniff(path) if wav is None else "wav"
+        form = sniff(file) if wav is None else "wav"
         if wav is None and form == "wav":
             wav = wav_header(read(0, _LONG_HEAD), size)
         if wav is not None and wav.is_pcm16:
@@ -171,7 +171,7 @@ def decode_file(
             return decode(read(0, size), channel, start, end)
         if form in CODED:
             READ[0] += size
-            return _by_ffmpeg(os.fspath(path), form, channel, start, end)
+            return _by_ffmpeg(file, form, channel, start, end)
         if form == "flac" and start is None and end is None:
             return decode(read(0, size), channel)
         if form == "flac":
@@ -318,7 +318,7 @@ def _picked(samples: npt.NDArray[np.float32], channel: int | None) -> torch.Tens
 
 
 def _by_ffmpeg(
-    source: bytes | str, form: str, channel: int | None, start: float | None, end: float | None
+    source: FileData, form: str, channel: int | None, start: float | None, end: float | None
 ) -> tuple[torch.Tensor, int]:
     audio = decode_coded(source, form, start, end)
     check_claims(audio.sample_rate, len(audio.samples))

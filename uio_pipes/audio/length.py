@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from math import ceil
@@ -16,8 +17,10 @@ from uio_pipes.audio.decode import TOLERANCE, probe, probe_file
 from uio_pipes.audio.recording import Channels, Recording
 from uio_pipes.base.clock import HEADERS, timed
 from uio_pipes.base.errors import DataError
+from uio_pipes.base.memory import READ
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import AudioInfo, LocalFile, Ref
+from uio_pipes.io.local import AudioInfo, Ref, opened_raw, pread
+from uio_pipes.io.opened_ahead import begun, whole
 from uio_pipes.io.opening import is_local, open_binary, open_file
 from uio_pipes.io.relative_paths import RelativeRef
 
@@ -169,10 +172,15 @@ def audio_info(wav: bytes | Ref | str, fields: dict[str, Any]) -> AudioInfo | No
     if isinstance(wav, str):
         path = is_local(wav)
         if path is not None:
-            file = LocalFile(path)
-            if not file.size:
-                raise _empty()
-            return probe(file.read_upto(0, HEAD), file.size) or probe_file(path)
+            data, known = begun(wav)
+            if data and ((info := probe(data[:HEAD], known)) is not None or len(data) == known):
+                return info or probe_file(data)
+            with opened_raw(path) as file:
+                head, size = pread(file.fileno(), HEAD, 0), os.fstat(file.fileno()).st_size
+                READ[0] += len(head)
+                if not size:
+                    raise _empty()
+                return probe(head, size) or probe_file(file)
         with open_binary(wav) as remote:
             wav = fields["wav"] = remote.read()
     if isinstance(wav, Channels) and wav.info is None and not isinstance(wav.stored, Piped):
@@ -232,6 +240,8 @@ def _feature_frames(feat: Any) -> int:
     if isinstance(feat, StoredFeatures):
         return feat.frames
     if isinstance(feat, str):
+        if (data := whole(feat)) is not None:
+            return npy_shape(data[:HEAD], len(data))[0]
         file = open_file(feat)
         return npy_shape(file.read_upto(0, HEAD), file.size)[0]
     if isinstance(feat, Ref):

@@ -13,7 +13,8 @@ from uio_pipes.audio.containers import check_channel, check_finite
 from uio_pipes.audio.decode import HELD, MOST_HELD, decode, decode_at, decode_file
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import AudioInfo, LocalFile, Payload, RandomFile, Ref
+from uio_pipes.io.local import AudioInfo, Payload, RandomFile, Ref
+from uio_pipes.io.opened_ahead import whole
 from uio_pipes.io.opening import is_local, open_binary, open_file
 from uio_pipes.io.relative_paths import RelativeRef
 
@@ -151,8 +152,9 @@ def decoded(
         return _segment(audio, channel, start, end)
     if not isinstance(audio, str):
         return decode(bytes(audio), channel, start, end)
+    if (data := whole(audio)) is not None:
+        return decode(data, channel, start, end)
     if (path := is_local(audio)) is not None:
-        LocalFile(path).size  # noqa: B018  a missing file has its own error
         return decode_file(path, channel, start, end)
     with open_binary(audio) as file:
         return decode(file.read(), channel, start, end)

@@ -27,6 +27,7 @@ from uio_pipes.core.stage import IDENTITY
 from uio_pipes.formats.stored_fields import raw
 from uio_pipes.io.command import Piped
 from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.opened_ahead import LocalPath
 from uio_pipes.io.opening import Coming, identity, is_local
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Digest:
         return self
 
     def _add(self, value: Any) -> None:
-        kind = type(value).__name__
+        kind = "str" if isinstance(value, LocalPath) else type(value).__name__
         if isinstance(value, _AS_SHOWN):
             self._text(kind, value)
             return

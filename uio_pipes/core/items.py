@@ -23,6 +23,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.local import Payload, Ref
+from uio_pipes.io.opened_ahead import LocalPath, whole
 from uio_pipes.io.opening import fetch_early, is_far, open_binary
 
 
@@ -127,6 +128,8 @@ def _loaded(feat: Any) -> npt.NDArray[Any]:
 def read_payload(payload: Payload | str) -> bytes:
     """Return the bytes of a payload, or of the file that a path or URL names."""
     if isinstance(payload, str):
+        if (data := whole(payload)) is not None:
+            return data
         with open_binary(payload) as file:
             return file.read()
     return payload.read() if isinstance(payload, Ref) else bytes(payload)
@@ -147,7 +150,7 @@ class SampleMaker:
         return Sample(fields, origin, self._run_key, self._with_features if "feat" in fields else self._plain, place)
 
 
-COUNT = 32  # items to look ahead
+COUNT, LOCAL = 32, 256  # items to look ahead; the same on a slow disk, whose files come one by one
 BYTES = 64 << 20  # of the items not yet given out, roughly
 
 T = TypeVar("T")
@@ -215,7 +218,10 @@ class Upcoming(Generic[T]):
             self._items.append(_Item(before, value, fields))
             if isinstance(fields, Mapping):
                 taken.append(fields)
-        self._far = self._far or any(isinstance(v, Ref) and is_far(v) for fields in taken for v in fields.values())
+        values = [v for fields in taken for v in fields.values()] if not self._far else []
+        if any(isinstance(v, LocalPath) and v.wanted() for v in values):
+            self._far, self._count = True, LOCAL
+        self._far = self._far or any(isinstance(v, Ref) and is_far(v) for v in values)
         if self._far and self._lane.makes_batches:
             fetching = fetch_early(taken)
             if fetching > BYTES // 2:

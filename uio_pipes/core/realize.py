@@ -253,7 +253,7 @@ def realize(
     since the samples go to the trainer as they are; ``read``: the fields of which this is true otherwise.
     """
     samples = wanted(samples, lane)
-    fetch_early(sample.fields for sample in samples if not sample.is_found)
+    fetch_early((sample.fields for sample in samples if not sample.is_found), needed=True)
     for sample in samples:
         try:
             length = compute(sample)

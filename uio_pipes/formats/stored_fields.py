@@ -14,6 +14,7 @@ import torch
 
 from uio_pipes.audio.timeline import Event, Timeline
 from uio_pipes.base.errors import DataError
+from uio_pipes.io.opened_ahead import LocalPath
 
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _ALIGNED = 64  # bytes at which arrays begin
@@ -66,7 +67,7 @@ def raw(tensor: torch.Tensor) -> Any:
 
 def _described(value: Any, blobs: list[Any]) -> Any:
     kind = type(value)
-    if value is None or kind in (bool, int, float, str):
+    if value is None or kind in (bool, int, float, str, LocalPath):
         return value
     if kind is list:
         return [_described(one, blobs) for one in value]

@@ -65,7 +65,9 @@ class LightningLoader:
             loop._combined_loader_states_to_load = []
         begun = getattr(loop, "epoch_loop", None) and loop.epoch_loop.batch_progress.total.ready
         if self._trained is not None and begun == self._begun is not None:
-            self.loader.load_state_dict(self._trained)  # Lightning 2.4 asks once more, and drops what it has taken ahead
+            self.loader.load_state_dict(
+                self._trained
+            )  # Lightning 2.4 asks once more, and drops what it has taken ahead
         self._begun = begun
         loader = self.loader
         if before is not None:

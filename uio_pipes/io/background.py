@@ -85,13 +85,14 @@ _threads = _busy = 0
 _lock = threading.Lock()
 
 
-def submit(work: Callable[[Callable[[float], object]], T]) -> Job[T]:
-    """Have ``work`` done in the background; jobs start in the order in which they come."""
+def submit(work: Callable[[Callable[[float], object]], T], threads: int = 0) -> Job[T]:
+    """Have ``work`` done in the background; jobs start in the order in which they come. ``threads``: how many there may
+    be for it. Default: 0, :data:`THREADS`."""
     global _threads, _busy
     job = Job(work)
     with _lock:
         _busy += 1
-        if _threads < min(THREADS, _busy):
+        if _threads < min(threads or THREADS, _busy):
             _threads += 1
             threading.Thread(target=_serve, args=(_jobs,), daemon=True, name=f"uio_pipes-io-{_threads}").start()
     _jobs.put(job)  # type: ignore[arg-type]

@@ -9,10 +9,11 @@ import os
 import resource
 import stat
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
-from time import monotonic
-from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from time import monotonic, perf_counter
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol, cast
 from zlib import crc32
 
 from uio_pipes.base import clock
@@ -46,9 +47,26 @@ def open_regular(path: str | os.PathLike[str], url: str = "") -> BinaryIO:
     return open(regular(path, url), "rb")
 
 
-def open_data(data: bytes | str | os.PathLike[str]) -> BinaryIO:
-    """Open the bytes of a file, or a local file as ``open_regular`` does."""
+FileData = bytes | str | os.PathLike[str] | io.RawIOBase  # the bytes of a file, a local file, or one that is open
+
+
+def open_data(data: FileData) -> AbstractContextManager[BinaryIO]:
+    """Open the bytes of a file, or a local file as ``open_regular`` does. A file that is open already is read from its
+    beginning again, and stays open."""
+    if isinstance(data, io.RawIOBase):
+        data.seek(0)
+        return nullcontext(cast(BinaryIO, data))
     return io.BytesIO(data) if isinstance(data, bytes) else open_regular(data)
+
+
+@contextmanager
+def opened_raw(path: str | os.PathLike[str]) -> Iterator[io.FileIO]:
+    """Open a regular file without a buffer. Raises: DataError as ``open_regular``, and ``unreadable_file``."""
+    with open(regular(path), "rb", buffering=0) as file:
+        try:
+            yield file
+        except OSError as error:
+            raise os_failure(error, os.fspath(path)) from error
 
 
 def regular(path: str | os.PathLike[str], url: str = "") -> int:
@@ -67,19 +85,43 @@ pread = clock.timed(clock.READING)(os.pread)
 @clock.timed(clock.READING)
 def opened_regular(path: str, url: str = "") -> tuple[int, os.stat_result]:
     """Like :func:`regular`, with what the system says of the file, for those who only read by position."""
-    url = url or path
+    url, began = url or path, perf_counter()
     try:
         number = _opened(path)
+    except FileNotFoundError as error:
+        raise os_failure(error, url) from error
     except OSError as error:
         raise _kind(path, url) or os_failure(error, url) from error
     except ValueError as error:
         message = "no such file: its name holds a NUL byte; correct the list"
         raise DataError("missing_file", message, url=url) from error
+    finally:
+        _openings[_place(path)].append(perf_counter() - began)
     status = os.fstat(number)
     if (found := _not_regular(status.st_mode, url)) is not None:
         os.close(number)
         raise found
     return number, status
+
+
+def is_slow(path: str) -> bool:
+    """Return whether it takes long to open files that lie where ``path`` does, by the last ones that were opened."""
+    return is_known(path) and sorted(took := _openings[_place(path)])[len(took) // 2] > SLOW
+
+
+def is_known(path: str) -> bool:
+    """Return whether enough files were opened there to tell."""
+    return len(_openings.get(_place(path), ())) >= LAST // 2
+
+
+def _place(path: str) -> str:
+    """Return the beginning of a path, by which mounts are told from each other: ``/mnt/corpora``."""
+    folder = path.rpartition("/")[0]
+    return "/".join(folder.split("/", 3)[:3]) if folder[:1] == "/" else ""
+
+
+LAST, SLOW = 8, 5e-4  # openings; seconds: one of a local disk takes 5 to 100 µs
+_openings = defaultdict[str, deque[float]](lambda: deque(maxlen=LAST))
 
 
 def _opened(path: str) -> int:
@@ -168,6 +210,11 @@ class LocalFile:
             self._opened()
         assert self._key[1] is not None
         return self._key[1][0]
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """Its size and ``mtime:ns`` at the first opening."""
+        return self.size, f"mtime:{self._key[1][1] if self._key[1] else 0}"
 
     @property
     def stamp(self) -> str:

@@ -15,6 +15,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import FileCache
 from uio_pipes.io.local import LocalFile, RandomFile, Ref, open_regular, os_failure
+from uio_pipes.io.opened_ahead import LocalPath, read_ahead
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 
@@ -172,18 +173,24 @@ def _status(url: str) -> os.stat_result | None:
         raise os_failure(error, url) from error
 
 
-def known_size(url: str, far: ReadAhead | CachedFile | None) -> int | None:
-    """Return the size of a file in bytes, None if it is not known. ``far``: what reads it, if it is remote."""
+def known_size(opened: Opened) -> int | None:
+    """Return the size of a file in bytes, None if it is not known."""
     try:
-        if far is not None:
-            return (far.file if isinstance(far, ReadAhead) else far.remote).identity.size
-        return os.stat(is_local(url) or url).st_size
-    except (DataError, OSError):
+        if isinstance(opened, LocalFile):
+            return opened.size
+        return (opened.file if isinstance(opened, ReadAhead) else opened.remote).identity.size
+    except DataError:
         return None
 
 
-def open_ahead(url: str, access: Access | None = None, offset: int = 0) -> ReadAhead | CachedFile:
-    """Open a remote file to be read on from ``offset``: its cached copy, or read ahead, which begins at once."""
+Opened = ReadAhead | CachedFile | LocalFile
+
+
+def open_ahead(url: str, access: Access | None = None, offset: int = 0) -> Opened:
+    """Open a file to be read on from ``offset``. A remote one is read ahead, which begins at once, or from its cached
+    copy; a local one is opened when it is read."""
+    if (path := is_local(url)) is not None:
+        return LocalFile(path)
     remote = RemoteFile(url, access)
     if remote.access.cache is None:
         return ReadAhead(remote, offset)
@@ -274,10 +281,10 @@ class RemoteFileRef(PrefetchedRef):
         return self._begun
 
 
-def reference(url: str, access: Access | None = None) -> str | RemoteFileRef:
+def reference(url: str, access: Access | None = None) -> LocalPath | RemoteFileRef:
     """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened."""
     path = is_local(url)
-    return RemoteFileRef(open_file(url, access)) if path is None else path
+    return RemoteFileRef(open_file(url, access)) if path is None else LocalPath(path)
 
 
 class Coming(Ref):
@@ -315,11 +322,13 @@ def is_far(value: object) -> bool:
     return isinstance(of, RemoteFile) or (isinstance(of, (PrefetchedRef, CachedFile)) and of.far)
 
 
-def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
-    """Start fetching what the fields refer to in remote files. Return the number of bytes that this takes at most."""
+def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
+    """Start fetching what the fields refer to in remote files, and return the number of bytes that this takes at most;
+    and reading local files of a slow disk, which have a bound of their own, unless they are ``needed`` at once."""
     found: list[_Entry] = []
     fetched = sum(_look(fields, fields.items(), found) for fields in samples)
-    for group in _merged(found):
+    read_ahead([path for _, _, path in found if isinstance(path, LocalPath) and path.wanted(needed)], needed)
+    for group in _merged([entry for entry in found if isinstance(entry[2], Ref)]):
         begin = group[0][2].offset
         end = max(ref.offset + ref.size for _, _, ref in group)
         job = submit(_reading(group[0][2].file, begin, end - begin))
@@ -330,7 +339,8 @@ def fetch_early(samples: Iterable[dict[str, Any]]) -> int:
 
 
 def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) -> int:
-    """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``."""
+    """Start what knows by itself how, and return the bytes that it takes; add other far references, and the paths of
+    local files, to ``found``."""
     fetched = 0
     for name, value in values:
         if isinstance(value, Ref):
@@ -338,7 +348,9 @@ def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) ->
                 fetched += value.fetch_early()
             elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
                 found.append((place, name, value))
-        elif type(value) is list and value and isinstance(value[0], Ref):
+        elif isinstance(value, LocalPath):
+            found.append((place, name, value))
+        elif type(value) is list and value and isinstance(value[0], Ref | LocalPath):
             place[name] = several = list(value)  # which this sample has for its own
             fetched += _look(several, enumerate(value), found)
     return fetched
@@ -351,7 +363,7 @@ def _is_small(ref: Ref) -> bool:
         return False
 
 
-_Entry = tuple[Any, Any, Ref]  # what holds the reference, its name or number there, itself
+_Entry = tuple[Any, Any, Any]  # what holds the reference or path, its name or number there, itself
 
 
 def _reading(file: RandomFile, offset: int, size: int) -> Callable[[object], bytes]:

@@ -14,11 +14,11 @@ from weakref import ref
 
 from uio_pipes.base.clock import READING, timed
 from uio_pipes.base.errors import DataError
-from uio_pipes.base.memory import FILES, READ, remembers
+from uio_pipes.base.memory import FILES, remembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
-from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref, os_failure
-from uio_pipes.io.opening import CachedFile, file_object, is_local, open_ahead, open_binary
+from uio_pipes.io.local import Payload, RandomFile, Ref, os_failure
+from uio_pipes.io.opening import Opened, file_object, open_ahead
 from uio_pipes.io.readahead import ReadAhead
 
 SMALL = 1024  # payloads up to this size are read at once
@@ -220,12 +220,12 @@ class StreamBytes:
         while len(data) < size:
             try:
                 piece = self._fileobj.read(size - len(data))
+            except DataError:
+                raise
             except Exception as error:  # each fsspec backend raises classes of its own
                 raise os_failure(error if isinstance(error, OSError) else OSError(repr(error)), self._url) from error
             if not piece:
                 break
-            if is_local(self._url):  # else they have been counted
-                READ[0] += len(piece)
             data += piece
         return data
 
@@ -244,23 +244,19 @@ def _open_streams() -> OrderedDict[int, ref[StreamBytes]]:
 remembers("open streams of this thread", lambda: len(_open_streams()), MAX_STREAMS, FILES)
 
 
-def open_source(url: str, access: Access | None = None, far: ReadAhead | CachedFile | None = None) -> ByteSource:
+def open_source(url: str, access: Access | None = None, opened: Opened | None = None) -> ByteSource:
     """Open a path or URL as a source: ``LocalBytes`` for a plain local or cached file, ``RemoteBytes`` for a plain
-    remote one, otherwise ``StreamBytes``. ``far``: the result of ``open_ahead``, if a remote file is open already.
+    remote one, otherwise ``StreamBytes``. ``opened``: the result of ``open_ahead``, if there is one already.
 
     Raises ``DataError`` as ``open_binary``, ``LocalFile`` and ``StreamBytes``.
     """
-    path = is_local(url)
-    found = LocalFile(path) if path is not None else far or open_ahead(url, access)
+    found = opened or open_ahead(url, access)
     head = found.head() if isinstance(found, ReadAhead) else found.read_upto(0, 512)
     _refuse_empty(len(head), url)
     if not detect(head, url):
         return RemoteBytes(found) if isinstance(found, ReadAhead) else LocalBytes(found)
 
-    def reopen() -> BinaryIO:
-        return open_binary(url, access)
-
-    return StreamBytes(reopen() if path is not None else file_object(found), url, reopen)
+    return StreamBytes(file_object(found), url, lambda: file_object(open_ahead(url, access)))
 
 
 def _refuse_empty(size: int, url: str) -> None:

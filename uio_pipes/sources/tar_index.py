@@ -28,8 +28,8 @@ from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE, MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
-from uio_pipes.io.local import Payload, RandomFile, Ref
-from uio_pipes.io.opening import identity, is_local, open_file
+from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref
+from uio_pipes.io.opening import open_file
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
 from uio_pipes.sources.seen import Found, Seen
@@ -107,10 +107,11 @@ class TarIndex(Parts):
         members, index = dict[str, Payload](), self.shards[at]
         if (file := self._files.get(at)) is None:
             url = self.shards.urls[at]
-            if is_local(url) is not None and index.shard.differs(*identity(url)):
+            file = open_file(url, self._access)
+            if isinstance(file, LocalFile) and index.shard.differs(*file.identity):
                 message = "the shard was replaced since its index was opened: start again when no file changes any more"
                 raise DataError("changed_file", message, url=url)
-            file = self._files[at] = open_file(url, self._access)
+            self._files[at] = file
         for suffix, offset, size, crc, _ in index.members(within):
             members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
         return TarUtterance(index.key(within), index.start(within), members)

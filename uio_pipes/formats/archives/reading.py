@@ -11,8 +11,7 @@ from uio_pipes.formats.tar.index import MemberPlace
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import Payload
-from uio_pipes.io.opening import CachedFile
-from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.opening import Opened
 from uio_pipes.io.stream import ByteSource, StreamBytes, open_source
 
 MemberStart = tuple[int, ...]  # offset of a header, and within an archive that is a member, that of one of its own
@@ -123,8 +122,8 @@ class _Tar:
 ArchiveReader = _Listed | _Tar  # after a DataError, ``next`` may be called again, unless the file cannot be read
 
 
-def open_reader(url: str, access: Access, far: ReadAhead | CachedFile | None = None) -> ArchiveReader:
-    """Open an archive, or a plain file. ``far``: what reads it, if it is remote. Raises: DataError."""
+def open_reader(url: str, access: Access, opened: Opened | None = None) -> ArchiveReader:
+    """Open an archive, or a plain file. ``opened``: what reads it, if there is that already. Raises: DataError."""
     if is_zip(url) or not is_archive(url):
         return _Listed(Archive(url, access))
-    return _Tar(url, open_source(url, access, far))
+    return _Tar(url, open_source(url, access, opened))

@@ -32,13 +32,18 @@ class Lines(NumberedRows, Sequence[str]):
     cutter: Cutter = ItemCutter()
 
     def __init__(self, name: str, access: Access | None = None) -> None:
-        path = is_local(name) or ""
-        if os.path.isdir(path):
-            raise ListError(f"{self.what} {name} is a folder; name {self.of_folder.format(name)}")
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise ListError(f"{self.what} {name} is a pipe or a device, but is read more than once: write it to a file")
         self._bare = True  # whether no line has white space around it
-        super().__init__(name, access)
+        try:
+            super().__init__(name, access)
+        except ListError as error:
+            path = is_local(name) or ""
+            reason = getattr(error.__cause__, "reason", "")
+            if not path or reason != "unreadable_file" or os.path.isfile(path):
+                raise
+            if os.path.isdir(path):
+                raise ListError(f"{self.what} {name} is a folder; name {self.of_folder.format(name)}") from error
+            message = "is a pipe or a device, but is read more than once: write it to a file"
+            raise ListError(f"{self.what} {name} {message}") from error
 
     @overload
     def __getitem__(self, number: int) -> str: ...

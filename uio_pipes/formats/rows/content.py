@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from mmap import ACCESS_READ, mmap
 from typing import BinaryIO
 
@@ -84,4 +85,6 @@ Version = tuple[str, int, str]  # the absolute path, and the version that io/ope
 def version_of(name: str) -> Version | None:
     """Return what shows that a local file has changed; None for other files."""
     path = is_local(name)
-    return None if path is None or not os.path.isfile(path) else (os.path.abspath(path), *version(path))
+    with suppress(DataError):  # opening it says why
+        return None if path is None else (os.path.abspath(path), *version(path))
+    return None

@@ -29,6 +29,7 @@ from uio_pipes.formats.tar.checks import AT_ONCE, NO_UTTERANCE, open_sidecar, si
 from uio_pipes.formats.tar.index import ArchiveIndex, framed, read_framed
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.files import kept_path, made_once, write_bytes
+from uio_pipes.io.local import LAST, is_slow
 from uio_pipes.io.opening import identity, is_local
 
 logger = logging.getLogger("uio_pipes")
@@ -160,10 +161,12 @@ def _opened(urls: Sequence[str], access: Access, folder: str | None) -> IndexedS
     def opened(url: str) -> ArchiveIndex:
         return open_sidecar(url, access, folder)
 
-    if all(is_local(sidecar_path(url, folder)) is not None and is_local(url) is not None for url in urls):
-        return IndexedShards.of(urls, list(map(opened, urls)))
+    near = all(is_local(sidecar_path(url, folder)) is not None and is_local(url) is not None for url in urls)
+    first = list(map(opened, urls[: LAST if near else 0]))
+    if near and not is_slow(urls[0]):
+        return IndexedShards.of(urls, first + list(map(opened, urls[LAST:])))
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return IndexedShards.of(urls, list(pool.map(opened, urls)))
+        return IndexedShards.of(urls, first + list(pool.map(opened, urls[len(first) :])))
 
 
 class Catalogue:

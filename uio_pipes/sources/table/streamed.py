@@ -25,8 +25,8 @@ from uio_pipes.formats.archives.archive import CUT, is_archive, is_hidden
 from uio_pipes.formats.archives.directory import AUDIO
 from uio_pipes.formats.archives.reading import ArchiveMember, ArchiveReader, MemberStart, open_reader
 from uio_pipes.formats.tar.reader import UNREADABLE, suspect, unchecked
+from uio_pipes.io.opening import open_ahead
 from uio_pipes.sources.table.archives import ANYWHERE, ArchiveTable
-from uio_pipes.stages.reading.open_files import begin
 from uio_pipes.stages.reading.stream_node import StreamNode
 
 _SHOWN = 3  # names in a message
@@ -146,12 +146,12 @@ class _JoinNode(StreamNode):
         self.unnamed = list[str]()  # some audio that no row names
         self.cut = False  # whether the archive ended before its end
         self.table: ArchiveTable = self.lane.shared(("table", self.stage.listing), self.stage.listing.table)
-        self.far = self.far or begin(self.file, 0)
-        return open_reader(self.file.url, self.file.access, self.far)
+        self.opened = self.opened or open_ahead(self.file.url, self.file.access)
+        return open_reader(self.file.url, self.file.access, self.opened)
 
     def read(self) -> Sample:
         while self.given == len(self.rows):
-            self.files.prepare(self.far)
+            self.files.prepare(self.opened)
             self._meet()
         self.given += 1
         number = self.rows[self.given - 1]

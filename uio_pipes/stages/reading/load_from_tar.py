@@ -25,9 +25,9 @@ from uio_pipes.formats.tar.fields import as_fields, check_members, member_of, pa
 from uio_pipes.formats.tar.members import MAX_MEMBER
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader, suspects, unchecked
 from uio_pipes.io.access import Access
-from uio_pipes.io.opening import known_size
+from uio_pipes.io.opening import Opened, known_size, open_ahead
 from uio_pipes.io.stream import open_source
-from uio_pipes.stages.reading.open_files import Far, Interleaved, NextFiles, OpenFiles, begin
+from uio_pipes.stages.reading.open_files import Interleaved, NextFiles, OpenFiles
 from uio_pipes.stages.reading.stream_node import StreamNode
 
 _TEXT = re.compile(r"[^\s:./]+(\.[^\s:./]+)*(:.+)?")
@@ -126,23 +126,23 @@ class _TarNode(StreamNode):
         offset, damaged, last = (0, 0, "") if state is None else state["at"]
         file: File = self.file
         try:
-            self.far = self.far or begin(file, offset)
-            reader = self._reader(self.far, offset, bool(damaged), last)
+            self.opened = self.opened or open_ahead(file.url, file.access, offset)
+            reader = self._reader(self.opened, offset, bool(damaged), last)
             if self.stage.verify is not None:
                 self.checks = Checks(file.url, file.access)
         except DataError as error:
             raise listed_in(error, file.url, file.place, file.expected) from error
         return reader
 
-    def _reader(self, far: Far | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
-        stream = open_source(self.file.url, self.file.access, far)
+    def _reader(self, opened: Opened | None, offset: int = 0, damaged: bool = False, last: str = "") -> TarReader:
+        stream = open_source(self.file.url, self.file.access, opened)
         stage = self.stage
         text = member_of(self.transcript) if self.needs_text else ""
         limits: Any = {"largest": stage.max_member, "payloads": payloads_under(stage.fields)}
         return TarReader(self.file.url, stream, stage.grouping, offset, damaged, last, text=text, **limits)
 
     def read(self) -> Sample:
-        self.files.prepare(self.far)
+        self.files.prepare(self.opened)
         utterance = self.reader.next()
         if self.checks is not None:
             self.checks.apply(utterance)
@@ -176,8 +176,8 @@ class _TarNode(StreamNode):
                 yield from suspects(lambda: self._reader(None), reader.sound, url)
             if reader.unchecked:
                 yield unchecked(url)
-        if expected is not None:
-            bad = against_manifest(url, expected, self.seen, known_size(url, self.far))
+        if expected is not None and self.opened is not None:
+            bad = against_manifest(url, expected, self.seen, known_size(self.opened))
             yield from [bad] if bad is not None else []
         elif self.checks is not None and self.checks.utterances != self.seen:
             yield miscounted(url, self.checks.utterances, self.seen, "index")

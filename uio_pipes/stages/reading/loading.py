@@ -25,7 +25,7 @@ from uio_pipes.formats.lists.json_lines import first_objects, parse
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import asked, check_asked, names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.opening import RemoteFileRef, is_local, open_file
+from uio_pipes.io.opening import reference
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,8 @@ class LoadFromRaw(LooksAhead, Loading):
             raise DataError("bad_line", f"not a JSON object: {item.text[:80]!r}", url=item.place) from error
         for name in ("wav", "feat"):
             value = fields.get(name)
-            if isinstance(value, str) and is_local(value) is None:
-                fields[name] = RemoteFileRef(open_file(value, item.access))
+            if isinstance(value, str):
+                fields[name] = reference(value, item.access)
         return fields
 
     def key(self, item: Item, error: DataError) -> str:

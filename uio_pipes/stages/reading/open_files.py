@@ -15,17 +15,18 @@ from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.stage import Node, least
 from uio_pipes.formats.tar.checks import no_raw_line
-from uio_pipes.io.opening import CachedFile, is_local, open_ahead
+from uio_pipes.io.background import Job, submit
+from uio_pipes.io.local import LocalFile, is_slow
+from uio_pipes.io.opening import Opened, is_local
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
-
-Far = ReadAhead | CachedFile
 
 
 class _Next(NamedTuple):
     before: dict[str, Any]  # the source's state
     file: File | Exception  # or the error that the source raised
-    far: Far | None
+    opened: Opened | None
+    opening: Job[Any] | None = None
 
 
 class NextFiles:
@@ -35,7 +36,7 @@ class NextFiles:
         self._source = source
         self._next: _Next | None = None
 
-    def next(self) -> tuple[dict[str, Any], File, Far | None]:
+    def next(self) -> tuple[dict[str, Any], File, Opened | None]:
         """Return the next file. Raises what the source raises, at its turn."""
         found, self._next = self._next or self._take(), None
         if isinstance(found.file, Exception):
@@ -43,19 +44,28 @@ class NextFiles:
                 raise found.file
             finally:
                 del found  # its traceback leads to this frame, and so to the trainer's: all would be a circle
-        return found.before, found.file, found.far
+        if found.opening is not None:
+            found.opening.wait()  # if it failed, it fails again when the file is read
+        return found.before, found.file, found.opened
 
-    def prepare(self, far: Far | None) -> None:
-        """Begin the next file once all of ``far``, the current one, was requested; then request more of the next."""
+    def prepare(self, current: Opened | None) -> None:
+        """Begin the next file once all of the ``current`` one was requested, or of a slow disk, at once; then request
+        more of the next."""
         if self._next is not None:
-            if isinstance(self._next.far, ReadAhead):
-                self._next.far.prepare()
+            if isinstance(self._next.opened, ReadAhead):
+                self._next.opened.prepare()
             return
-        if not isinstance(far, ReadAhead) or not far.near_end():
+        slow = isinstance(current, LocalFile) and is_slow(current.path)
+        if not slow and not (isinstance(current, ReadAhead) and current.near_end()):
             return
         found = self._take()
-        if isinstance(found.file, File) and is_local(found.file.url) is None and not found.file.access.cache:
-            found = found._replace(far=ReadAhead(RemoteFile(found.file.url, found.file.access)))
+        if isinstance(found.file, Exception):
+            pass
+        elif (path := is_local(found.file.url)) is not None:
+            opened = LocalFile(path)
+            found = found._replace(opened=opened, opening=submit(lambda _: opened.size))
+        elif not found.file.access.cache:
+            found = found._replace(opened=ReadAhead(RemoteFile(found.file.url, found.file.access)))
         self._next = found
 
     def _take(self) -> _Next:
@@ -72,18 +82,13 @@ class NextFiles:
 
     def clear(self) -> None:
         """Forget the next file: the source is being reset."""
-        if self._next is not None and isinstance(self._next.far, ReadAhead):
-            self._next.far.close()
+        if self._next is not None and isinstance(self._next.opened, ReadAhead):
+            self._next.opened.close()
         self._next = None
 
     def __len__(self) -> int:
         """The number of files taken from the source and not given yet."""
         return int(self._next is not None and isinstance(self._next.file, File))
-
-
-def begin(file: File, offset: int) -> Far | None:
-    """Begin to read ``file`` at ``offset`` if it is remote; None otherwise. Raises: DataError."""
-    return open_ahead(file.url, file.access, offset) if is_local(file.url) is None else None
 
 
 class Interleaved(Node):

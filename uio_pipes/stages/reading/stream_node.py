@@ -14,8 +14,7 @@ from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
 from uio_pipes.formats.tar.reader import UNREADABLE
-from uio_pipes.io.opening import stamp
-from uio_pipes.stages.reading.open_files import Far, NextFiles
+from uio_pipes.stages.reading.open_files import NextFiles
 
 Stamp = str | dict[str, str]
 
@@ -28,7 +27,7 @@ class StreamNode(Node):
 
     Attributes:
         file: the current item of the source; None between two.
-        far: what reads the file, if it is remote.
+        opened: what reads the file; None between two.
         reader: what :meth:`open` returned; None between two files.
     """
 
@@ -67,11 +66,12 @@ class StreamNode(Node):
 
     def stamp(self) -> Stamp:
         """Return what tells the file, or by their names the files read with it, from others. Raises: DataError."""
-        return stamp(self.file.url) if self.far is None else self.far.stamp
+        stamp: str = self.opened.stamp
+        return stamp
 
     def start(self) -> None:
         self.file: Any = None
-        self.far: Far | None = None
+        self.opened: Any = None
         self.before: dict[str, Any] = {}  # the source's state
         self.consumed = ConsumedMark(self.lane.stall_guard)
         self.stamped: Stamp = ""
@@ -80,7 +80,7 @@ class StreamNode(Node):
         while True:
             try:
                 if self.reader is None:
-                    self.before, self.file, self.far = self.files.next()
+                    self.before, self.file, self.opened = self.files.next()
                     self.consumed = ConsumedMark(self.lane.stall_guard)
                     PULSE.at(self.stage.name, self.file)
                     self.reader = self.open(None)
@@ -117,7 +117,7 @@ class StreamNode(Node):
     def _close(self) -> None:
         if self.reader is not None:
             self.reader.close()
-        self.reader, self.file, self.far, self.stamped = None, None, None, ""
+        self.reader, self.file, self.opened, self.stamped = None, None, None, ""
 
     def get_state(self) -> dict[str, Any]:
         if self.reader is None:

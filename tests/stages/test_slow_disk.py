@@ -1,0 +1,175 @@
+"""Files of a disk that is slow to open them are read ahead: the same utterances, states and errors as without."""
+
+import json
+import pickle
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from corpus import raw_list, shards
+
+import uio_pipes as uio
+from uio_pipes.io import local, opened_ahead
+from uio_pipes.io.opened_ahead import LocalPath, read_ahead, whole
+from uio_pipes.stages.reading import open_files
+
+Run = tuple[list[Any], list[dict[str, Any]], dict[str, int]]  # batches, the state after each, and what was left out
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file was opened."""
+    counted, really = Counter[str](), local._opened
+
+    def counting(path: str) -> int:
+        counted[str(path)] += 1  # a path would stay, with what was read ahead of it
+        return really(path)
+
+    monkeypatch.setattr(local, "_opened", counting)
+    return counted
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All disks count as slow."""
+    _be_slow(monkeypatch, True)
+
+
+def _be_slow(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    monkeypatch.setattr(opened_ahead, "is_known", lambda path: True)
+    for module in (opened_ahead, open_files):
+        monkeypatch.setattr(module, "is_slow", lambda path: wanted)
+
+
+def _lines(folder: Path, count: int = 60) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in raw_list(folder, count).list.read_text().splitlines()]
+
+
+def _raw(lines: Any) -> uio.Pipeline:
+    return uio.from_raw_list(lines, shuffle=True).decode_audio().shuffle(8).sort(4).batch(3).pad()
+
+
+def _run(graph: uio.Pipeline, state: dict[str, Any] | None = None) -> Run:
+    loader = uio.Loader(graph, seed=3)
+    if state is not None:
+        loader.load_state_dict(state)
+    batches, states = [], []
+    for batch in loader:
+        batches.append(batch)
+        states.append(loader.state_dict())
+    return batches, states, loader.stats().skipped
+
+
+def _assert_same(one: Run, other: Run) -> None:
+    assert [batch["keys"] for batch in one[0]] == [batch["keys"] for batch in other[0]]
+    assert all(torch.equal(a["pcm"], b["pcm"]) for a, b in zip(one[0], other[0], strict=True))
+    assert [_positions(state) for state in one[1]] == [_positions(state) for state in other[1]]
+    assert one[2] == other[2]
+
+
+def _positions(state: dict[str, Any]) -> list[str]:
+    """Return what is in a state but the time that the trainer has waited, and the checksum of it."""
+    return [re.sub(r'"(waited_us|crc32)": *("\w+"|\d+)', "", text) for text in state.values()]
+
+
+def test_each_recording_is_opened_once(tmp_path: Path, slow: None, opened: Counter[str]) -> None:
+    lines = _lines(tmp_path)
+    batches, _, skipped = _run(_raw(lines))
+    assert sum(len(batch["keys"]) for batch in batches) == 60
+    assert not skipped
+    assert {opened[line["wav"]] for line in lines} == {1}
+
+
+def _damage(lines: list[dict[str, Any]]) -> None:
+    Path(lines[10]["wav"]).unlink()
+    Path(lines[11]["wav"]).write_bytes(b"")
+    Path(lines[20]["wav"]).write_bytes(b"RIFF, and no more")
+    Path(lines[30]["wav"]).chmod(0)
+    lines[40]["wav"] = str(Path(lines[40]["wav"]).parent)
+
+
+@pytest.mark.parametrize("durations", [True, False])
+@pytest.mark.parametrize("damaged", [True, False])
+def test_utterances_states_and_failures_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool, durations: bool
+) -> None:
+    lines = [{**line, "duration": 5.0} if durations else line for line in _lines(tmp_path)]
+    if damaged:
+        _damage(lines)
+    runs = []
+    for wanted in (False, True):
+        _be_slow(monkeypatch, wanted)
+        runs.append(_run(_raw(lines)))
+    _assert_same(*runs)
+    assert len(runs[0][2]) >= 3 * damaged
+    _assert_same(_run(_raw(lines), runs[1][1][7]), tuple(part[8:] if n < 2 else part for n, part in enumerate(runs[0])))
+
+
+def test_a_file_that_comes_late_is_found(tmp_path: Path, slow: None) -> None:
+    path = LocalPath(str(tmp_path / "a.wav"))
+    read_ahead([path], needed=False)
+    assert whole(path) is None
+    path = LocalPath(_lines(tmp_path, 1)[0]["wav"])
+    read_ahead([path], needed=False)
+    assert whole(path) == Path(path).read_bytes()
+    del path
+
+
+def test_more_than_the_budget_is_not_held(
+    tmp_path: Path, slow: None, opened: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = opened_ahead._held  # by other tests: logged errors hold utterances
+    monkeypatch.setattr(opened_ahead, "BUDGET", before + 100_000)
+    lines, most = _lines(tmp_path), 0
+    loader = uio.Loader(_raw(lines), seed=3, failures="raise")
+    for _ in loader:
+        most = max(most, opened_ahead._held - before)
+    sizes = sorted(Path(line["wav"]).stat().st_size for line in lines)
+    assert 0 < most <= 100_000 + sum(sizes[-6:]) + opened_ahead.HEADER * 60
+    assert {opened[line["wav"]] for line in lines} == {1, 2}
+    del loader
+
+
+def test_a_path_is_a_text_that_holds_nothing_elsewhere(tmp_path: Path, slow: None) -> None:
+    (line,) = _lines(tmp_path, 1)
+    path = LocalPath(line["wav"])
+    read_ahead([path], needed=True)
+    assert whole(path)
+    assert path == line["wav"]
+    copy = pickle.loads(pickle.dumps(path))
+    assert (type(copy), copy) == (str, line["wav"])
+    del path
+
+
+def test_shards_are_opened_once_and_ahead(tmp_path: Path, slow: None, opened: Counter[str]) -> None:
+    corpus = shards(tmp_path, [5, 5, 5, 5])
+    graph = uio.from_shard_list(str(corpus.list)).decode_audio().batch(2).pad()
+    batches, states, _ = found = _run(graph)
+    assert sorted(key for batch in batches for key in batch["keys"]) == list(corpus.keys)
+    assert {number for path, number in opened.items() if path.endswith(".tar")} == {1}
+    for at in (0, 3, 7):
+        _assert_same(_run(graph, states[at]), (batches[at + 1 :], states[at + 1 :], found[2]))
+
+
+def test_a_shard_that_is_missing_fails_at_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = shards(tmp_path, [4, 4, 4])
+    (tmp_path / "s001.tar").unlink()
+    runs = []
+    for wanted in (False, True):
+        _be_slow(monkeypatch, wanted)
+        runs.append(_run(uio.from_shard_list(str(corpus.list)).decode_audio().batch(2).pad()))
+    _assert_same(*runs)
+    assert runs[1][2] == {"missing_file": 1}
+
+
+def test_a_disk_is_slow_by_its_last_openings() -> None:
+    local._openings["/mnt/slow"].extend([0.02] * 4)
+    local._openings["/mnt/fast"].extend([0.02] + [0.00002] * 7)
+    local._openings["/mnt/new"].extend([0.02] * 3)
+    assert local.is_slow("/mnt/slow/a/b.wav")
+    assert not local.is_slow("/mnt/fast/a/b.wav")
+    assert not local.is_slow("/mnt/new/a.wav")
+    assert not local.is_slow("a.wav")
