@@ -19,7 +19,7 @@ import typer
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.core.lane import Lane
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.corpora.source import from_corpus
 from uio_pipes.tools.data.cmvn import CmvnFailed, compute_cmvn

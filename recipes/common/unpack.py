@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.files import write_bytes
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 from uio_pipes.io.stream import StreamBytes
 
 __all__ = ["UnpackFailed", "read_members", "unpack"]

@@ -11,7 +11,8 @@ import uio_pipes as uio
 from uio_pipes.audio.forms import ENCODINGS, Headerless, with_form
 from uio_pipes.audio.length import Plan, measure
 from uio_pipes.audio.recording import Recording, decoded
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
+from uio_pipes.io.references import Ref
 
 RATE = 8000
 SAMPLES = (np.sin(np.arange(2 * RATE) / 7) * 0.5 + np.arange(2 * RATE) / (4 * RATE)).astype(np.float32)

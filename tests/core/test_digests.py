@@ -14,8 +14,9 @@ import torch
 
 from uio_pipes.core.digests import Digest
 from uio_pipes.io.background import submit
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import Coming
+from uio_pipes.io.references import Ref
 
 FACTOR = 2.0
 

@@ -9,7 +9,8 @@ from uio_pipes.core import items as upcoming
 from uio_pipes.core.items import COUNT, Upcoming
 from uio_pipes.core.lane import Lane, Mode
 from uio_pipes.core.ledger import Ledger
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
+from uio_pipes.io.references import Ref
 
 BAD = 5
 BYTE = Ref(LocalFile(__file__), 0, 1)

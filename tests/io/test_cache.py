@@ -18,9 +18,9 @@ from uio_pipes.io import cache as cache_io
 from uio_pipes.io import readahead
 from uio_pipes.io.access import Access
 from uio_pipes.io.cache import FileCache
-from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import CachedFile, is_far, open_ahead, open_binary, open_file
 from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.references import Ref
 from uio_pipes.io.retry import Identity
 
 DATA = [random.Random(i).randbytes(1_000_000 + i) for i in range(5)]

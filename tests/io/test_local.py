@@ -15,8 +15,9 @@ import pytest
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import local
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import is_local, open_binary, stamp
+from uio_pipes.io.references import Ref
 
 DATA = bytes(range(256)) * 40
 

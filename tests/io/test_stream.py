@@ -17,7 +17,8 @@ from fault_server import FaultServer
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.io import compression, stream
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
+from uio_pipes.io.references import Ref
 from uio_pipes.io.stream import ByteSource, LocalBytes, RemoteBytes, StreamBytes, open_source
 
 DATA = random.Random(1).randbytes(300_000) + bytes(400_000) + random.Random(2).randbytes(100_000)

@@ -28,8 +28,8 @@ import uio_pipes as uio
 from uio_pipes.base.errors import DataError, ListError, StateError
 from uio_pipes.io import connections, opening, readahead, retry, transport
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import Ref
 from uio_pipes.io.ranged import RemoteFile
+from uio_pipes.io.references import Ref
 
 SECRET = "s3cr3t-Word"
 

@@ -38,7 +38,8 @@ from uio_pipes.audio.flac import check_flac, check_single, decode_flac, stream_i
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ, Lru, kept
-from uio_pipes.io.local import AudioInfo, FileData, open_data, opened_raw, pread
+from uio_pipes.io.local import FileData, open_data, opened_raw, pread
+from uio_pipes.io.references import AudioInfo
 
 if TYPE_CHECKING:
     import torch

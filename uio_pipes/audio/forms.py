@@ -18,7 +18,7 @@ from uio_pipes.audio.recording import Channels, InFile, decoded
 from uio_pipes.base.checks import is_number
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import redact, suffix_of
-from uio_pipes.io.local import AudioInfo, Payload, Ref
+from uio_pipes.io.references import AudioInfo, Payload, Ref
 
 if TYPE_CHECKING:
     import torch

@@ -19,9 +19,10 @@ from uio_pipes.base.clock import HEADERS, timed
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import AudioInfo, Ref, opened_raw, pread
+from uio_pipes.io.local import opened_raw, pread
 from uio_pipes.io.opened_ahead import begun, whole
 from uio_pipes.io.opening import is_local, open_binary, open_file
+from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.io.relative_paths import RelativeRef
 
 TICKS = 1_000_000  # a length known only as seconds is planned at this rate

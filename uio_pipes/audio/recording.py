@@ -13,9 +13,9 @@ from uio_pipes.audio.containers import check_channel, check_finite
 from uio_pipes.audio.decode import HELD, MOST_HELD, decode, decode_at, decode_file
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import AudioInfo, Payload, RandomFile, Ref
 from uio_pipes.io.opened_ahead import whole
 from uio_pipes.io.opening import is_local, open_binary, open_file
+from uio_pipes.io.references import AudioInfo, Payload, RandomFile, Ref
 from uio_pipes.io.relative_paths import RelativeRef
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from uio_pipes.core.schedule import show
 from uio_pipes.core.stage import IDENTITY
 from uio_pipes.formats.stored_fields import raw
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opened_ahead import LocalPath
 from uio_pipes.io.opening import Coming, identity, is_local
+from uio_pipes.io.references import Ref
 
 if TYPE_CHECKING:
     from typing_extensions import Self

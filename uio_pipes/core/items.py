@@ -22,9 +22,9 @@ from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.sample import Sample
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.opened_ahead import LocalPath, whole
 from uio_pipes.io.opening import fetch_early, is_far, open_binary
+from uio_pipes.io.references import Payload, Ref
 
 
 class Item(NamedTuple):
@@ -74,7 +74,7 @@ class Records(Protocol):
     def key(self, number: int) -> str: ...
 
     def fields(self, number: int) -> dict[str, Any]:
-        """Return ``key``, ``txt``, ``wav`` (a :class:`~uio_pipes.io.local.Ref` or a path) or ``feat``, and others,
+        """Return ``key``, ``txt``, ``wav`` (a :class:`~uio_pipes.io.references.Ref` or a path) or ``feat``, and others,
         without reading the audio. Raises: DataError."""
 
 

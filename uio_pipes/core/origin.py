@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, Protocol
 
 from uio_pipes.base.errors import DataError, LeftOut, UioError, raised_in
 from uio_pipes.base.urls import redact
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
+from uio_pipes.io.references import Ref
 
 MAKERS = {"wav": ".decode_audio()", "sample_rate": ".decode_audio()", "feat": ".fbank(…)", "label": ".tokenize(…)"}
 

@@ -24,8 +24,8 @@ from uio_pipes.base.urls import redact
 from uio_pipes.core.chain import Chain, Link, StreamNames, audio_names, recordings
 from uio_pipes.core.origin import HasPlace, Origin, describe_error
 from uio_pipes.core.pulse import PULSE
-from uio_pipes.io.local import Ref, TextRef
 from uio_pipes.io.opening import is_far
+from uio_pipes.io.references import Ref, TextRef
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,7 +13,7 @@ from uio_pipes.core.origin import MAKERS
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Trait
 from uio_pipes.formats.advice import shown
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 
 if TYPE_CHECKING:
     from uio_pipes.core.roles import Op

@@ -23,8 +23,8 @@ from uio_pipes.base.urls import beside, folder_of, redact
 from uio_pipes.formats.tar.checks import sidecar_path
 from uio_pipes.formats.tar.index import framed, unframed
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import open_binary, open_file
+from uio_pipes.io.references import RandomFile, Ref
 
 MAGIC = b"MMIDIDX\0\0"
 VERSION = 1

@@ -29,7 +29,7 @@ from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.stages.utterances.cache import Cache
 from uio_pipes.stages.utterances.encoded import Encoded

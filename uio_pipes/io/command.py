@@ -13,7 +13,7 @@ from typing import IO
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import Lru
 from uio_pipes.base.urls import redact
-from uio_pipes.io.local import AudioInfo, Ref
+from uio_pipes.io.references import AudioInfo, Ref
 
 TIMEOUT = 600.0  # seconds that a command may take
 MAX_OUTPUT = 1 << 31  # bytes that a command may write

@@ -24,7 +24,7 @@ import zstandard
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import remembers
 from uio_pipes.base.urls import is_named
-from uio_pipes.io.local import RandomFile, read_exactly
+from uio_pipes.io.references import RandomFile, read_exactly
 
 fast_zlib: ModuleType = zlib
 with contextlib.suppress(ImportError):
@@ -259,7 +259,7 @@ class SeekPoints(NamedTuple):
 
 
 class SeekableFile:
-    """The content of a compressed ``file``, read by position: see :class:`~uio_pipes.io.local.RandomFile`.
+    """The content of a compressed ``file``, read by position: see :class:`~uio_pipes.io.references.RandomFile`.
 
     The content between two points is inflated as far as it is wanted, and that of a few stretches is kept, so that
     neighbours cost nothing more.

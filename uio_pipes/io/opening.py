@@ -14,10 +14,11 @@ from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import FileCache
-from uio_pipes.io.local import LocalFile, RandomFile, Ref, open_regular, os_failure
+from uio_pipes.io.local import LocalFile, open_regular, os_failure
 from uio_pipes.io.opened_ahead import LocalPath, read_ahead
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.references import RandomFile, Ref
 
 SMALL = 64 << 20  # files up to here are cached whole when any part of them is read
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from uio_pipes.base.clock import READING, timed
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import read_exactly
+from uio_pipes.io.references import read_exactly
 from uio_pipes.io.retry import Identity, Short, check_same, keep_trying
 from uio_pipes.io.transport import Stream, Transport, transport
 

@@ -8,8 +8,9 @@ from typing import Any
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import LocalFile, RandomFile, Ref
+from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import is_local, reference
+from uio_pipes.io.references import RandomFile, Ref
 
 
 class RelativeRef(Ref):

@@ -17,9 +17,10 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import FILES, remembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import Decompressed, detect
-from uio_pipes.io.local import Payload, RandomFile, Ref, os_failure
+from uio_pipes.io.local import os_failure
 from uio_pipes.io.opening import Opened, file_object, open_ahead
 from uio_pipes.io.readahead import ReadAhead
+from uio_pipes.io.references import Payload, RandomFile, Ref
 
 SMALL = 1024  # payloads up to this size are read at once
 WINDOW = 4096  # txt header + text + wav header + first bytes of the wav, in one read

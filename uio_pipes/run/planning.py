@@ -32,7 +32,7 @@ from uio_pipes.core.roles import Flow, Op
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.schedule import Settings
 from uio_pipes.core.stage import Node, Stage, Trait
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.stages.batches.dynamic import Batch
 from uio_pipes.stages.batches.rows import mixed_rates, odd_rates, rates_of

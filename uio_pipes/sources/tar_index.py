@@ -28,8 +28,9 @@ from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE, MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
-from uio_pipes.io.local import LocalFile, Payload, RandomFile, Ref
+from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import open_file
+from uio_pipes.io.references import Payload, RandomFile, Ref
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
 from uio_pipes.sources.seen import Found, Seen

@@ -20,7 +20,7 @@ from uio_pipes.formats.archives.archive import Archive
 from uio_pipes.formats.tar.checks import open_sidecar, sidecar_path
 from uio_pipes.formats.tar.index import ArchiveIndex
 from uio_pipes.io import compression
-from uio_pipes.io.local import RandomFile, Ref
+from uio_pipes.io.references import RandomFile, Ref
 from uio_pipes.tools.data import points
 from uio_pipes.tools.data.index import index_shard
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from uio_pipes.base.errors import DataError
 from uio_pipes.formats.tar.reader import Grouping, TarReader, TarUtterance, split_name
 from uio_pipes.io import local
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
+from uio_pipes.io.references import Ref
 from uio_pipes.io.stream import ByteSource, LocalBytes, StreamBytes, open_source
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}

@@ -18,8 +18,9 @@ from uio_pipes.formats.tar.index import ArchiveIndex, MemberPlace
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
 from uio_pipes.io.compression import FRAME, WINDOW, SeekableFile, SeekPoints, detect, fast_zlib
-from uio_pipes.io.local import Positioned, RandomFile, Ref
+from uio_pipes.io.local import Positioned
 from uio_pipes.io.opening import identity, is_local, open_file, reference, version
+from uio_pipes.io.references import RandomFile, Ref
 from uio_pipes.io.stream import StreamBytes, open_source
 
 _LOCAL_HEADER = Struct("<4s22xHH")  # of a zip: magic, lengths of the name and of what follows it

@@ -28,7 +28,7 @@ from uio_pipes.formats.tar.checks import AT_ONCE
 from uio_pipes.formats.tar.index import MemberPlace
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.local import RandomFile, Ref
+from uio_pipes.io.references import RandomFile, Ref
 
 AUDIO = AUDIO_SUFFIXES | {"sph", "pcm", "raw", "oga", "webm", "mp4", "mka", "mkv", "mov", "avi"}
 AUDIO |= {"aif", "aiff", "au", "snd", "caf", "w64", "amr"}

@@ -10,8 +10,8 @@ from uio_pipes.formats.archives.archive import Archive, is_archive, is_hidden, i
 from uio_pipes.formats.tar.index import MemberPlace
 from uio_pipes.formats.tar.members import TarMembers
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import Opened
+from uio_pipes.io.references import Payload
 from uio_pipes.io.stream import ByteSource, StreamBytes, open_source
 
 MemberStart = tuple[int, ...]  # offset of a header, and within an archive that is a member, that of one of its own

@@ -13,7 +13,7 @@ from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.tar.members import Member, TarMembers
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, split_name
-from uio_pipes.io.local import Payload
+from uio_pipes.io.references import Payload
 from uio_pipes.io.stream import open_source
 
 

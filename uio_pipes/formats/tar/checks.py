@@ -16,8 +16,8 @@ from uio_pipes.formats.tar.index import ArchiveIndex, load
 from uio_pipes.formats.tar.members import BLOCK
 from uio_pipes.formats.tar.reader import TarUtterance
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import identity, is_local, open_binary
+from uio_pipes.io.references import Ref
 
 SUFFIX = ".uioidx"
 AT_ONCE = 32  # remote indexes that are fetched at the same time

@@ -16,7 +16,7 @@ from uio_pipes.formats.expressions import compiled, lookup
 from uio_pipes.formats.lists.json_lines import check_segment, numbers_as_text
 from uio_pipes.formats.naming import FieldNames, Renames, pairs_of, renamed
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
-from uio_pipes.io.local import Payload, TextRef
+from uio_pipes.io.references import Payload, TextRef
 
 # Members that are text wherever they are used. The bytes of all others are left as they are: json, cls, pyd, …
 TEXT_SUFFIXES = frozenset([

@@ -27,7 +27,7 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.tar.members import BLOCK  # offsets are counted in blocks
 from uio_pipes.io.compression import FRAME, WINDOW
 from uio_pipes.io.files import plain
-from uio_pipes.io.local import AudioInfo
+from uio_pipes.io.references import AudioInfo
 
 _FIXED = Struct("<8sIII")
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, NoReturn
 from zlib import adler32
 
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 from uio_pipes.io.stream import ByteSource
 
 BLOCK = 512

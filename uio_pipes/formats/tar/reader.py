@@ -17,7 +17,7 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.formats.advice import leaves, named_otherwise
 from uio_pipes.formats.naming import TEXTLESS, finding
 from uio_pipes.formats.tar.members import BLOCK, MAX_MEMBER, Member, TarMembers
-from uio_pipes.io.local import Payload, Ref
+from uio_pipes.io.references import Payload, Ref
 from uio_pipes.io.stream import ByteSource
 
 AUDIO_SUFFIXES = frozenset({"wav", "flac", "mp3", "m4a", "ogg", "opus", "wma", "aac"})

@@ -22,8 +22,8 @@ from uio_pipes.base.urls import redact, suffix_of
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import parse_command
-from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file
+from uio_pipes.io.references import RandomFile, Ref
 from uio_pipes.sources.kaldi.tables import KaldiLines
 
 HEAD = 256  # bytes read of audio: its own header is among them

@@ -14,8 +14,8 @@ from uio_pipes.formats.lists.json_lines import LATEST
 from uio_pipes.formats.naming import Renames, renamed
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import AudioInfo, RandomFile
 from uio_pipes.io.opening import open_file, reference
+from uio_pipes.io.references import AudioInfo, RandomFile
 from uio_pipes.sources.kaldi.ark import ArkMatrix, ark_audio, check_pipes, parse_pointer, points_at_features
 from uio_pipes.sources.kaldi.tables import KaldiFiles, KaldiLines
 

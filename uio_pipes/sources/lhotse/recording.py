@@ -16,8 +16,8 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.io.opening import PrefetchedRef, RemoteFileRef, beside, is_local, reference
+from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.sources.format import RowPlace
 from uio_pipes.sources.lhotse.transforms import (
     Span,

@@ -15,7 +15,7 @@ from uio_pipes.base.json_text import parse_json
 from uio_pipes.base.urls import name_of
 from uio_pipes.formats.tar.reader import UNREADABLE, TarReader
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.local import Payload, Ref
+from uio_pipes.io.references import Payload, Ref
 from uio_pipes.io.stream import open_source
 from uio_pipes.sources.lhotse.recording import Recorded, placed, times, window_of
 from uio_pipes.sources.lhotse.source import WantedFields, check_cut, described, end_of, is_recording

@@ -16,8 +16,8 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import bytes_in, kept
 from uio_pipes.base.urls import is_named
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import Payload, Ref
 from uio_pipes.io.opening import open_binary, open_file
+from uio_pipes.io.references import Payload, Ref
 from uio_pipes.sources.kaldi.ark import ArkMatrix, parse_pointer
 from uio_pipes.sources.kaldi.tables import KaldiLines
 from uio_pipes.sources.lhotse.recording import from_base64

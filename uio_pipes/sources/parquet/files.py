@@ -19,9 +19,10 @@ from uio_pipes.base.memory import kept
 from uio_pipes.base.urls import redact
 from uio_pipes.io.access import Access
 from uio_pipes.io.background import held
-from uio_pipes.io.local import Positioned, RandomFile, opened_regular, os_failure
+from uio_pipes.io.local import Positioned, opened_regular, os_failure
 from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.io.ranged import RemoteFile
+from uio_pipes.io.references import RandomFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,8 +25,8 @@ from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import FieldNames, audio_of, check_rate, renamed
 from uio_pipes.io.access import PLAIN, Access
 from uio_pipes.io.background import Job, submit
-from uio_pipes.io.local import RandomFile, Ref
 from uio_pipes.io.opening import is_local, open_file, reference
+from uio_pipes.io.references import RandomFile, Ref
 from uio_pipes.sources.parquet.columns import (
     LAZY,
     PAYLOADS,

@@ -26,8 +26,8 @@ from uio_pipes.formats.expressions import TABLE, compiled
 from uio_pipes.formats.naming import FieldNames
 from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
 from uio_pipes.formats.tar.checks import has_sidecar
-from uio_pipes.io.local import Payload
 from uio_pipes.io.opening import is_local
+from uio_pipes.io.references import Payload
 from uio_pipes.sources.table.records import TableRecords
 
 _FILLED = re.compile(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")  # expressions in the name of an archive

@@ -13,8 +13,8 @@ from uio_pipes.base.errors import DataError, LeftOut
 from uio_pipes.base.urls import folder_of, inside, redact
 from uio_pipes.formats.tables.rows import Rows
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import RandomFile
 from uio_pipes.io.opening import RemoteFileRef, is_local, open_file
+from uio_pipes.io.references import RandomFile
 from uio_pipes.io.relative_paths import RelativeRef
 
 Absent = Literal["no_audio", "not_kept"]

@@ -29,8 +29,8 @@ from uio_pipes.formats.lists.table import ItemTable, expand
 from uio_pipes.formats.naming import LOOKED_AT, TEXTLESS, Renames, renamed
 from uio_pipes.formats.touchdataset import DTYPES, IndexedFile, StoredRecord
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import AudioInfo, RandomFile, Ref
 from uio_pipes.io.opening import is_local
+from uio_pipes.io.references import AudioInfo, RandomFile, Ref
 from uio_pipes.sources.kaldi.tables import is_folder
 from uio_pipes.sources.seen import Seen, exists
 

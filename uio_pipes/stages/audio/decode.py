@@ -24,8 +24,8 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Stage, Trait, least, must_be
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.touchdataset import StoredRecord
-from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import open_file
+from uio_pipes.io.references import Ref
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Flow, Source, balanced
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, must_be
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 from uio_pipes.stages.order.mix_node import Shares
 from uio_pipes.stages.reading.loading import Loading, Resampled, ShardingFilter
 

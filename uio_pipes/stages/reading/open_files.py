@@ -58,15 +58,15 @@ class NextFiles:
         slow = isinstance(current, LocalFile) and is_slow(current.path)
         if not slow and not (isinstance(current, ReadAhead) and current.near_end()):
             return
-        found = self._take()
-        if isinstance(found.file, Exception):
-            pass
-        elif (path := is_local(found.file.url)) is not None:
+        found = self._next = self._take()
+        file = found.file
+        if isinstance(file, Exception):
+            return
+        if (path := is_local(file.url)) is not None:
             opened = LocalFile(path)
-            found = found._replace(opened=opened, opening=submit(lambda _: opened.size))
-        elif not found.file.access.cache:
-            found = found._replace(opened=ReadAhead(RemoteFile(found.file.url, found.file.access)))
-        self._next = found
+            self._next = found._replace(opened=opened, opening=submit(lambda _: opened.size))
+        elif not file.access.cache:
+            self._next = found._replace(opened=ReadAhead(RemoteFile(file.url, file.access)))
 
     def _take(self) -> _Next:
         before = self._source.get_state()

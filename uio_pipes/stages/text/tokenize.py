@@ -23,7 +23,7 @@ from uio_pipes.core.stage import Deferred, Node, Stage
 from uio_pipes.core.stage_link import StageLink
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.formats.expressions import lookup
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 from uio_pipes.stages.batches.budget import waveform_samples
 from uio_pipes.stages.utterances.filter import FilterNode
 from uio_pipes.tokenizers import Tokenizer

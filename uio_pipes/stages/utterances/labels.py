@@ -21,8 +21,8 @@ from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, one_of, printed
 from uio_pipes.formats.lists.json_lines import check_segment
 from uio_pipes.formats.lists.overlay_table import OverlayTable, content_of
 from uio_pipes.io.access import Access
-from uio_pipes.io.local import Ref
 from uio_pipes.io.opening import is_local
+from uio_pipes.io.references import Ref
 from uio_pipes.tokenizers.base import digest, read_symbols
 
 

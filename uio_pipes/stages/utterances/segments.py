@@ -20,7 +20,7 @@ from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import Node, Stage, Trait, must_be, one_of
 from uio_pipes.formats.expressions import lookup
 from uio_pipes.formats.touchdataset import StoredRecord
-from uio_pipes.io.local import AudioInfo, Ref
+from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.stages.utterances.flat_map import Expanding
 from uio_pipes.stages.utterances.segment_runs import (
     SegmentRun,

@@ -49,8 +49,8 @@ from uio_pipes.formats.tables.opening import open_rows
 from uio_pipes.formats.tables.rows import Row, RowIndex, Rows
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.io.opening import RemoteFileRef, is_far, is_local
+from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.io.relative_paths import RelativeRef
 
 _OF_AUDIO = MEASURED | {DECLARED}

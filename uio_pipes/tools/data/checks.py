@@ -38,8 +38,9 @@ from uio_pipes.formats.tar.index import ArchiveIndex
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, Grouping
 from uio_pipes.formats.touchdataset import StoredRecord
 from uio_pipes.io.access import PLAIN
-from uio_pipes.io.local import LocalFile, Ref
+from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import is_local
+from uio_pipes.io.references import Ref
 from uio_pipes.io.relative_paths import RelativeRef
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import items_of

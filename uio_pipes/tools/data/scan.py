@@ -30,8 +30,8 @@ from uio_pipes.formats.tar.reader import (
     unchecked,
 )
 from uio_pipes.io.compression import FRAME
-from uio_pipes.io.local import AudioInfo, Payload
 from uio_pipes.io.opening import identity, open_binary
+from uio_pipes.io.references import AudioInfo, Payload
 from uio_pipes.tools.data.points import Framed, SeekPoint, seek_points
 
 _CHUNK = 1 << 20

@@ -22,7 +22,7 @@ from uio_pipes.core.chain import TIMELINE
 from uio_pipes.core.lane import Lane
 from uio_pipes.core.ledger import Ledger, Tally, add_tallies
 from uio_pipes.core.sample import Sample
-from uio_pipes.io.local import AudioInfo, Ref
+from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import items_of
 from uio_pipes.run.planning import LENIENT

@@ -21,7 +21,7 @@ from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.command import Piped
-from uio_pipes.io.local import Ref
+from uio_pipes.io.references import Ref
 from uio_pipes.sources.kaldi.tables import is_folder
 from uio_pipes.sources.seen import GivenNames, Seen, exists
 

@@ -35,8 +35,9 @@ from uio_pipes.audio.flac import check_flac, check_single
 from uio_pipes.audio.lossy import check_ogg, check_ogg_segment, with_length
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import suffix_of
-from uio_pipes.io.local import Ref, open_data, open_regular
+from uio_pipes.io.local import open_data, open_regular
 from uio_pipes.io.opening import is_local, open_binary
+from uio_pipes.io.references import Ref
 from uio_pipes.tools.data.reading.utterances import Bad, Utterance
 
 FRAMES_PER_SECOND = 100

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from uio_pipes.audio.length import audio_info
 from uio_pipes.base.errors import DataError
-from uio_pipes.io.local import AudioInfo, Ref
 from uio_pipes.io.opening import RemoteFileRef, is_local
+from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.io.relative_paths import RelativeRef
 from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.sources.lhotse.transforms import samples_in
