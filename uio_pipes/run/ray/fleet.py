@@ -359,10 +359,8 @@ class Fleet:
             dead = isinstance(error, self.ray.exceptions.ActorDiedError)
             if not (dead or hung):  # the node may be cut off, or dead, and Ray does not know yet
                 self._avoided[host.node] = time.monotonic() + AVOIDED
-            why = "died" if dead else "hangs" if hung else "does not answer"
-            logger.warning(
-                "the Ray actor on node %s %s: its lanes continue on other actors", host.name or "(none yet)", why
-            )
+            node, why = host.name or "(none yet)", "died" if dead else "hangs" if hung else "does not answer"
+            logger.warning("the Ray actor on node %s %s: its lanes continue on other actors", node, why)
             if host.started:
                 self.stats(host).restarts += 1
             self._replace(host, error if dead else None, hung)
@@ -379,9 +377,7 @@ class Fleet:
 
     def _tend(self) -> None:
         """Tell of an actor that has not started yet, and try again if that failed, or may find room elsewhere now.
-
-        Raises: RuntimeError if none has started for a long time.
-        """
+        Raises: RuntimeError if none has started for a long time."""
         now = time.monotonic()
         late = [
             host for host in self._homes if not host.started and now - max(host.since, self._reported) >= REPORT_EVERY
