@@ -86,7 +86,7 @@ def _phases(graph: Any) -> None:
     next(running)
     _mark("epoch")
     for number, _ in enumerate(running):
-        saved = saved if number != 2 else loader.state_dict()
+        saved = saved if number != 1 else loader.state_dict()
     resumed = uio.Loader(graph, seed=777, failures="raise")
     _mark("resume")
     resumed.load_state_dict(saved)

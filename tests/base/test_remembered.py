@@ -2,7 +2,6 @@
 
 import pickle
 from array import array
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,10 +25,10 @@ def test_all_that_is_remembered_is_listed_with_its_bound() -> None:
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_the_loader_says_what_a_worker_holds(
-    raw_corpus: Corpus, tmp_path: Path, num_workers: int, monkeypatch: pytest.MonkeyPatch
+    raw_corpus: Corpus, many_shards: Corpus, num_workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "OFTEN", 0.0)
-    pipeline = uio.from_raw_list(raw_corpus.list).decode_audio().add_noise(raw_corpus.list, probability=1.0)
+    pipeline = uio.from_shard_list(many_shards.list).decode_audio().add_noise(raw_corpus.list, probability=1.0)
     loader = uio.Loader(pipeline.batch(2).pad(), num_workers=num_workers)
     assert loader.stats().remembered == (0, 0)
     shown = [str(loader.stats()) for _ in loader]
