@@ -45,7 +45,7 @@ ROWS = [
     Row("torchtitan", ("torchtitan",), ours=False, kills=(6, 9)),
     Row("trl", ("trl",), ours=False),
     Row("verl", ("verl",), ours=False),
-    Row("wenet", ("wenet",), ours=False),
+    Row("wenet", ("wenet.utils",), ours=False),
 ]
 
 
