@@ -24,12 +24,12 @@ LINE = re.compile(r"step (\d+)(?: rank (\d+))?: (.+)")
 Steps = dict[tuple[int, int], list[str]]  # the keys of each step and rank
 
 
-def environment_of(name: str, packages: Sequence[str]) -> Path | None:
+def environment_of(name: str, packages: Sequence[str] | None) -> Path | None:
     """The folder of the programs that have the packages of a page: the one of scripts/trainers, else our own."""
     made = pages.ROOT / ".venv-trainers" / name / "bin"
     if (made / "python").exists():
         return made
-    return Path(sys.executable).parent if all(map(find_spec, packages)) else None
+    return Path(sys.executable).parent if packages is not None and all(map(find_spec, packages)) else None
 
 
 class Script:

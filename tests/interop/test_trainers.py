@@ -18,34 +18,33 @@ from trainer_pages import PAGES, Script, Steps, check_resumed, check_whole, envi
 
 @dataclass(frozen=True)
 class Row:
-    """A page, what Python must be able to import for its script, and whether ``.venv`` has that.
+    """A page, and what ``.venv`` must have for its script; None: the page has an environment of its own.
 
     ``kills``: the steps at which attempts are killed, one within the first epoch and one within the second.
     """
 
     page: str
-    packages: tuple[str, ...] = ()
-    ours: bool = True
+    packages: tuple[str, ...] | None = ()
     kills: tuple[int, ...] = (5, 15)
 
 
 ROWS = [
     Row("accelerate", ("accelerate",), kills=(4, 9)),
     Row("ddp", kills=(4, 9)),
-    Row("espnet", ("espnet2",), ours=False, kills=(10, 20)),
+    Row("espnet", None, kills=(10, 20)),
     Row("fabric", ("lightning",), kills=(4, 9)),
     Row("fsdp2", kills=(6, 9)),
-    Row("funasr", ("funasr",), ours=False, kills=(5, 8, 15)),
+    Row("funasr", None, kills=(5, 8, 15)),
     Row("hf_trainer", ("transformers", "accelerate"), kills=(4, 9)),
     Row("icefall"),
     Row("lightning", ("lightning",), kills=(4, 9)),
-    Row("ms_swift", ("swift",), ours=False),
-    Row("nemo", ("nemo",), ours=False),
-    Row("speechbrain", ("speechbrain",), ours=False),
-    Row("torchtitan", ("torchtitan",), ours=False, kills=(6, 9)),
-    Row("trl", ("trl",), ours=False),
-    Row("verl", ("verl",), ours=False),
-    Row("wenet", ("wenet.utils",), ours=False),
+    Row("ms_swift", None),
+    Row("nemo", None),
+    Row("speechbrain", None),
+    Row("torchtitan", None, kills=(6, 9)),
+    Row("trl", None),
+    Row("verl", None),
+    Row("wenet", None),
 ]
 
 
@@ -63,8 +62,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_script_that_is_killed_and_run_again_trains_on_the_same(row: Row, example: Path, tmp_path: Path) -> None:
     programs = environment_of(row.page, row.packages)
     if programs is None:
-        names = ", ".join(row.packages)
-        pytest.skip(f"could not import {names}" if row.ours else f"scripts/trainers {row.page} installs {names}")
+        own = f"scripts/trainers {row.page} makes the environment of this page"
+        pytest.skip(own if row.packages is None else f"could not import {', '.join(row.packages)}")
     whole = Script(row.page, programs, example, tmp_path / "whole").run()
     check_whole(whole, utterances=48, epochs=2)
     script = Script(row.page, programs, example, tmp_path / "killed")
@@ -75,9 +74,9 @@ def test_a_script_that_is_killed_and_run_again_trains_on_the_same(row: Row, exam
 
 @pytest.mark.timeout(600)
 def test_verls_own_trainer_takes_prompts_from_a_loader(example: Path) -> None:
-    programs = environment_of("verl", ("verl",))
+    programs = environment_of("verl", None)
     if programs is None:
-        pytest.skip("scripts/trainers verl installs verl")
+        pytest.skip("scripts/trainers verl makes the environment of this page")
     script = Path(processes.__file__).with_name("verl_prompts.py")
     found = {**os.environ, "PYTHONPATH": str(pages.ROOT)}
     done = subprocess.run([programs / "python", script], cwd=example, env=found, capture_output=True, text=True)

@@ -67,9 +67,8 @@ class Timeline:
 
     def cut(self, start: float, end: float) -> Timeline:
         """Return the part from ``start`` to ``end``, in seconds of the utterance."""
-        inside = (
-            e for e in self.events if e.start < end and (e.end > start or e.start >= start)
-        )  # of no duration, too
+        # an event of no duration that is where the part begins, too
+        inside = (one for one in self.events if one.start < end and (one.end > start or one.start >= start))
         events = tuple(event.moved(start) for event in inside)
         known = self.known and tuple(
             (max(0.0, begin - start), min(end, until) - start)

@@ -64,7 +64,7 @@ class LightningLoader:
             loop._combined_loader._load_state_dicts(states)
             loop._combined_loader_states_to_load = []
         begun = getattr(loop, "epoch_loop", None) and loop.epoch_loop.batch_progress.total.ready
-        if self._trained is not None and begun == self._begun is not None:
+        if self._trained is not None and begun is not None and begun == self._begun:
             self.loader.load_state_dict(
                 self._trained
             )  # Lightning 2.4 asks once more, and drops what it has taken ahead

@@ -173,14 +173,15 @@ def _without_namespaces(data: bytes) -> Any:
 
 def _segment(segment: Any, words: Mapping[str, _Words], whole: Row) -> Row | DataError:
     try:
-        times = {"start": float(segment.attrib["transcriber_start"]), "end": float(segment.attrib["transcriber_end"])}
+        times = {name: float(segment.get(f"transcriber_{name}", "")) for name in ("start", "end")}
         hrefs = filter(None, (_HREF.fullmatch(child.get("href", "")) for child in segment))
         texts = [words[href[1]].between(href[2], href[3] or href[2]) for href in hrefs]
-    except (KeyError, ValueError) as error:
-        missing = f"refers to words in {error}, which is missing: add it"
-        lacks = "has no transcriber_start and _end in seconds: correct it"
-        untimed = isinstance(error, ValueError) or str(error).startswith("'transcriber_")
-        return DataError("bad_row", f"segment {segment.get('id')} {lacks if untimed else missing}")
+    except ValueError:
+        message = "has no transcriber_start and _end in seconds: correct it"
+        return DataError("bad_row", f"segment {segment.get('id')} {message}")
+    except KeyError as error:
+        message = f"refers to words in {error}, which is missing: add it"
+        return DataError("bad_row", f"segment {segment.get('id')} {message}")
     return {**whole, "id": segment.get("id", ""), **times, "text": " ".join(filter(None, texts))}
 
 

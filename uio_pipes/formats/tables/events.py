@@ -190,11 +190,9 @@ def _in_words(segment: Row) -> Iterable[Row | DataError]:
     if isinstance(words, list):
         return [_row(word, **whole) for word in words]
     aligned = alignment.get("word") if isinstance(alignment, Mapping) else None
-    return (
-        [_row(one, ("text", "start", "duration"), **whole) for one in aligned]
-        if isinstance(aligned, list)
-        else [segment]
-    )
+    if isinstance(aligned, list):
+        return [_row(word, ("text", "start", "duration"), **whole) for word in aligned]
+    return [segment]
 
 
 def rows_in(name: str, data: bytes, words: bool) -> Iterator[Row | DataError]:

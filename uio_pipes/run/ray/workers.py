@@ -103,7 +103,7 @@ class RayWorker:
     def _ask(self) -> None:
         self._calls.append(self.host.actor.next.remote(self._number, self._group))
 
-    def moved(self, error: Exception | None, hung: Whereabouts | None = None) -> None:
+    def moved(self, error: Exception | None, hung: Whereabouts | None) -> None:
         """Go on in another actor: this one died of ``error``, is to pass over what ``hung``, or does not answer."""
         if hung is not None and hung.lane in self._positions:
             position = self._positions[hung.lane]
