@@ -15,9 +15,9 @@ from benchmarks.corpus import prepare
 from uio_pipes.base.processes import cores
 
 MODULE = "benchmarks.auto_workers"
-STEPS = (0.0, 0.05, 0.2)  # seconds that the trainer works on a batch
+STEPS = sized((0.0, 0.05, 0.2), (0.0,))  # seconds that the trainer works on a batch
 CORES = cores()
-WORKERS = (0, 1, 2, 3, "auto")  # one more than cores are shown beside it
+WORKERS = sized((0, 1, 2, 3, "auto"), (1, "auto"))  # one more than cores are shown beside it
 SETTLING, SECONDS = sized((30.0, 10.0), (0.2, 0.1))
 LANES = 6  # one for each shard
 

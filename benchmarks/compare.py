@@ -39,6 +39,7 @@ PATIENCE = 120  # seconds for a loader that hangs
 LOOK = 0.05  # seconds between two looks at the memory
 OWN, RECORDED = "uio_pipes", "uio_pipes, files"
 ALL = ORDERED | {name: peer for name, peer in PEERS.items() if "torchaudio" not in name}  # a slower decoder only
+COMPARED = sized(list(ALL), [OWN, RECORDED, "Lhotse cuts"])  # other peers run in a quick throughput, too
 PROTOCOL = "../README.md#the-comparison-of-loaders"
 Found = dict[str, list[dict[str, Any]]]
 TIMES = sized(2, 1)  # kills of each loader in each of these ways
@@ -180,7 +181,7 @@ def _forked(run: Callable[[], None], told: Path) -> int:
 def main() -> None:
     """Measure all and write results/compare.md."""
     made = parser(__doc__, repeats=3)
-    made.add_argument("--only", nargs="*", choices=ALL, default=list(ALL), help="these loaders, and not all")
+    made.add_argument("--only", nargs="*", choices=ALL, default=COMPARED, help="these loaders, and not all")
     arguments = begin(measure, made)
     corpus = prepare(arguments.data)
     report = Report("compare", "Loaders on the same batches, and on equal work")

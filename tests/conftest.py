@@ -33,7 +33,7 @@ from uio_pipes.run import empty_epochs
 
 # All pools of a process are served by one process, which imports what the first of them names; others need torch, too.
 forkserver.set_forkserver_preload = lambda names: forkserver._forkserver.set_forkserver_preload(
-    [*names, "uio_pipes.tools.data.pack"]
+    [*names, "uio_pipes.tools.data.pack", "uio_pipes.tools.data.verify"]
 )
 retry.FIRST = 0.01  # seconds: the servers of tests fail on purpose, and are well when they are asked again
 

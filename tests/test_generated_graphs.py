@@ -22,7 +22,7 @@ from uio_pipes.base.errors import ListError, NothingRead, TooManyFailures
 Step = tuple[Any, ...]  # name of a method of Pipeline, arguments, keyword arguments
 
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
