@@ -27,7 +27,8 @@ MODULE = "benchmarks.fit_budget"
 GPU = torch.cuda.is_available()
 UTTERANCES, PEAKS = sized((4_000 if GPU else 1_000, 40), (40, 2))  # in an epoch; steps whose memory is measured
 LONGEST, MELS, VOCABULARY = sized(3_000, 400), 80, 400
-MEMORY = 20e9 if GPU else sized(2e9, 1.2e9)  # of which the process without a batch has 0.8e9
+BARE = peak(lambda: None, GPU)  # bytes of the process without a batch: 0.8e9 on a CPU
+MEMORY = 20e9 if GPU else sized(2e9, BARE / 0.9 + 2e8)
 SMALL = ModelConfig(  # heads and feed-forward in proportion to the width, channels to the layers, as in the full model
     layers=2, dim=64, heads=1, channels=8, feed_forward=512, decoder_layers=1, decoder_feed_forward=512
 )

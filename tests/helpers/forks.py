@@ -35,7 +35,7 @@ HEAVY = [  # torch._dynamo: the first optimizer imports it; typer._adapters: the
     *("torch._dynamo", "torch", "torchdata.nodes", "torch.utils.data", "torch.distributed.run"),
     *("numpy.random", "soundfile", "rich.progress", "rich.table", "typer._adapters"),
     *("uio_pipes.api", "uio_pipes.tools.cli.main", "uio_pipes.tools.reports.inspect"),
-    *(f"uio_pipes.tools.data.{name}" for name in ("cmvn", "convert", "pack", "verify")),
+    *(f"uio_pipes.tools.data.{name}" for name in ("cmvn", "pack", "verify")),
 ]
 FREE = 200  # file descriptors from here on are nobody's
 

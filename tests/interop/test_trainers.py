@@ -1,8 +1,8 @@
 """The script of each page of docs/trainers runs with the real trainer, and trains on the same when it is killed.
 
-One kill of each trainer is enough where it is among the packages of development: in the first epoch, so that the resumed
-run passes on to the next, or in the second. Others have environments of their own, and are killed in both epochs:
-``scripts/trainers NAME`` makes one, and runs the test of that page.
+One kill of each trainer is enough where it is among the packages of development: in the first epoch, so that the
+resumed run passes on to the next, or in the second. Others have environments of their own, and are killed in both
+epochs: ``scripts/trainers NAME`` makes one, and runs the test of that page.
 """
 
 import os
