@@ -144,9 +144,7 @@ def passes(loader: Any, count: int) -> list[list[str]]:
 
 
 PERSISTENT = {"num_workers": 2, "persistent_workers": True}
-WORKERS: list[dict[str, Any]] = [
-    {}, {"num_workers": 1}, {"num_workers": 2}, PERSISTENT
-]  # fmt: skip
+WORKERS: list[dict[str, Any]] = [{}, {"num_workers": 2}, PERSISTENT]
 
 
 @pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])

@@ -149,11 +149,10 @@ def test_a_journey_over_meshes_gives_what_ranks_without_one_would(peers: str, tm
     assert sum(seen.values()) == CHANGES
 
 
-@pytest.mark.parametrize("legs", [[(1, 3), (4, 4)], [(2, 2), (5, 3)]], ids=["4x2-2x4", "2x2x2-1x8"])
-def test_killed_and_resumed_on_another_mesh(legs: list[tuple[int, int]], tmp_path: Path) -> None:
-    """The reader of one data rank is killed, or a process that receives."""
+def test_killed_and_resumed_on_another_mesh(tmp_path: Path) -> None:
+    """Of 4 × 2, the reader of one data rank is killed; of 1 × 8, a process that receives."""
     alone = OneRank()
-    for which, last in legs:
+    for which, last in ((1, 3), (5, 3)):
         with pytest.raises(AssertionError) as ended:
             launch([__file__, "killed", str(tmp_path), str(which), str(last)])
         lines = sorted({line for line in str(ended.value).splitlines() if line.startswith(f"step {which} ")})
