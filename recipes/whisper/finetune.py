@@ -34,7 +34,7 @@ NO_LOSS = -100
 SMALL_SECONDS = 4.0  # that the small model hears
 
 
-class Trainer(uio.HFTrainerMixin, Seq2SeqTrainer):
+class Trainer(uio.HFTrainerMixin, Seq2SeqTrainer):  # type: ignore[misc]
     """Hugging Face's Trainer on our loaders: this is all that there is to it."""
 
 
@@ -68,7 +68,7 @@ class Characters:
             vocab_size=self.table.vocab_size, dropout=0.1, begin_suppress_tokens=None, **size, **special, **positions
         )
         made = WhisperForConditionalGeneration(config)
-        made.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
+        made.generation_config = GenerationConfig(**special)
         return made
 
 
@@ -93,7 +93,7 @@ class WhisperTokens:
     def model(self) -> WhisperForConditionalGeneration:
         """Return the model with its published weights."""
         made = WhisperForConditionalGeneration.from_pretrained(self.name)
-        made.generation_config.update(language=self.language, task="transcribe")  # type: ignore[no-untyped-call]
+        made.generation_config.update(language=self.language, task="transcribe")
         return made
 
 

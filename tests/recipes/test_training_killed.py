@@ -26,13 +26,10 @@ def differences(one: Any, other: Any, where: str = "") -> list[str]:
     return [] if one == other else [where]
 
 
-@pytest.mark.parametrize(("world", "encoder"), [(2, "conformer"), (1, "transformer")])
-def test_same_weights_bit_by_bit_whatever_killed_it(tmp_path: Path, world: int, encoder: str) -> None:
+def test_same_weights_bit_by_bit_whatever_killed_it(tmp_path: Path) -> None:
     tiny.prepare(tmp_path)
-    settings = tmp_path / "config.yaml"
-    settings.write_text(settings.read_text().replace("model: {", f"model: {{encoder: {encoder}, "))
     seed = random.randrange(1_000_000)
-    out = programs(SCRIPT, tmp_path, world, seed)
+    out = programs(SCRIPT, tmp_path, 2, seed)
     print(f"seed {seed}\n{out}")  # shown if it fails
     assert out.count("attempt") >= 2
     assert "epoch 0, before its validation; the same command" in (tmp_path / "killed" / "rank0.log").read_text()

@@ -99,7 +99,7 @@ def pickled(value: Any) -> bytes:
     """Return a pickle, which may contain functions and classes of the trainer's script."""
     from ray import cloudpickle
 
-    made: bytes = cloudpickle.dumps(value, protocol=4)  # type: ignore[no-untyped-call]
+    made: bytes = cloudpickle.dumps(value, protocol=4)
     return made
 
 
