@@ -128,7 +128,7 @@ def main() -> None:
     arguments = begin(measure, parser(__doc__, repeats=1))
     report = Report("replay", "Batches made again from checkpoints")
     rows, slowest, wrong = [], 0.0, 0
-    for name, job in JOBS.items():
+    for name, job in list(JOBS.items())[: sized(len(JOBS), 1)]:
         found = child(MODULE, data=arguments.data, **job)
         if "error" in found:
             report.text(f"- {name} did not run: {found['error']}")

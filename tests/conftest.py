@@ -93,6 +93,7 @@ SLOW = frozenset(
         "test_ray_workers",
         "test_site",
         "test_tour",
+        "test_trackers",
     ]
 )
 
