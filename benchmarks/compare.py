@@ -1,5 +1,5 @@
-"""Claim: killed at any batch and resumed, no utterance is lost or repeated, which holds of no peer in every row; and
-batches of padded waveforms come faster, the first one sooner, than from any peer.
+"""Claim: killed at any batch and resumed, no utterance is lost or repeated; batches of padded waveforms come faster
+than from any peer.
 
 Two groups. *The same batches*: the batches of ``uio_pipes`` over files are recorded, and every loader that can take an
 order makes the same ones of the same files. *Equal work*: the others read shards of the same utterances, shuffle, sort
@@ -188,9 +188,7 @@ def _forked(run: Callable[[], None], told: Path) -> int:
 
 def main() -> None:
     """Measure all and write results/compare.md."""
-    made = parser(__doc__, repeats=3)
-    made.add_argument("--only", nargs="*", choices=ALL, default=list(ALL), help="these loaders, and not all")
-    arguments = begin(measure, made)
+    arguments = begin(measure, parser(__doc__, repeats=3, only=ALL))
     corpus = prepare(arguments.data)
     report = Report("compare", "Loaders on the same batches, and on equal work")
     report.text(
