@@ -241,6 +241,10 @@ def _show(report: Report, made: dict[int, Found], speed: dict[int, Found], kills
     columns += ["resumed after (s)", "lost / repeated when killed, at worst"]
     report.table("Loaders", columns, rows, plot=[2, 4])
     report.plot("Seconds", columns, rows, [5, 8])
+    held = [[row[0], *row[7].split(" / ")] for row in rows]
+    report.plot("Peak MiB of all processes", ["", "no workers", "two workers"], held, [1, 2])
+    cost = [[row[0], *row[9].split(" / ")] for row in rows if row[9] != "–"]
+    report.plot("Utterances when killed, at worst", ["", "lost", "repeated"], cost, [1, 2])
     for name, group in ((RECORDED, ORDERED), (OWN, PEERS)):
         if name in speed[0]:
             theirs = {peer: median(speed[0][peer], "cpu_speed") for peer in group.keys() & speed[0].keys() - {name}}
