@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cache
 from importlib import import_module, metadata
@@ -98,8 +98,8 @@ def default_folder() -> Path:
     return Path(tempfile.gettempdir()) / ("uio_pipes_benchmarks_quick" if QUICK else "uio_pipes_benchmarks")
 
 
-def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
-    """Return a parser with the arguments that all benchmarks have."""
+def parser(description: str | None, repeats: int, only: Collection[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser with the arguments that all benchmarks have. ``only``: what is measured, where one can choose."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument(
         "--data", type=Path, default=default_folder(), help="folder of the corpus; made if it is not there"
@@ -107,6 +107,8 @@ def parser(description: str | None, repeats: int) -> argparse.ArgumentParser:
     made.add_argument("--repeats", type=int, default=sized(repeats, 1), help="measurements of each; medians are shown")
     made.add_argument("--old", metavar="COMMIT", help="measure uio_pipes as of this commit, too, where the script can")
     made.add_argument("--child", help=argparse.SUPPRESS)
+    if only:
+        made.add_argument("--only", nargs="*", choices=only, default=list(only), help="these, and not all")
     return made
 
 

@@ -1,5 +1,5 @@
-"""Claim: killed at any batch and resumed, no utterance is lost or repeated, which holds of no peer in every row; and
-batches of padded waveforms come faster, the first one sooner, than from any peer.
+"""Claim: killed at any batch and resumed, no utterance is lost or repeated; batches of padded waveforms come faster
+than from any peer.
 
 Two groups. *The same batches*: the batches of ``uio_pipes`` over files are recorded, and every loader that can take an
 order makes the same ones of the same files. *Equal work*: the others read shards of the same utterances, shuffle, sort
@@ -105,38 +105,47 @@ def _made(work: Work, make: Callable[[Work], Iterable[Batch]], record: bool) -> 
 
 def _killed(work: Work, make: Callable[[Work], Iterable[Batch]], at: int) -> dict[str, Any]:
     """Kill a run after batch ``at`` and go on with it, both in forks of this process, which has imported only; count
-    utterances."""
+    utterances. What is right: each once, or of an endless loader what it gives when it is not killed."""
+    work = work._replace(endless=True)
     with tempfile.TemporaryDirectory() as name:
         checkpoint, rest = Path(name) / "checkpoint", Path(name) / "rest"
         try:
             if _forked(lambda: _until_killed(work, make, at, checkpoint), rest) != -signal.SIGKILL:
                 raise RuntimeError(rest.read_text())
-            got, state, way = pickle.loads(checkpoint.read_bytes())
-            left = work.corpus.utterances - len(got) if way else 0
-            if _forked(lambda: _resumed(work._replace(state=state), make, left, rest), rest):
-                raise RuntimeError(rest.read_text())
+            got, state, way, endless = pickle.loads(checkpoint.read_bytes())
+            all_of_it = work.corpus.utterances
+            _, right = _rest(work, make, all_of_it, rest) if endless else (0.0, [])
+            seconds, more = _rest(work._replace(state=state), make, all_of_it - len(got) if way else 0, rest)
         except Exception as error:
             return {"error": str(error).strip().splitlines()[-1][:200]}
-        seconds, more = pickle.loads(rest.read_bytes())
     times = Counter(got + more)
-    repeated = sum(times.values()) - len(times)
-    return {"lost": work.corpus.utterances - len(times), "repeated": repeated, "resume": seconds, "way": way}
+    once = Counter(right or times.keys())
+    lost = (once - times).total() if right else all_of_it - len(times)
+    return {"lost": lost, "repeated": (times - once).total(), "resume": seconds, "way": way}
 
 
 def _until_killed(work: Work, make: Callable[[Work], Iterable[Batch]], at: int, checkpoint: Path) -> None:
     running = make(work)
-    way = isinstance(running, Resumable)
+    saved = running if isinstance(running, Resumable) else None
     got: list[str] = []
     for number, batch in enumerate(running, 1):
         got += batch.keys
         if number % EVERY == 0:
-            kept = (got, running.state() if isinstance(running, Resumable) else None, way)
+            kept = (got, saved.state(), True, saved.endless) if saved else (got, None, False, False)
             partial = checkpoint.with_suffix(".partial")
             partial.write_bytes(pickle.dumps(kept))
             partial.rename(checkpoint)
         if number == at:
             os.killpg(0, signal.SIGKILL)
     raise RuntimeError(f"the epoch ended before batch {at}")
+
+
+def _rest(work: Work, make: Callable[[Work], Iterable[Batch]], left: int, rest: Path) -> tuple[float, list[str]]:
+    """Return when the first batch came, and the utterances of all: see ``_resumed``, which runs in a fork."""
+    if _forked(lambda: _resumed(work, make, left, rest), rest):
+        raise RuntimeError(rest.read_text())
+    first, got = pickle.loads(rest.read_bytes())
+    return first, got
 
 
 def _resumed(work: Work, make: Callable[[Work], Iterable[Batch]], left: int, rest: Path) -> None:
@@ -180,8 +189,8 @@ def _forked(run: Callable[[], None], told: Path) -> int:
 
 def main() -> None:
     """Measure all and write results/compare.md."""
-    made = parser(__doc__, repeats=3)
-    made.add_argument("--only", nargs="*", choices=ALL, default=COMPARED, help="these loaders, and not all")
+    made = parser(__doc__, repeats=3, only=ALL)
+    made.set_defaults(only=COMPARED)
     arguments = begin(measure, made)
     corpus = prepare(arguments.data)
     report = Report("compare", "Loaders on the same batches, and on equal work")
@@ -235,6 +244,10 @@ def _show(report: Report, made: dict[int, Found], speed: dict[int, Found], kills
     columns += ["resumed after (s)", "lost / repeated when killed, at worst"]
     report.table("Loaders", columns, rows, plot=[2, 4])
     report.plot("Seconds", columns, rows, [5, 8])
+    held = [[row[0], *row[7].split(" / ")] for row in rows]
+    report.plot("Peak MiB of all processes", ["", "no workers", "two workers"], held, [1, 2])
+    cost = [[row[0], *row[9].split(" / ")] for row in rows if row[9] != "–"]
+    report.plot("Utterances when killed, at worst", ["", "lost", "repeated"], cost, [1, 2])
     for name, group in ((RECORDED, ORDERED), (OWN, PEERS)):
         if name in speed[0]:
             theirs = {peer: median(speed[0][peer], "cpu_speed") for peer in group.keys() & speed[0].keys() - {name}}

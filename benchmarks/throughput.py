@@ -145,9 +145,7 @@ def expected(corpus: Corpus) -> str:
 
 def main() -> None:
     """Measure all and write results/throughput.md."""
-    made = parser(__doc__, repeats=3)
-    made.add_argument("--only", nargs="*", choices=TASKS, default=list(TASKS), help="these tasks, and not all")
-    arguments = begin(measure, made)
+    arguments = begin(measure, parser(__doc__, repeats=3, only=TASKS))
     corpus = prepare(arguments.data)
     report = Report("throughput", "Batches from shards, one process and two workers")
     report.text(

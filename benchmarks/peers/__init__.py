@@ -87,6 +87,7 @@ class Work(NamedTuple):
     buffers: shuffle, sort and fill the budget; otherwise batches are of ``EACH`` utterances, in shuffled shards.
     order: the keys of each batch, for those that replay them.
     state: what ``Resumable.state()`` returned in the run that is to be gone on with; None at a start.
+    endless: the next epoch may follow by itself, for a loader that its authors resume only so.
     """
 
     corpus: Corpus
@@ -98,6 +99,7 @@ class Work(NamedTuple):
     buffers: bool = True
     order: list[list[str]] | None = None
     state: Any = None
+    endless: bool = False
 
 
 class Batch(NamedTuple):
@@ -110,10 +112,15 @@ class Batch(NamedTuple):
 
 @dataclass
 class Resumable:
-    """The batches of a loader, and what it has to keep in a checkpoint after the last of them that was taken."""
+    """The batches of a loader, and what it has to keep in a checkpoint after the last of them that was taken.
+
+    endless: its buffers reach across the edge of an epoch, so that it has to give what it gives when it is not killed,
+    and not each utterance once.
+    """
 
     batches: Iterable[Batch]
     state: Callable[[], Any]
+    endless: bool = False
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self.batches)

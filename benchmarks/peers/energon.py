@@ -34,7 +34,9 @@ def _prepared(work: Work) -> Path:
 
 
 def batches(work: Work) -> Resumable:
-    """Run one epoch (``repeat=False``); the shuffle comes before decoding, as Energon builds it."""
+    """Run one epoch, or go on with the next, which is the default of ``repeat`` and what its page on saving shows. The
+    state of an epoch whose shards are all read begins it anew. The shuffle comes before decoding, as Energon builds
+    it."""
     from megatron import energon
 
     @dataclass
@@ -81,9 +83,9 @@ def batches(work: Work) -> Resumable:
         shuffle_buffer_size=SHUFFLE if work.buffers else None,
         max_samples_per_sequence=None,
         task_encoder=Packing() if work.buffers else Encoder(),
-        repeat=False,
+        repeat=work.endless,
     )
     loader = energon.get_savable_loader(dataset)
     if work.state is not None:
         loader.restore_state_rank(work.state)
-    return Resumable(loader, loader.save_state_rank)
+    return Resumable(loader, loader.save_state_rank, work.endless)

@@ -18,6 +18,17 @@ def _from(start: int) -> Iterator[Batch]:
         yield Batch([f"key{number}"], torch.zeros(1, 1), torch.ones(1))
 
 
+def _endless(work: Work) -> Resumable:
+    given = [work.state or 0]
+
+    def batches() -> Iterator[Batch]:
+        while True:  # an epoch that is shuffled across its edge: some utterances come twice in as many as it has
+            given[0] += 1
+            yield Batch([f"key{given[0] % (COUNT - 5)}"], torch.zeros(1, 1), torch.ones(1))
+
+    return Resumable(batches(), lambda: given[0], endless=work.endless)
+
+
 def _without_a_way(work: Work) -> Iterator[Batch]:
     yield from _from(0)
 
@@ -51,9 +62,10 @@ def _failing(work: Work) -> Resumable:
         (_that_is(3), "3 / 3"),
         (_that_is(-4), "4 / 0"),
         (_without_a_way, "0 / 20 *"),
+        (_endless, "0 / 0"),
         (_failing, "it cannot be loaded"),
     ],
-    ids=["exact", "behind", "ahead", "without a way", "failing"],
+    ids=["exact", "behind", "ahead", "without a way", "endless", "failing"],
 )
 def test_counts_what_is_lost_and_repeated(
     make: Callable[[Work], Iterable[Batch]], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
