@@ -17,8 +17,8 @@ from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import fetch_early, is_far
 from uio_pipes.sources.touchdataset.source import IndexedTable
 from uio_pipes.tools.data import metainfo
+from uio_pipes.tools.data.dictionary import Texts
 from uio_pipes.tools.data.pack import convert
-from uio_pipes.tools.data.reading.texts import Texts
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.reports.inspect import inspect
 from uio_pipes.tools.reports.simulate import simulate
