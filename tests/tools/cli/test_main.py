@@ -49,7 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "kaldi").mkdir()
     (folder / "kaldi/text").write_text("a 今天天气\n")
     (folder / "kaldi/wav.scp").write_text("a a.wav\n")
-    loader = package.Loader(package.from_indexed(folder / "d").batch(2), lanes=2)
+    loader = package.Loader(package.from_raw_list(folder / "raw.list").batch(2), lanes=2)
     next(iter(loader))
     (folder / "state.json").write_text(json.dumps(loader.state_dict()))
     list(package.watch(loader, to=folder / "run"))

@@ -14,12 +14,13 @@ from typing import Literal
 
 import sentencepiece
 
-from uio_pipes.base.errors import UioError
+from uio_pipes.base.errors import DataError, UioError
 from uio_pipes.core.lane import Lane
 from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.io.files import write_bytes, write_lines
 from uio_pipes.run.lane_runner import items_of
-from uio_pipes.sources.seen import GivenNames
+from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
+from uio_pipes.sources.seen import GivenNames, exists
 from uio_pipes.tokenizers.base import CharTokenizer, Segmenter
 from uio_pipes.tools.data.common import Noting
 from uio_pipes.tools.data.reading.utterances import Bad
@@ -34,14 +35,22 @@ class DictionaryProblem(UioError):
 
 
 class Texts:
-    """The texts of data of any kind, whose ``fields`` may have other names, read as training does, but no audio, which
-    need not be there; ``bad``: unreadable ones."""
+    """The texts of data of any kind, whose ``fields`` may have other names, read as training does, but no audio; of a
+    Kaldi folder those of its ``text``, whatever has audio. ``bad``: unreadable ones."""
 
     def __init__(self, url: str, fields: GivenNames = None) -> None:
         self.url, self.fields, self.bad = url.rstrip("/") or "/", fields, list[Bad]()
 
     def __iter__(self) -> Iterator[str]:
         ledger, self.bad = Noting(), []
+        if not self.fields and is_folder(self.url) and exists(f"{self.url}/text"):
+            table = KaldiLines([f"{self.url}/text"], 0)
+            for number in range(len(table)):
+                try:
+                    yield table.value(number)
+                except DataError as error:
+                    self.bad.append(Bad.of(error))
+            return
         for sample in items_of(recognize(self.url, fields=self.fields).pipeline.build(Lane(ledger))):
             if isinstance(txt := sample.get("txt"), str):
                 yield txt
