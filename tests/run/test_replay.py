@@ -1,5 +1,6 @@
 """A batch made again: bit by bit what it was, from any position, on any topology; the loader does not move."""
 
+import os
 import random
 import subprocess
 import sys
@@ -171,7 +172,7 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
 
     def command(*arguments: str, states: tuple[str, ...] = ("last.pt",)) -> subprocess.CompletedProcess[str]:
-        return FORKS.run([UIO, arguments[0], *states, "train.py:pipeline", *arguments[1:]], tmp_path)
+        return FORKS.run([UIO, arguments[0], *states, "train.py:pipeline", *arguments[1:]], tmp_path, dict(os.environ))
 
     two = ["--world-size", "2"]
     done = command("replay", "--step", "4", "--rank", "1", "--save", "batch.pt", *two)
