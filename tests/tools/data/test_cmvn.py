@@ -13,7 +13,7 @@ import torchaudio
 from recipes.common.lists import line_of, write_raw_list
 from uio_pipes.tools.data import cmvn
 from uio_pipes.tools.data.cmvn import CmvnFailed, compute_cmvn
-from uio_pipes.tools.data.reading.utterances import Utterance
+from uio_pipes.tools.data.reading import Utterance
 
 BINS = {"fbank_conf": {"num_mel_bins": 20}}
 COUNT = 70  # more than the lanes, so that a lane has several batches or none

@@ -17,7 +17,7 @@ from uio_pipes.tools.cli.options import Fields, Json, ListArgument, Processes
 
 if TYPE_CHECKING:
     from uio_pipes.tools.data.dictionary import Texts
-    from uio_pipes.tools.data.reading.utterances import Bad
+    from uio_pipes.tools.data.reading import Bad
 
 
 def cmvn(

@@ -28,7 +28,7 @@ from uio_pipes.core.stage import Node, Trait
 from uio_pipes.io.files import write_lines
 from uio_pipes.sources.seen import GivenNames
 from uio_pipes.tools.data.common import follow
-from uio_pipes.tools.data.reading.utterances import open_pipeline
+from uio_pipes.tools.data.reading import open_pipeline
 from uio_pipes.tools.data.writing.features import with_features
 
 LANES = 32  # fixed, so that sums are made in the same order on any number of workers

@@ -23,7 +23,7 @@ from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
 from uio_pipes.sources.seen import GivenNames, exists
 from uio_pipes.tokenizers.base import CharTokenizer, Segmenter
 from uio_pipes.tools.data.common import Noting
-from uio_pipes.tools.data.reading.utterances import Bad
+from uio_pipes.tools.data.reading import Bad
 from uio_pipes.tools.data.recognize import recognize
 
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>")

@@ -42,7 +42,7 @@ from uio_pipes.tools.data.placement import (
     parse_groups,
     parse_split,
 )
-from uio_pipes.tools.data.reading.utterances import Bad, TableUtterances, UtteranceList, open_utterances
+from uio_pipes.tools.data.reading import Bad, TableUtterances, UtteranceList, open_utterances
 from uio_pipes.tools.data.writing.journal import Finished, Journal, OtherPacking, note, write_failures, write_list
 from uio_pipes.tools.data.writing.making import Placed, make_task, tasks_of
 from uio_pipes.tools.data.writing.parts import PartWriter
