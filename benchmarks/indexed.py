@@ -52,13 +52,13 @@ def measure(data: str, reader: str) -> dict[str, Any]:
 
 def _folder(data: Path) -> tuple[Path, list[str]]:
     """Return the corpus as one folder of a TouchDataset, and its shards."""
-    from uio_pipes.tools.data.pack import convert
+    from uio_pipes.tools.data.pack import PackSettings, pack
 
     corpus = prepare(data)
     shards = corpus.shards("tar")
     listed = data / "indexed.source.list"
     listed.write_text("".join(f"{shard}\n" for shard in shards))
-    convert(str(listed), str(data / "indexed"), per_part=1_000_000)
+    pack(listed, data / "indexed", data / "indexed/data.list", PackSettings(1_000_000, to="indexed", sample_rate=None))
     return data / "indexed" / "data-00000", shards
 
 

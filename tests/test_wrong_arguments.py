@@ -65,14 +65,8 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (noisy, "part must be", [given(part=(0.5, 1.5)), given(part=0.5)]),
     (in_rooms, "reverberate: ", [given(impulse_responses=[]), given(probability=-0.1), given(cache_mb=-1)]),
     (AUDIO.reverberate, "rt60 must be .*within 0.05 to 10 s", [given(rt60=(0, 1))]),
-    (AUDIO.reverberate, "room_size must be", [given(rt60=(0.1, 0.2), room_size=(0, 5))]),
     (AUDIO.reverberate, "give either impulse_responses, for recorded rooms, or rt60", [given()]),
     (AUDIO.reverberate, "give either", [given("rooms.list", rt60=(0.1, 0.2))]),
-    (
-        AUDIO.reverberate,
-        "room_size, of computed rooms, cannot be combined with impulse_resp",
-        [given(["rooms.tar"], room_size=(2, 3))],
-    ),
     *(
         (make, "probability", [given(**more, probability=value) for value in (-0.1, 1.1, "often")])
         for make, more in (
@@ -197,10 +191,7 @@ WRONG: list[tuple[Callable[..., Any], str, list[Arguments]]] = [
     (RAW.filter, "^filter: .*20, 10", [given(token_min_length=20, token_max_length=10)]),
     (RAW.filter, "^filter: .*2, 1", [given(min_output_input_ratio=2)]),
     # Texts and fields
-    *(
-        (TEXTS.tokenize, f"tokenize: {name} must be", [given(CHARS, **{name: value})])
-        for name, value in (("max_unk_share", 1.5), ("max_unk_share", "1%"), ("remove_blanks", "yes"))
-    ),
+    (TEXTS.tokenize, "tokenize: remove_blanks must be", [given(CHARS, remove_blanks="yes")]),
     (
         TEXTS.tokenize(code_points).chat,
         "tokenize has made some already: leave tokenize out",
@@ -602,7 +593,6 @@ WITH_THE_REMEDY: list[tuple[Callable[[], Any], str]] = [
     (lambda: AUDIO.add_noise("n.list", snr=5), r"snr must be .*; try \(5, 5\)"),
     (lambda: AUDIO.add_noise("n.list", part=0.5), r"part must be .*; try \(0.5, 0.5\)"),
     (lambda: AUDIO.reverberate(rt60=0.3), r"rt60 must be .*; try \(0.3, 0.3\)"),
-    (lambda: AUDIO.reverberate(rt60=(0.1, 0.2), room_size=None), "room_size must be"),
 ]
 
 

@@ -45,7 +45,7 @@ from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.seen import Seen
 from uio_pipes.sources.table.source import from_moshi, from_table
-from uio_pipes.sources.tar_index import from_tar_index, open_index
+from uio_pipes.sources.tar_index import from_tar_index
 from uio_pipes.sources.text import from_jsonl, from_text
 from uio_pipes.sources.touchdataset.source import from_indexed
 from uio_pipes.stages.batches.batch_types import PackedBatch, PaddedBatch
@@ -133,7 +133,6 @@ __all__ = [
     "list_files",
     "merge_states",
     "mix",
-    "open_index",
     "to_device",
     "watch",
     "wenet_dataset",

@@ -285,10 +285,7 @@ class Pipeline(Graph):
         )
 
     def __getitem__(self, index: object) -> NoReturn:
-        raise TypeError(
-            "a Pipeline only describes a graph and cannot be indexed; uio.open_index(…) gives utterances of indexed "
-            f"shards by key. {RUN}"
-        )
+        raise TypeError(f"a Pipeline only describes a graph and cannot be indexed. {RUN}")
 
     def __bool__(self) -> bool:
         return True

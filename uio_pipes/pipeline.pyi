@@ -458,7 +458,6 @@ class Pipeline(Graph):
         probability: float = 1.0,
         cache_mb: int = 256,
         rt60: Sequence[float] | None = None,
-        room_size: Sequence[float] = (3.0, 10.0),
         of: str = "",
     ) -> Pipeline:
         """Convolve ``wav`` with a room impulse response, keeping length, timing and power.
@@ -471,9 +470,9 @@ class Pipeline(Graph):
         A recorded response is resampled to the utterance's rate, and its first channel is used. One that cannot be read,
         or is silent, makes its utterance the failure ``bad_impulse_response``, and the message names it.
 
-        A computed one is that of a box whose walls reflect alike, with a height of 2.5 to 4 m, and source and microphone
-        anywhere but in the outer tenths of its length, width and height: image sources for the first 50 ms, decaying noise
-        after (Lehmann and Johansson, "Diffuse reverberation model for efficient image-source simulation of room impulse
+        A computed one is that of a box whose walls reflect alike, 3 to 10 m long and wide and 2.5 to 4 m high, with source
+        and microphone anywhere but in the outer tenths of each: image sources for the first 50 ms, decaying noise after
+        (Lehmann and Johansson, "Diffuse reverberation model for efficient image-source simulation of room impulse
         responses", 2010).
 
         Args:
@@ -482,8 +481,6 @@ class Pipeline(Graph):
             cache_mb: MiB of decoded responses that each process keeps in memory, for all its lanes. Default: 256.
             rt60: (lowest, highest) reverberation time of computed rooms, the seconds in which sound decays by 60 dB, within
                 0.05 and 10; one is drawn evenly from between. In place of ``impulse_responses``. Default: None.
-            room_size: (lowest, highest) length and width of computed rooms in metres, within 1 and 100; each is drawn
-                evenly from between. Large rooms with a short reverberation time are almost dry. Default: (3.0, 10.0).
             of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
         Raises:
@@ -679,15 +676,12 @@ class Pipeline(Graph):
         ...
 
     def tokenize(
-        self,
-        tokenizer: Tokenizer | Callable[[str], Any],
-        remove_blanks: bool | None = None,
-        max_unk_share: float = 0.01,
-        of: str = "",
+        self, tokenizer: Tokenizer | Callable[[str], Any], remove_blanks: bool | None = None, of: str = ""
     ) -> Pipeline:
         """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays unchanged.
 
-        It runs only when labels are needed: a filter on their number decodes no audio.
+        It runs only when labels are needed: a filter on their number decodes no audio. If more than 1 % of the labels are
+        ``<unk>``, a warning with examples is logged, once per rank and epoch, after 1,000 labels or at the end.
 
         Args:
             tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, or one of WeNet's own),
@@ -695,8 +689,6 @@ class Pipeline(Graph):
             remove_blanks: whether to remove the blanks beside Chinese characters first. Default: None, which removes
                 them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
                 gets its text as it is.
-            max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
-                logged, once per rank and epoch, after 1,000 labels or at the end; 1 never warns. Default: 0.01.
             of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
         """
         ...

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.files import write_lines
-from uio_pipes.tools.data.reading.utterances import Utterance, open_utterances
+from uio_pipes.tools.data.reading import Utterance, open_utterances
 
 from .lists import write_raw_list
 

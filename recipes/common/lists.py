@@ -1,5 +1,5 @@
 """Write lists in one pass: WeNet's raw list, and Kaldi's ``wav.scp``, ``segments`` and ``text``. WenetSpeech has 15
-million lines. (To read lists, see ``uio_pipes.tools.data.reading.utterances``.)"""
+million lines. (To read lists, see ``uio_pipes.tools.data.reading``.)"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from uio_pipes.io.files import atomic_path, write_lines
-from uio_pipes.tools.data.reading.utterances import Utterance
+from uio_pipes.tools.data.reading import Utterance
 
 __all__ = ["ListWriter", "line_of", "read_lines", "write_raw_list"]
 

@@ -26,7 +26,7 @@ from uio_pipes.tools.data.cmvn import CmvnFailed, compute_cmvn
 from uio_pipes.tools.data.common import Noting
 from uio_pipes.tools.data.dictionary import DictionaryProblem, characters, write_pieces, write_table
 from uio_pipes.tools.data.pack import OtherPacking, PackingFailed, PackSettings, pack
-from uio_pipes.tools.data.reading.utterances import Utterance
+from uio_pipes.tools.data.reading import Utterance
 from uio_pipes.tools.data.writing.cutting import Form
 
 from .corpus import CorpusMissing

@@ -79,8 +79,7 @@ class Report:
                 "speed/padding_ratio": padding,
                 "speed/waiting_share": waiting,
             }
-            self._write(scalars, step)
-            stats.log_to(self._writer, step)
+            self._write(scalars | stats.as_dict(), step)
         self.begin()
 
     def valid(self, epoch: int, step: int, losses: dict[str, float], seconds: float) -> None:
@@ -91,8 +90,7 @@ class Report:
         stats = self.loader.stats()
         if any(stats.left_out):
             self.say(f"epoch {epoch} delivered {stats.delivered_share:.0%} of its utterances at most: see the log")
-        if self._writer is not None:
-            stats.log_to(self._writer, step)
+        self._write(stats.as_dict(), step)
 
     def _write(self, scalars: dict[str, float], step: int) -> None:
         if self._writer is not None:

@@ -26,7 +26,7 @@ import typer
 from uio_pipes.audio.decode import TOLERANCE
 from uio_pipes.io.files import atomic_path
 from uio_pipes.tools.data.common import progress_bar
-from uio_pipes.tools.data.reading.utterances import Utterance
+from uio_pipes.tools.data.reading import Utterance
 
 from ..common.corpus import CorpusMissing
 from ..common.lists import ListWriter

@@ -20,7 +20,7 @@ import uio_pipes as uio
 from uio_pipes.audio.decode import decode, decode_file, probe, probe_file
 from uio_pipes.base.errors import DataError, PipelineError
 from uio_pipes.dsp.resample import resample
-from uio_pipes.tools.data.reading.utterances import Bad, Utterance
+from uio_pipes.tools.data.reading import Bad, Utterance
 from uio_pipes.tools.data.writing.cutting import cut_recording
 
 ABSURD = 4_294_967_291

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from uio_pipes.audio.decode import decode, decode_file, probe, probe_file
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.references import AudioInfo
-from uio_pipes.tools.data.reading.utterances import Utterance
+from uio_pipes.tools.data.reading import Utterance
 from uio_pipes.tools.data.writing import cutting
 from uio_pipes.tools.data.writing.cutting import Audio, cut_recording
 

@@ -16,7 +16,7 @@ from uio_pipes.audio.decode import decode, decode_file, decode_flac
 from uio_pipes.audio.flac import check_flac
 from uio_pipes.base.errors import DataError
 from uio_pipes.tools.data.checks import check_whole
-from uio_pipes.tools.data.reading.utterances import Bad, Utterance
+from uio_pipes.tools.data.reading import Bad, Utterance
 from uio_pipes.tools.data.writing.cutting import cut_recording
 
 pytest.importorskip("miniaudio")

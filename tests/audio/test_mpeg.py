@@ -12,7 +12,7 @@ from encoded import chirp
 from uio_pipes.audio.decode import decode, decode_file
 from uio_pipes.audio.lossy import with_length
 from uio_pipes.base.errors import DataError
-from uio_pipes.tools.data.reading.utterances import Utterance
+from uio_pipes.tools.data.reading import Utterance
 from uio_pipes.tools.data.writing.cutting import cut_recording
 
 RATES = [8_000, 16_000, 22_050, 44_100, 48_000]

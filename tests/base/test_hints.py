@@ -123,7 +123,7 @@ def test_sources_answer(source: str) -> None:
         (uio.Table, {"seperator": ";"}, r"Did you mean 'separator'\?"),
         (uio.from_table, {"shufle": True}, r"Did you mean 'shuffle'\?"),
         (uio.from_table, {"storage_option": {}}, r"Did you mean 'storage_options'\?"),
-        (uio.open_index, {"cach": "x"}, r"Did you mean 'cache'\?"),
+        (uio.from_tar_index, {"cach": "x"}, r"Did you mean 'cache'\?"),
         (uio.mix, {"weight": [1]}, r"Did you mean 'weights'\?"),
         (uio.Failures, {"maxx": 3}, "it takes on_error, max_failures, .*, quarantine and hung"),
         (uio.Ranks, {"grp": None}, r"Did you mean 'group'\?"),

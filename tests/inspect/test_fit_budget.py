@@ -122,7 +122,6 @@ def test_arguments_are_checked() -> None:
     for arguments, message in [
         ((step, speech(20)), "Loader"),
         ((step, loader, 0), "memory"),
-        ((step, loader, 8e9, 1), "headroom"),
         ((step, uio.Loader(uio.from_iterable([]).batch(1).pad()), 8e9), "no batch|audio"),
     ]:
         with pytest.raises(uio.PipelineError, match=message):

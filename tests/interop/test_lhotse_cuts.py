@@ -22,6 +22,7 @@ from command import start
 from helpers_bad import each_alone
 
 lhotse = pytest.importorskip("lhotse")
+from converting import convert  # noqa: E402
 from cuts_corpus import RATE, cut_of, write_cuts  # noqa: E402
 from lhotse import CutSet, MonoCut, MultiCut, Recording, SupervisionSegment  # noqa: E402
 from lhotse.audio import AudioSource  # noqa: E402
@@ -29,7 +30,6 @@ from shar_data import cut_set, write_shar  # noqa: E402
 
 import uio_pipes as uio  # noqa: E402
 from uio_pipes.run.planning import plan_lanes  # noqa: E402
-from uio_pipes.tools.data.pack import convert  # noqa: E402
 from uio_pipes.tools.data.recognize import recognize  # noqa: E402
 from uio_pipes.tools.data.verify import verify  # noqa: E402
 from uio_pipes.tools.reports.inspect import inspect  # noqa: E402

@@ -26,7 +26,7 @@ from recipes.wenetspeech.pack import selected
 from recipes.wenetspeech.serve import s3_environment, serve
 from uio_pipes.tools.data.pack import PackSettings, pack
 from uio_pipes.tools.data.placement import LengthGroup
-from uio_pipes.tools.data.reading.utterances import Utterance
+from uio_pipes.tools.data.reading import Utterance
 
 GROUPS = (LengthGroup(10, 100), LengthGroup(100, 200), LengthGroup(200, 300))
 RATE = 16_000

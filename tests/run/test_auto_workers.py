@@ -278,13 +278,7 @@ def test_it_says_what_it_chose(
     assert keys
     assert (auto.num_workers, auto.stats().workers, auto.stats().prefetch) == (3, 3, 1)
     assert "| 3 workers" in capsys.readouterr().err
-    written: dict[str, float] = {}
-
-    class Writer:
-        def add_scalar(self, tag: str, value: float, step: int | None = None) -> None:
-            written[tag] = value
-
-    auto.stats().log_to(Writer(), 1)
+    written = auto.stats().as_dict()
     assert (written["data/workers"], written["data/prefetch"]) == (3, 1)
     assert uio.Loader(training(shards.list), num_workers=2).stats().workers is None
 

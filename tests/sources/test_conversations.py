@@ -10,6 +10,7 @@ import pytest
 import soundfile
 from contract import keys_of
 from conversation_data import every_shape, of_huggingface, of_nemo, of_sharegpt, of_text, recordings
+from converting import convert
 from nemo_data import pcm, tar, wav, write
 from test_kaldi import run
 
@@ -17,7 +18,6 @@ import uio_pipes as uio
 from uio_pipes.base.errors import ListError
 from uio_pipes.io.local import LocalFile
 from uio_pipes.tools.data.cmvn import compute_cmvn
-from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.data.verify import verify
 from uio_pipes.tools.reports.inspect import inspect

@@ -11,12 +11,12 @@ import pytest
 import torch
 import touchdataset
 from contract import keys_of
+from converting import convert
 from helpers_bad import counted as run
 
 import uio_pipes as uio
 from uio_pipes.formats.touchdataset import IndexedFile
 from uio_pipes.io.local import LocalFile
-from uio_pipes.tools.data.pack import convert
 
 COUNT = 37
 

@@ -8,6 +8,7 @@ import fsspec
 import numpy as np
 import pytest
 import touchdataset
+from converting import convert
 from helpers_bad import counted as run
 from video_files import FPS, near, video
 
@@ -17,8 +18,7 @@ from uio_pipes.io.local import LocalFile
 from uio_pipes.io.opening import fetch_early, is_far
 from uio_pipes.sources.touchdataset.source import IndexedTable
 from uio_pipes.tools.data import metainfo
-from uio_pipes.tools.data.pack import convert
-from uio_pipes.tools.data.reading.texts import Texts
+from uio_pipes.tools.data.dictionary import Texts
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.reports.inspect import inspect
 from uio_pipes.tools.reports.simulate import simulate
@@ -274,5 +274,5 @@ def test_metadata_of_every_kind_of_list_can_be_edited(folder: Path, tmp_path: Pa
     tokens.write_text(f"{folder} texttoken\n")
     with pytest.raises(uio.ListError, match="the ids of tokens, without"):
         list(metainfo.read(tokens))
-    with pytest.raises(uio.ListError):
-        list(Texts(str(tokens)))
+    texts = Texts(str(tokens))
+    assert (list(texts), {bad.reason for bad in texts.bad}) == ([], {"missing_text"})

@@ -37,9 +37,8 @@ def shard(root: Path) -> Path:
 def test_an_index_under_our_names(tmp_path: Path) -> None:
     path, names = shard(tmp_path), {"wav": "far", "txt": "trans", "speaker": "cls"}
     index_lists([str(path)], grouping="webdataset")
-    index = uio.open_index(path, fields=names)
-    assert (index["3"]["txt"], index["3"]["speaker"], index["3"]["wav"]) == ("t3", "s3", wav_bytes(3))
-    assert [s["txt"] for s in uio.Loader(uio.from_tar_index(path, fields=names))] == [f"t{i}" for i in range(COUNT)]
+    read = [(s["txt"], s["speaker"], s["wav"]) for s in uio.Loader(uio.from_tar_index(path, fields=names))]
+    assert read == [(f"t{i}", f"s{i}", wav_bytes(i)) for i in range(COUNT)]
     with pytest.raises(uio.ListError, match=r"'other', which none of the first 5 records has"):
         list(uio.Loader(uio.from_tar_index(path, fields={"txt": "other"})))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from converting import convert
 from nemo_data import Tarred, pcm, plain, tar, tarred, wav, write
 from test_kaldi import delivered, run
 
@@ -19,7 +20,6 @@ from uio_pipes.io.access import PLAIN
 from uio_pipes.io.local import LocalFile
 from uio_pipes.sources.nemo.table import expanded, shard_number
 from uio_pipes.tools.data.index import index_lists
-from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.data.verify import verify
 from uio_pipes.tools.reports.inspect import inspect

@@ -282,7 +282,7 @@ def test_an_unknown_protocol_names_the_package(url: str, message: str) -> None:
 SOURCES = [name for name in uio.__all__ if name.startswith("from_") and name != "from_iterable"]
 
 
-@pytest.mark.parametrize("name", [*SOURCES, "list_files", "open_index"])
+@pytest.mark.parametrize("name", [*SOURCES, "list_files"])
 def test_every_source_takes_the_same_options(name: str) -> None:
     defaults = {n: p.default for n, p in inspect.signature(getattr(uio, name)).parameters.items()}
     options = {"storage_options": None, "cache": None, "cache_size": "100GB"}

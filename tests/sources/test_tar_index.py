@@ -24,7 +24,7 @@ from uio_pipes.base.errors import ListError
 from uio_pipes.formats.tar.checks import sidecar_path
 from uio_pipes.formats.tar.index import ArchiveIndex, dumps, load
 from uio_pipes.io.local import LocalFile
-from uio_pipes.sources.tar_index import open_index
+from uio_pipes.sources.tar_index import ListTarIndex
 from uio_pipes.tools.data.index import index_lists, index_shard
 from uio_pipes.tools.data.scan import Scanning
 
@@ -69,9 +69,9 @@ def test_the_same_samples_of_odd_members(tmp_path: Path) -> None:
     through, by_index = both(tmp_path / "l.list", tmp_path / "i")
     assert by_index == through
     assert len(through) == 3
-    record = open_index(tmp_path / "l.list", indexes=str(tmp_path / "i"))
-    assert record["a"].planned() == uio.open_index(str(tmp_path / "s.tar"), indexes=str(tmp_path / "i"))["a"].plan
-    assert record["d/b"].planned() is None
+    listed, named = tmp_path / "l.list", str(tmp_path / "s.tar")
+    records, same = (samples(uio.from_tar_index(path, indexes=str(tmp_path / "i"))) for path in (listed, named))
+    assert records == same == by_index
 
 
 def test_webdataset_names_and_text_in_json(tmp_path: Path) -> None:
@@ -103,18 +103,6 @@ def test_planning_and_restoring_read_no_shard(own: Corpus, tmp_path: Path, monke
     after = keys(again)
     assert sorted(before + after) == sorted(own.keys)
     assert len(read) == len(set(read)) == len(after)
-
-
-def test_single_utterances_by_key(own: Corpus, tmp_path: Path) -> None:
-    indexed(own.list, tmp_path)
-    index = uio.open_index(own.list, indexes=str(tmp_path))
-    assert list(index) == list(own.keys)
-    assert len(index) == len(own.keys)
-    for number in (0, 6, 11):
-        assert index[f"K{number:04d}"]["txt"] == f"文{number}"
-        assert index[f"K{number:04d}"]["wav"] == corpus.wav_bytes(number, 8000, (0.3, 1.0))
-    for wrong in ("K00", "0001", "K0000K0001", ""):
-        assert wrong not in index
 
 
 def test_damage_is_in_the_index_and_counted_again(bad_corpus: Corpus, tmp_path: Path) -> None:
@@ -153,13 +141,10 @@ def test_a_stale_index_is_noticed(own: Corpus, change: str) -> None:
 
 def test_a_shard_that_is_replaced_after_its_index_was_opened(own: Corpus) -> None:
     index_lists([str(own.list)])
-    index = uio.open_index(own.list)
-    with pytest.raises(TypeError, match="the key of an utterance must be a string, not 0"):
-        index[0]  # type: ignore[index]
-    path = shards_of(own)[0]
-    os.utime(path, ns=(1, 1))
+    table = ListTarIndex((str(own.list),)).table()
+    os.utime(shards_of(own)[0], ns=(1, 1))
     with fails_as("changed_file"):
-        index["K0001"]
+        table.fields(1)
 
 
 def test_compressed_shards_are_counted_and_refused(gz_corpus: Corpus, tmp_path: Path) -> None:
@@ -313,9 +298,9 @@ def test_a_thousand_shards_are_few_objects(tmp_path: Path) -> None:
         names.append(str(tmp_path / f"{i}.tar"))
         os.link(path, names[-1])
         shutil.copy(sidecar_path(str(path)), sidecar_path(names[-1]))
-    index = uio.open_index(names)
-    assert len(index) == 2400
-    views = [column for s in index.records.shards for column in s.columns.values()]
+    table = ListTarIndex(tuple(names)).table()
+    assert len(table) == 2400
+    views = [column for s in table.shards for column in s.columns.values()]
     assert all(column.base is not None for column in views)
 
 

@@ -318,7 +318,8 @@ class SourceNode(Node):
     def make_order(self) -> Any:
         """Return the number of the item at each position of this pass."""
         if self.lane.resampled:
-            return self._shared("resampled", self._resampled)
+            table, lanes = self.table, self.lane.count
+            return self._shared("resampled", lambda key: ResampledOrder(len(table), key, table.weights, lanes))
         return self._shared(None, self._shuffled) if self.stage.shuffle else range(len(self.table))
 
     def _shared(self, kind: Hashable, make: Callable[[int], Any]) -> Any:
@@ -329,9 +330,6 @@ class SourceNode(Node):
         if order is None:
             order = orders[key] = make(key[1])
         return order
-
-    def _resampled(self, key: int) -> ResampledOrder:
-        return ResampledOrder(len(self.table), key, self.table.weights, self.lane.count)
 
     def _shuffled(self, key: int) -> Order:
         order = Permutation(len(self.table), key)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from math import floor, log10
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from uio_pipes.base.errors import NOTES
 from uio_pipes.base.html_table import html_table
@@ -27,12 +27,6 @@ LEAVE_OUT_LESS = (
 LEAVE_OUT_NOTHING = 'tail="repeat" leaves out nothing: ranks without a batch get that of another rank'
 COUNTS = ("batches", "utterances", "frames", "padded", "failures", "tokens", "padded_tokens", "bytes_read", "retries")
 logger = logging.getLogger("uio_pipes")
-
-
-class ScalarWriter(Protocol):
-    """An object like TensorBoard's ``SummaryWriter``."""
-
-    def add_scalar(self, tag: str, scalar_value: Any, global_step: int | None = None) -> Any: ...
 
 
 @dataclass
@@ -264,17 +258,6 @@ class Stats:
             for name, n in more.items():
                 table[name] = table.get(name, 0) + n
         self.waited += counts.get("waited_us", 0) / 1e6
-
-    def log_to(self, writer: ScalarWriter, step: int, prefix: str = "data") -> None:
-        """Write the scalars of :meth:`as_dict` to TensorBoard.
-
-        Args:
-            writer: a ``torch.utils.tensorboard.SummaryWriter``, or anything with ``add_scalar``.
-            step: the step to write them at.
-            prefix: what comes before the slash. Default: "data".
-        """
-        for name, value in self.as_dict(prefix).items():
-            writer.add_scalar(name, value, step)
 
     def as_dict(self, prefix: str = "data") -> dict[str, float]:
         """Return the counts of this rank as scalars by name, as loggers of experiments take them.

@@ -24,6 +24,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from uio_pipes.base.errors import DataError, PipelineError
+from uio_pipes.base.urls import stem_of
 
 TABLE = "table"  # the name under which a record has the path of what it is in
 _Made = Callable[[Mapping[str, Any]], Any]
@@ -212,15 +213,10 @@ def _divided(value: Any, by: float) -> float | None:
     return None if value == "" else float(value) / by
 
 
-def _stem(path: str) -> str:
-    name = path.rpartition("/")[2]
-    return name.rpartition(".")[0] or name
-
-
 _WORDS: dict[str, Callable[[Any], Any]] = {
     "ms": lambda value: _divided(value, 1000),
     "cs": lambda value: _divided(value, 100),
-    "stem": lambda value: _stem(str(value)),
+    "stem": lambda value: stem_of(str(value)),
     "name": lambda value: str(value).rpartition("/")[2],
     "folder": lambda value: str(value).rpartition("/")[0],
     "strip": lambda value: str(value).strip(),

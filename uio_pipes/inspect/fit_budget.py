@@ -182,6 +182,7 @@ BUCKETS = ((20, 2), (10, 2), (10, 1), (5, 1), (2, 1))  # to choose from: by fram
 FIRST = 0.3  # share of the utterances that seem to fit, in the first probe after that of one utterance
 FASTEST, ENOUGH = 64, 1.25  # probes grow at most so fast, as noise hides what is less, and end where it would be less
 MOST = 4_096  # utterances of a probe
+HEADROOM = 0.1  # of the memory, which is left free
 SMALLER = 0.9  # of the room: a probe ran out of memory below the limit, as what is free lies in pieces
 CONFIRMED = 12  # buckets of which a full batch is measured
 
@@ -237,15 +238,13 @@ class BudgetFit:
         return f".bucket_batch({', '.join(f'{name}={value}' for name, value in arguments.items())})"
 
 
-def fit_budget(
-    step: Callable[[Any], object], loader: Loader, memory: float | None = None, headroom: float = 0.1
-) -> BudgetFit:
+def fit_budget(step: Callable[[Any], object], loader: Loader, memory: float | None = None) -> BudgetFit:
     """Estimate the peak memory of every batch of the epoch, and propose batches that fill the memory.
 
     It runs some 35 steps on batches made of a real one, from one utterance to as many as fit. To their peaks it fits a
     bound by utterances, frames and labels. It plans the batches of this rank's epoch, without decoding, and compares
-    them with the bound. A batch unlike the measured ones may be some percent above it: hence the head-room.
-    The loader stays where it is.
+    them with the bound. A batch unlike the measured ones may be some percent above it: so a tenth of the memory is
+    left free. The loader stays where it is.
 
     Args:
         step: a whole training step on a batch: forward, backward, optimizer. It trains the model on nonsense: load the
@@ -253,7 +252,6 @@ def fit_budget(
         loader: gives padded batches. Which ones does not matter to the proposal: ``.batch(1)`` will do.
         memory: bytes that a step may use: by tensors on the GPU, or on a CPU by this process (its resident size).
             Default: None, what the current GPU has free; for a CPU give a number.
-        headroom: share of the memory to leave free, as for gaps between tensors. Default: 0.1.
 
     Raises:
         PipelineError: a planned batch would run out of memory, or one utterance does; the message names the longest.
@@ -264,8 +262,6 @@ def fit_budget(
     require(isinstance(loader, Loader), name, "loader must be a Loader", loader, "see uio.Loader(pipeline)")
     ok = memory is None or (is_number(memory) and memory > 0)
     require(ok, name, "memory must be a number of bytes above 0", memory, "try 8e9")
-    ok = is_number(headroom) and 0 <= headroom < 1
-    require(ok, name, "headroom must be a share of 0 or more, below 1", headroom, "0.1 is the default")
     progress, steps = loader._progress, loader.steps_per_epoch
     mine = lanes_of(progress.lanes, loader.rank, loader.world_size)
     most = None if steps is None else -(-steps // max(1, len(mine)))
@@ -278,7 +274,7 @@ def fit_budget(
     require(bool(lengths[:, 0].any()), name, "the epoch must have audio", len(lengths), "check it with uio simulate")
     places = [(p.lane, k, key) for p in plans for k, key in enumerate(p.longest)]
     with torch.random.fork_rng():
-        probes, limit, usable = _measure(step, loader, lengths, places[planned[:, 1].argmax()][2], memory, headroom)
+        probes, limit, usable = _measure(step, loader, lengths, places[planned[:, 1].argmax()][2], memory)
     model = MemoryModel.fitted(probes)
     fit = BudgetFit(_options(lengths, _lanes(loader), model, usable), limit, model, probes, planned)
     needs = model.bytes(planned)
@@ -308,7 +304,6 @@ def _measure(
     lengths: WholeNumbers,
     longest: str,
     memory: float | None,
-    headroom: float,
 ) -> tuple[list[tuple[Shape, int]], float, float]:
     """Return the peaks of probes, the limit, and what of it proposals use. ``longest``: the key of the longest
     utterance."""
@@ -330,7 +325,7 @@ def _measure(
     in_use = partial(peak, gpu=gpu)
     if memory is None and not gpu:
         raise PipelineError("fit_budget: give the bytes that the step may use on the CPU, as in memory=8e9")
-    limit = (1 - headroom) * (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() if memory is None else memory)
+    limit = (1 - HEADROOM) * (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() if memory is None else memory)
     base = in_use(lambda: None)
     if base >= limit:
         raise PipelineError(

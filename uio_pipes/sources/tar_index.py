@@ -1,4 +1,4 @@
-"""``from_tar_index`` and ``open_index``: the utterances of indexed tar shards, in any order, and single ones by key."""
+"""``from_tar_index``: the utterances of indexed tar shards, in any order."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ import numpy.typing as npt
 
 from uio_pipes.base.errors import DataError, ListError
 from uio_pipes.base.urls import is_named, path_of, redact
-from uio_pipes.core.items import Record, SampleMaker
-from uio_pipes.core.lane import Lane
-from uio_pipes.core.ledger import Ledger
+from uio_pipes.core.items import Record
 from uio_pipes.core.origin import Origin
 from uio_pipes.core.roles import Source
-from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, names, one_of
 from uio_pipes.formats.lists.table import ItemTable, Parts
 from uio_pipes.formats.naming import LOOKED_AT, Renames, asked, check_asked, finding, transcript
@@ -131,13 +128,6 @@ class TarIndex(Parts):
                 return index.start(within)
         return 0
 
-    def find(self, key: str) -> int:
-        """Return the number of the first utterance with this key. Raises: KeyError."""
-        for first, index in zip(self.firsts, self.shards, strict=False):
-            if (number := index.find(key)) is not None:
-                return first + number
-        raise KeyError(key)
-
 
 @dataclass(frozen=True)
 class ListTarIndex(Source):
@@ -198,31 +188,6 @@ def open_indexes(paths: tuple[str, ...], access: Access | None = None, folder: s
     return shards
 
 
-class OpenIndex(Mapping[str, Sample]):
-    """Single utterances by key: ``index["BAC009S0002W0122"]["txt"]``. Fields are read when touched."""
-
-    def __init__(self, records: TarIndex) -> None:
-        self.records = records
-        self._loaded = SampleMaker(Lane(Ledger()))
-
-    def __getitem__(self, key: str) -> Sample:
-        if not isinstance(key, str):
-            raise TypeError(f"the key of an utterance must be a string, not {key!r}; list(index) gives all keys")
-        number = self.records.find(key)
-        origin = Origin(number, self.records.start(number))
-        return self._loaded.sample(self.records.fields(number), origin, self.records.place(number))
-
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and super().__contains__(key)
-
-    def __iter__(self) -> Iterator[str]:
-        for index in self.records.shards:
-            yield from map(index.key, range(len(index)))
-
-    def __len__(self) -> int:
-        return int(self.records.shards.facts["utterances"].sum())
-
-
 @reaches_files
 def from_tar_index(
     paths: Any,
@@ -254,40 +219,7 @@ def from_tar_index(
         ListError: when the pipeline runs, if a shard has no index, or one of other bytes, or is compressed, or none of
             the first 100 utterances has what ``fields`` asks for.
     """
-    stage = ListTarIndex(_names(paths), shuffle, verify, indexes, Access.of("from_tar_index", **access), fields)
-    return Pipeline((stage,)).sharding_filter().load_records()
-
-
-@reaches_files
-def open_index(
-    paths: Any,
-    *,
-    verify: Literal["crc"] | None = None,
-    indexes: str | None = None,
-    fields: Mapping[str, str] | None = None,
-    **access: Unpack[AccessOptions],
-) -> OpenIndex:
-    """Open indexed tar shards for random access: ``uio.open_index("shards.list")["BAC009S0002W0122"]["txt"]``.
-
-    The result is a mapping of samples by key, whose fields are read when touched.
-
-    Args:
-        paths: lists of shards, globs, or the shards themselves, as for :func:`list_files`.
-        verify: "crc" compares all bytes that are read with their CRC32 in the index. Default: None, no comparison.
-        indexes: folder that ``uio index --into`` wrote to. Default: None, beside the shards.
-        fields: our names of fields, with the suffixes of their members, or ``SUFFIX:NAME`` for a field of a member's
-            JSON, as in ``{"txt": "trans", "speaker": "json:speaker"}``; dots lead into nested fields. Default: None,
-            ours are the suffixes.
-        **access: how files are reached: :class:`AccessOptions`.
-
-    Raises:
-        ListError: a shard has no index, or one of other bytes, or is compressed.
-    """
-    reached = Access.of("open_index", **access)
-    return OpenIndex(ListTarIndex(_names(paths), False, verify, indexes, reached, fields).table())
-
-
-def _names(paths: Any) -> tuple[str, ...]:
     listed = list_files(paths).stages[0]
     assert isinstance(listed, ListFiles)
-    return listed.paths
+    stage = ListTarIndex(listed.paths, shuffle, verify, indexes, Access.of("from_tar_index", **access), fields)
+    return Pipeline((stage,)).sharding_filter().load_records()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 ENOUGH = 1_000  # labels before a share is judged, unless the epoch ends before
 EXAMPLES = 3
+BOUND = 0.01  # the share of unknown labels that is not told
 _CASES: tuple[tuple[str, Callable[[str], str]], ...] = (("lower", str.lower), ("upper", str.upper))
 
 
@@ -19,7 +20,6 @@ class UnknownShare:
     upper case.
     """
 
-    bound: float
     labels: int = 0
     unknown: int = 0
     examples: list[str] = field(default_factory=list)
@@ -51,13 +51,13 @@ class UnknownShare:
     def verdict(self, last: bool) -> str | None:
         """Return the warning if it is due, once. ``last``: no more is counted in this epoch."""
         enough = last or self.labels >= ENOUGH
-        if self.reported or not enough or self.unknown <= self.bound * self.labels:
+        if self.reported or not enough or self.unknown <= BOUND * self.labels:
             return None
         self.reported = True
         share, first = self.unknown / self.labels, "" if last else "first "
         return (
             f"{share:.1%} of the {first}{self.labels} labels are unknown tokens (<unk>), above "
-            f"max_unk_share={self.bound}: {'; '.join(self.examples[:EXAMPLES])}. {self._cause()}"
+            f"{BOUND:.0%}: {'; '.join(self.examples[:EXAMPLES])}. {self._cause()}"
         )
 
     def _cause(self) -> str:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from converting import convert
 from helpers_bad import Members, keys, members, run, shard, shard_list
 
 import uio_pipes as uio
 from uio_pipes.stages.reading.load_from_tar import LoadFromTar
 from uio_pipes.tools.data.index import index_lists
-from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.reports.inspect import inspect
 
 PARTS: Members = [

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import corpus
 import pytest
-import touchdataset
 from command import programs, uio
 
 import uio_pipes
@@ -29,10 +28,6 @@ def test_help_starts_without_torch() -> None:
 
 
 WITHOUT_TORCH = {
-    "dict of a raw list": "dict raw.list out.txt",
-    "dict of TouchDatasets": "dict data.list out.txt",
-    "dict of a Kaldi folder": "dict kaldi out.txt",
-    "spm": "spm raw.list out --vocab-size 16",
     "pack of a raw list": "pack raw.list of_raw --jobs 1",
     "pack of a Kaldi folder": "pack kaldi of_kaldi --jobs 1",
     "a state in JSON": "state state.json",
@@ -45,18 +40,16 @@ WITHOUT_TORCH = {
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts of every kind, and a state."""
-    folder = tmp_path_factory.mktemp("texts")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A list, tables, and a state."""
+    folder = tmp_path_factory.mktemp("data")
     line = {"key": "a", "wav": "a.wav", "txt": "今天天气不错我们走吧"}
     (folder / "raw.list").write_text("\n".join(json.dumps(line | {"key": f"a{i}"}) for i in range(20)) + "\n")
     (folder / "a.wav").write_bytes(corpus.wav_bytes(0))
     (folder / "kaldi").mkdir()
     (folder / "kaldi/text").write_text("a 今天天气\n")
     (folder / "kaldi/wav.scp").write_text("a a.wav\n")
-    touchdataset.write(folder / "d", touchdataset.speech(3))
-    (folder / "data.list").write_text(f"{folder}/d audio+metainfo\n")
-    loader = package.Loader(package.from_indexed(folder / "d").batch(2), lanes=2)
+    loader = package.Loader(package.from_raw_list(folder / "raw.list").batch(2), lanes=2)
     next(iter(loader))
     (folder / "state.json").write_text(json.dumps(loader.state_dict()))
     list(package.watch(loader, to=folder / "run"))
@@ -82,15 +75,15 @@ for number, arguments in enumerate(json.loads(sys.argv[1])):
 
 
 @pytest.fixture(scope="module")
-def said(texts: Path) -> dict[str, str]:
+def said(data: Path) -> dict[str, str]:
     """What each command says, and then its exit status and what it has imported. They are forks of one process."""
     command = [sys.executable, "-c", EACH, json.dumps(list(WITHOUT_TORCH.values()))]
-    subprocess.run(command, cwd=texts, check=True, stdout=subprocess.DEVNULL)
-    return {name: (texts / f"said.{number}").read_text() for number, name in enumerate(WITHOUT_TORCH)}
+    subprocess.run(command, cwd=data, check=True, stdout=subprocess.DEVNULL)
+    return {name: (data / f"said.{number}").read_text() for number, name in enumerate(WITHOUT_TORCH)}
 
 
 @pytest.mark.parametrize("name", list(WITHOUT_TORCH))
-def test_what_reads_texts_and_states_starts_without_torch(name: str, said: dict[str, str]) -> None:
+def test_what_packs_lists_and_reads_states_starts_without_torch(name: str, said: dict[str, str]) -> None:
     assert json.loads(said[name].splitlines()[-1]) == [2 if "wrong" in name else 0, []], said[name]
 
 

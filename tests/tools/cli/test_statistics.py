@@ -173,7 +173,6 @@ def test_a_text_of_a_kaldi_folder_that_is_no_utf8_is_named(tmp_path: Path) -> No
 
 def test_texts_of_a_touchdataset(corpus: Path, tmp_path: Path) -> None:
     assert uio("convert", corpus / "raw.list", tmp_path / "out").returncode == 0
-    (tmp_path / "out/data-00000/audio.bin").unlink()
     uio("dict", corpus / "raw.list", tmp_path / "raw")
     for source in ("data.list", "data-00000"):
         done = uio("dict", tmp_path / "out" / source, tmp_path / "dict")
@@ -183,7 +182,8 @@ def test_texts_of_a_touchdataset(corpus: Path, tmp_path: Path) -> None:
 
 def test_texts_of_a_raw_list_need_no_audio(tmp_path: Path) -> None:
     (tmp_path / "raw.list").write_text(
-        '{"key": "a", "txt": "今"}\n{"key": "b", "txt": 1, "feat": "b.npy"}\n{"key": "c"}\n'
+        '{"key": "a", "wav": "gone.wav", "txt": "今"}\n{"key": "b", "txt": 1, "feat": "b.npy"}\n'
+        '{"key": "c", "wav": "gone.wav"}\n'
     )
     done = uio("dict", tmp_path / "raw.list", tmp_path / "dict", "--json")
     assert (done.returncode, json.loads(done.stdout)["reasons"]) == (1, {"missing_text": 1}), done.stderr

@@ -13,7 +13,7 @@ import torchaudio
 from recipes.common.lists import line_of, write_raw_list
 from uio_pipes.tools.data import cmvn
 from uio_pipes.tools.data.cmvn import CmvnFailed, compute_cmvn
-from uio_pipes.tools.data.reading.utterances import Utterance
+from uio_pipes.tools.data.reading import Utterance
 
 BINS = {"fbank_conf": {"num_mel_bins": 20}}
 COUNT = 70  # more than the lanes, so that a lane has several batches or none
@@ -85,8 +85,9 @@ def test_goes_on_after_a_kill(raw_list: Path, tmp_path: Path, batches: int, monk
     out, whole, before, after = tmp_path / "global_cmvn", tmp_path / "whole", [], []
     compute_cmvn(raw_list, whole, BINS)
     monkeypatch.setattr(cmvn, "follow", until(batches, before))
+    monkeypatch.setattr(cmvn, "SAVE_EVERY", 0)
     with pytest.raises(Killed):
-        compute_cmvn(raw_list, out, BINS, save_every=0)
+        compute_cmvn(raw_list, out, BINS)
     assert not out.exists()
     monkeypatch.setattr(cmvn, "follow", until(COUNT, after))
     compute_cmvn(raw_list, out, BINS, num_workers=2)

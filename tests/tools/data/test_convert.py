@@ -10,13 +10,14 @@ import pytest
 import torch
 import touchdataset
 from command import uio as command
+from converting import convert
 from corpus import DAMAGE, Corpus
 
 import uio_pipes as uio
 from uio_pipes.formats.lists.manifest import read_manifest
 from uio_pipes.tools.data.index import index_lists, index_shard
 from uio_pipes.tools.data.metainfo import read
-from uio_pipes.tools.data.pack import PackSettings, convert, pack
+from uio_pipes.tools.data.pack import PackSettings, pack
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.reports.inspect import inspect
 

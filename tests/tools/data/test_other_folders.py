@@ -8,10 +8,11 @@ from typing import Any
 
 import corpus
 import pytest
+from converting import convert
 
 import uio_pipes as uio
 from uio_pipes.io.folders import entry_of
-from uio_pipes.tools.data.pack import PackSettings, convert, pack
+from uio_pipes.tools.data.pack import PackSettings, pack
 from uio_pipes.tools.data.placement import To
 
 KEYS = [f"k{number}" for number in range(4)]

@@ -20,7 +20,7 @@ import uio_pipes as uio
 from recipes.common.lists import ListWriter, line_of
 from uio_pipes.io.folders import Folder
 from uio_pipes.tools.data.pack import WHOLE, LengthGroup, OtherPacking, PackingFailed, PackSettings, pack
-from uio_pipes.tools.data.reading.utterances import RawTable, TableUtterances, Utterance
+from uio_pipes.tools.data.reading import RawTable, TableUtterances, Utterance
 from uio_pipes.tools.data.writing.cutting import Form
 from uio_pipes.tools.data.writing.journal import Journal
 

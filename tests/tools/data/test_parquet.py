@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from converting import convert
 from parquet_corpus import rows, write
 
 import uio_pipes as uio
 from uio_pipes.tools.data.checks import WantedChecks
-from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.data.verify import verify
 from uio_pipes.tools.reports.inspect import inspect

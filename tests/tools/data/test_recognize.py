@@ -14,13 +14,13 @@ import parquet_corpus
 import pytest
 import touchdataset
 from command import uio as command
+from converting import convert
 from nemo_data import plain, tarred
 
 import uio_pipes as uio
 from uio_pipes.sources.table.source import ListTable
 from uio_pipes.sources.text import ListText
 from uio_pipes.tools.data.checks import WantedChecks
-from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import FORMATS, recognize
 from uio_pipes.tools.data.verify import Verified, verify
 from uio_pipes.tools.reports.inspect import inspect

@@ -15,8 +15,7 @@ import uio_pipes as uio
 from uio_pipes.tools.cli.plan import simulation_tables
 from uio_pipes.tools.reports.page import html
 from uio_pipes.tools.reports.simulate import simulate
-from uio_pipes.tools.reports.simulation import Simulation, of_simulation
-from uio_pipes.tools.reports.waiting import LOSES
+from uio_pipes.tools.reports.simulation import LOSES, Simulation, of_simulation
 
 
 def by_frames(pipeline: uio.Pipeline) -> uio.Pipeline:

@@ -211,19 +211,6 @@ class ArchiveIndex:
         rates = np.maximum(self.columns["sample_rates"].astype(np.int64), 1)
         return -(-samples * rate // rates)
 
-    def find(self, key: str) -> int | None:
-        """Return the number of the first utterance with this key, None if there is none."""
-        wanted, at = key.encode("utf-8", "surrogateescape"), -1
-        ends, groups = self.columns["key_ends"], self.columns["group"]
-        while wanted and (at := self.keys.find(wanted, at + 1)) >= 0:
-            group = int(np.searchsorted(ends, at, side="right"))
-            begins = int(ends[group - 1]) if group else 0
-            if begins == at and int(ends[group]) == at + len(wanted):
-                number = int(np.searchsorted(groups, group))
-                if number < len(groups) and groups[number] == group:
-                    return number
-        return None
-
 
 def dumps(index: ArchiveIndex) -> bytes:
     """Return the bytes of a new index, with its windows."""

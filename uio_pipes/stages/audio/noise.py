@@ -288,8 +288,7 @@ class AddNoise(ClipStage):
         sample.fields["wav"] = noisy
 
 
-_ROOM = (3.0, 10.0)  # metres
-_HEIGHT = (2.5, 4.0)  # metres of a room
+_ROOM, _HEIGHT = (3.0, 10.0), (2.5, 4.0)  # metres of length and width, and of height
 _INSIDE = (0.1, 0.9)  # of each dimension: where source and microphone can be
 
 
@@ -305,9 +304,9 @@ class Reverberate(ClipStage):
     A recorded response is resampled to the utterance's rate, and its first channel is used. One that cannot be read,
     or is silent, makes its utterance the failure ``bad_impulse_response``, and the message names it.
 
-    A computed one is that of a box whose walls reflect alike, with a height of 2.5 to 4 m, and source and microphone
-    anywhere but in the outer tenths of its length, width and height: image sources for the first 50 ms, decaying noise
-    after (Lehmann and Johansson, "Diffuse reverberation model for efficient image-source simulation of room impulse
+    A computed one is that of a box whose walls reflect alike, 3 to 10 m long and wide and 2.5 to 4 m high, with source
+    and microphone anywhere but in the outer tenths of each: image sources for the first 50 ms, decaying noise after
+    (Lehmann and Johansson, "Diffuse reverberation model for efficient image-source simulation of room impulse
     responses", 2010).
 
     Args:
@@ -316,8 +315,6 @@ class Reverberate(ClipStage):
         cache_mb: MiB of decoded responses that each process keeps in memory, for all its lanes. Default: 256.
         rt60: (lowest, highest) reverberation time of computed rooms, the seconds in which sound decays by 60 dB, within
             0.05 and 10; one is drawn evenly from between. In place of ``impulse_responses``. Default: None.
-        room_size: (lowest, highest) length and width of computed rooms in metres, within 1 and 100; each is drawn
-            evenly from between. Large rooms with a short reverberation time are almost dry. Default: (3.0, 10.0).
         of: the audio stream to work on, a field of the utterance. Default: "", the usual one.
 
     Raises:
@@ -334,15 +331,12 @@ class Reverberate(ClipStage):
     probability: float = 1.0
     cache_mb: int = 256
     rt60: Sequence[float] | None = field(default=None, metadata=within(0.05, 10, "s"))
-    room_size: Sequence[float] = field(default=_ROOM, metadata=within(1, 100, "m"))
 
     def __post_init__(self) -> None:
         given = (self.impulse_responses, self.rt60)
         sentence = "give either impulse_responses, for recorded rooms, or rt60, for computed ones"
         refuse(given.count(None) != 1, self.name, sentence, "as in rt60=(0.1, 0.8)")
         super().__post_init__()
-        sentence = "room_size, of computed rooms, cannot be combined with impulse_responses, which are recorded"
-        refuse(self.rt60 is None and self.room_size != _ROOM, self.name, sentence, "leave one of them out")
 
     def change(self, sample: Sample, draws: Draws, clips: Clips) -> None:
         wanted, choice = draws.uniform() < self.probability, clips.choose(draws)
@@ -357,7 +351,7 @@ class Reverberate(ClipStage):
         wav = fields["wav"] = in_floats(fields["wav"])
         if draws.uniform() < self.probability and wav.numel():
             sample_rate, rt60 = fields["sample_rate"], draws.uniform(*self.rt60 or ())
-            size = [draws.uniform(*bounds) for bounds in (self.room_size, self.room_size, _HEIGHT)]
+            size = [draws.uniform(*bounds) for bounds in (_ROOM, _ROOM, _HEIGHT)]
             source, microphone = ([length * draws.uniform(*_INSIDE) for length in size] for _ in range(2))
             one, other = noise(round(rt60 * sample_rate), draws)
             room = room_response(sample_rate, rt60, size, source, microphone, torch.from_numpy(one + other))

@@ -251,7 +251,8 @@ def check_tokenizer(stage: str, tokenizer: Any) -> None:
 class Tokenize(OfStream):
     """Turn ``txt`` into ``tokens`` (list of str) and ``label`` (list of int); ``txt`` stays unchanged.
 
-    It runs only when labels are needed: a filter on their number decodes no audio.
+    It runs only when labels are needed: a filter on their number decodes no audio. If more than 1 % of the labels are
+    ``<unk>``, a warning with examples is logged, once per rank and epoch, after 1,000 labels or at the end.
 
     Args:
         tokenizer: a :class:`Tokenizer` (characters, SentencePiece, Hugging Face, tiktoken, or one of WeNet's own),
@@ -259,8 +260,6 @@ class Tokenize(OfStream):
         remove_blanks: whether to remove the blanks beside Chinese characters first. Default: None, which removes
             them if the tokenizer has no symbol for a blank, since they would become ``<unk>``; a plain function
             gets its text as it is.
-        max_unk_share: share of ``<unk>`` among the labels, from 0 to 1, above which a warning with examples is
-            logged, once per rank and epoch, after 1,000 labels or at the end; 1 never warns. Default: 0.01.
         of: the text stream to work on, a field of the utterance. Default: "", ``txt``.
     """
 
@@ -271,13 +270,10 @@ class Tokenize(OfStream):
 
     tokenizer: Tokenizer | Callable[[str], Any]
     remove_blanks: bool | None = None
-    max_unk_share: float = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_tokenizer(self.name, self.tokenizer)
-        ok = 0 <= self.max_unk_share <= 1
-        require(ok, self.name, "max_unk_share must be a share from 0 to 1", self.max_unk_share, "1 never warns")
 
     @cached_property
     def _joins(self) -> bool:
@@ -295,7 +291,7 @@ class Tokenize(OfStream):
 
     def build(self, source: Node, lane: Lane, site: Site) -> Node:
         unknown = unk_id(self.tokenizer)
-        if unknown is None or self.max_unk_share == 1:
+        if unknown is None:
             return super().build(source, lane, site)
         return Deferred(source, _Watched(self, site, lane, unknown))
 
@@ -315,7 +311,7 @@ class _Watched(StageLink):
         if self.ledger.quiet:
             return
         stage, labels = cast(Tokenize, self.stage), sample.fields["label"]
-        share = cast(UnknownShare, self.ledger.tallies.setdefault(self.place, UnknownShare(stage.max_unk_share)))
+        share = cast(UnknownShare, self.ledger.tallies.setdefault(self.place, UnknownShare()))
         share.labels += len(labels)
         if unknown := labels.count(self.unk_id):
             share.unknown += unknown

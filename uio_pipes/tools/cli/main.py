@@ -15,9 +15,7 @@ from uio_pipes.tools.cli.common import run
 from uio_pipes.tools.cli.look import corpora, index, inspect, verify
 from uio_pipes.tools.cli.pack import convert, pack
 from uio_pipes.tools.cli.plan import bench, simulate, trace
-from uio_pipes.tools.cli.runs import replay, watch
-from uio_pipes.tools.cli.state import state
-from uio_pipes.tools.cli.worst import worst
+from uio_pipes.tools.cli.runs import replay, state, watch, worst
 from uio_pipes.tools.cli.write import cmvn, dictionary, spm
 
 app = typer.Typer(

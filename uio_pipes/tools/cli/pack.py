@@ -183,14 +183,16 @@ def convert(
     If it was killed, the same command goes on. What cannot be converted is counted and listed in OUT/failed.jsonl; the
     exit code is then 1.
     """
-    from uio_pipes.tools.data.pack import list_name, settings_of
+    from uio_pipes.tools.data.pack import PackSettings
 
     if text not in ("", "txt"):
         raise typer.BadParameter(f"the transcript's name goes to --fields txt={text}", param_hint="--text")
     if compress and to != "shards":
         raise typer.BadParameter("only shards are compressed: add --to shards", param_hint="--compress")
-    settings = settings_of(to, per_part, resample, form, compress)
+    name = f"shards_{{:09d}}.tar{'.zst' if compress else ''}" if to == "shards" else ""
+    settings = PackSettings(per_part, (), "wav" if to == "indexed" else form, resample, name, to=to)
+    listed = list_path or f"{out.rstrip('/')}/{'cuts.jsonl.gz' if to == 'cuts' else 'data.list'}"
     _write(
-        [source], out, list_path or f"{out.rstrip('/')}/{list_name(to)}", settings, json, [], jobs,
+        [source], out, listed, settings, json, [], jobs,
         texts=() if text and to != "cuts" else None, allow_pipes=allow_pipes, fields=fields, tolerance=tolerance,
     )  # fmt: skip

@@ -1,15 +1,24 @@
-"""``uio replay`` and ``uio watch``: what a training has got, and how it goes."""
+"""``uio replay``, ``watch``, ``worst`` and ``state``: what a training has got, how it goes, and what it saved."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from dataclasses import asdict
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from uio_pipes.base.urls import plural
-from uio_pipes.tools.cli.common import MOST, check_suffix, console, drawn, keep_inputs, print_report
-from uio_pipes.tools.cli.options import Json, Page, RunArgument, load_named
+from uio_pipes.tools.cli.common import MOST, check_suffix, console, drawn, keep_inputs, print_report, say
+from uio_pipes.tools.cli.options import Fields, Json, Page, RunArgument, load_named
+
+if TYPE_CHECKING:
+    from uio_pipes.pipeline import Pipeline
+    from uio_pipes.tools.reports.page import PageTable
+    from uio_pipes.tools.reports.states import StateView
 
 
 def replay(
@@ -29,11 +38,8 @@ def replay(
         int | None, typer.Option(min=1, help="Ranks that made the step; those that saved the state if not given.")
     ] = None,
     save: Annotated[str | None, typer.Option(help="Write it by torch.save: a .pt file.")] = None,
-    play: Annotated[bool, typer.Option("--play", help="Play the audio of a row, as it was in the batch.")] = False,
     plot: Annotated[str | None, typer.Option(help="Draw waveform and features of a row: a .png file.")] = None,
-    row: Annotated[
-        list[int] | None, typer.Option(min=0, help="Row to play or draw, or several; 0 if not given.")
-    ] = None,
+    row: Annotated[list[int] | None, typer.Option(min=0, help="Row to draw, or several; 0 if not given.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make the batch of a step again, to look at it.
@@ -41,7 +47,6 @@ def replay(
     It is the same bit by bit, as on the machine that trained on it.
     """
     from uio_pipes.inspect.plot import draw, finished
-    from uio_pipes.inspect.plot import play as sound
     from uio_pipes.tools.reports.replay import Replay, seen_in
     from uio_pipes.tools.reports.states import find_states
 
@@ -52,8 +57,6 @@ def replay(
     loader, batch = found.loader, found.batch(save)
     if plot is not None:
         draw([finished(one) for one in found.utterances(row or [0])], plot)
-    for one in found.utterances(row or [0]) if play else ():
-        sound(one)
     keys, rows = seen_in(batch)
     fields = {name: {"is": what, "digest": digest} for name, what, digest in rows}
     title = f"Epoch {loader.epoch}, step {step}, rank {rank} of {found.world_size}: {plural(len(keys), 'utterance')}"
@@ -104,3 +107,117 @@ def watch(
                 live.update(look(EVERY), refresh=True)
     except KeyboardInterrupt:  # the way to end it
         look(None)
+
+
+KALDI = ("wav.scp", "feats.scp", "segments")  # lists of a folder in which the texts are, too
+
+
+def worst(
+    record: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that uio.Recorder writes to.")],
+    by: Annotated[
+        Literal["last", "mean", "behind"],
+        typer.Option(help="last: the newest; mean: of all times; behind: how much less it fell than was usual."),
+    ] = "last",
+    number: Annotated[
+        str | None, typer.Option(help="The recorded number to go by; loss, or the first one, if not given.")
+    ] = None,
+    top: Annotated[str, typer.Option(help="How many, or a share of all utterances, as 4%.")] = "20",
+    exclude: Annotated[
+        str | None, typer.Option(help="Write them as a list for .exclude(…) and loader.exclude(…): a .jsonl file.")
+    ] = None,
+    html: Page = None,
+    pipeline: Annotated[
+        str | None, typer.Option(help="The run's pipeline, as train.py:pipeline: the page shows the features it makes.")
+    ] = None,
+    fields: Fields = None,
+    as_json: Json = False,
+) -> None:
+    """Find the utterances that hurt a training.
+
+    They are those of the highest loss, and those whose loss does not fall while that of others does; by source, shard,
+    speaker and length, too.
+    """
+    check_suffix(exclude, ".jsonl")
+    from uio_pipes.tools.reports import worst as reports
+
+    found = reports.find_worst(record, by, number, top)
+    if exclude is not None:
+        from uio_pipes.io.files import write_bytes
+
+        write_bytes(Path(exclude), reports.exclusions(found))
+    if html is not None:
+        from uio_pipes.tools.reports.audio_page import media_of
+        from uio_pipes.tools.reports.page import save
+
+        media = media_of(found.found, partial(_opened, fields), load_named(pipeline) if pipeline else None)
+        save(html, f"The record in {record}", reports.tables(found, media), found.charts)
+    report = {name: getattr(found, name) for name in ("number", "rows", "utterances", "mean")}
+    print_report(reports.tables(found), report | {"worst": [one._asdict() for one in found.found]}, as_json)
+    if exclude is not None and not as_json:
+        say(f'{exclude}: leave them out by loader.exclude("{exclude}") in this run, by .exclude(…) in the next one')
+
+
+def _opened(fields: dict[str, str] | None, shard: str) -> Pipeline:
+    from uio_pipes.tools.data.recognize import recognize
+
+    folder, _, name = shard.rpartition("/")
+    return recognize(folder or "." if name in KALDI else shard, fields=fields).pipeline
+
+
+AT = itemgetter("epoch", "step", "ranks")  # of a change
+
+
+def state(
+    file: Annotated[
+        str, typer.Argument(help="A file of torch.save or JSON with the loader's state under any key. Path or URL.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """See what a saved loader state holds.
+
+    The epoch, each lane with its position and counts, and which shards are open.
+    """
+    from uio_pipes.tools.reports.states import find_state, view
+
+    key, found = find_state(file)
+    seen = view(found)
+    lanes = [asdict(lane) for lane in seen.lanes]
+    report = {"key": key, "meta": seen.meta.saved(), "lanes": lanes, "missing": seen.missing}
+    print_report(_tables(seen, key), report, as_json, most=MOST)
+
+
+def _tables(seen: StateView, key: str) -> list[PageTable]:
+    meta, stats, saved = seen.meta, seen.stats, seen.meta.saved()
+    there = f"{len(seen.lanes)} of {meta.lanes}" + (" (this is one rank's part)" if seen.missing else "")
+    rows = [
+        ("found under", key or "(top)"), ("epoch", meta.epoch), ("over", seen.over),
+        ("seed", meta.seed), ("lanes", there), ("lanes done", seen.done),
+        ("batches", f"{stats.batches:,}"), ("utterances", f"{stats.utterances:,} ({stats.hours:.2f} h)"),
+        ("failures", f"{stats.failures:,}"),
+        ("left out", ", ".join(f"{r}: {n:,}" for r, n in sorted(stats.skipped.items())) or "none"),
+        ("list", plural(int(meta.listed[0]), "item") if meta.listed else ""),
+    ]  # fmt: skip
+    rows += [(name, saved[name]) for name in ("stream", "step", "world_size", "skip") if name in saved]
+    rows += [("graph" if i == 0 else "", line) for i, line in enumerate(meta.graph)]
+    since = ("epoch", "from step", "of ranks")
+    found: list[PageTable] = [("State", ("", "value"), rows)]
+    for path, record in (meta.mixes or {}).items():
+        changes = [
+            (*AT(one), ", ".join(f"{name} {weight:g}" for name, weight in one["weights"].items()))
+            for one in record["journal"]
+        ]
+        if changes:
+            found.append((f"Weights of the mix {path}".rstrip(), (*since, "weights"), changes))
+    if meta.excluded:
+        keys = [(*AT(one), [key for of in one["keys"].values() for key in of]) for one in meta.excluded]
+        excluded = [(*at, f"{len(of):,}", ", ".join(of[:8]) + ", …" * (len(of) > 8)) for *at, of in keys]
+        found.append(("Excluded", (*since, "utterances", "keys"), excluded))
+    lanes = [
+        (lane.lane, lane.k, "done" if lane.done else "to begin" if not lane.k else "under way",
+         f"{lane.stats.utterances:,}", lane.stats.failures, lane.url, "" if lane.offset is None else f"{lane.offset:,}",
+         lane.held or "", f"{lane.since:,}{', to its end' * lane.exhausted}" if lane.since else "")
+        for lane in seen.lanes
+    ]  # fmt: skip
+    headings = ("lane", "k", "is", "utterances", "failures", "shard under way", "offset", "in the last buffer",
+                "read since")  # fmt: skip
+    return [*found, ("Lanes", headings, lanes)]

@@ -16,8 +16,8 @@ from uio_pipes.tools.cli.common import keep_inputs, local_file, print_json, read
 from uio_pipes.tools.cli.options import Fields, Json, ListArgument, Processes
 
 if TYPE_CHECKING:
-    from uio_pipes.tools.data.reading.texts import Texts
-    from uio_pipes.tools.data.reading.utterances import Bad
+    from uio_pipes.tools.data.dictionary import Texts
+    from uio_pipes.tools.data.reading import Bad
 
 
 def cmvn(
@@ -75,8 +75,7 @@ def dictionary(
     local_file(out)
     keep_inputs([data_list, non_lang_syms, user_dictionary], [out])
     from uio_pipes.tokenizers import JiebaSegmenter
-    from uio_pipes.tools.data.dictionary import characters, write_table
-    from uio_pipes.tools.data.reading.texts import Texts
+    from uio_pipes.tools.data.dictionary import Texts, characters, write_table
 
     words = JiebaSegmenter(user_dictionary, hmm) if segmenter else None
     texts = Texts(data_list, fields)
@@ -99,8 +98,7 @@ def spm(
     """
     local_file(out)
     keep_inputs([data_list], [out / "spm.model", out / "lang_char.txt"])
-    from uio_pipes.tools.data.dictionary import write_pieces
-    from uio_pipes.tools.data.reading.texts import Texts
+    from uio_pipes.tools.data.dictionary import Texts, write_pieces
 
     texts = Texts(data_list, fields)
     with _explained(texts):

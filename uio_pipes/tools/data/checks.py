@@ -47,7 +47,7 @@ from uio_pipes.run.lane_runner import items_of
 from uio_pipes.sources.conversations import recordings_of
 from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.tools.data.common import Noting, PackedKeys
-from uio_pipes.tools.data.reading.utterances import RawTable
+from uio_pipes.tools.data.reading import RawTable
 from uio_pipes.tools.data.scan import Scanning
 
 

@@ -28,7 +28,7 @@ from uio_pipes.core.stage import Node, Trait
 from uio_pipes.io.files import write_lines
 from uio_pipes.sources.seen import GivenNames
 from uio_pipes.tools.data.common import follow
-from uio_pipes.tools.data.reading.utterances import open_pipeline
+from uio_pipes.tools.data.reading import open_pipeline
 from uio_pipes.tools.data.writing.features import with_features
 
 LANES = 32  # fixed, so that sums are made in the same order on any number of workers
@@ -80,7 +80,6 @@ def compute_cmvn(
     out: Path,
     conf: Mapping[str, Any] = FBANK,
     num_workers: int = 0,
-    save_every: float = SAVE_EVERY,
     fields: GivenNames = None,
 ) -> Sums:
     """Write the statistics of all utterances of ``data_list`` to ``out``, unless those of the same list are there.
@@ -102,7 +101,7 @@ def compute_cmvn(
         pipeline = with_features(uio.Pipeline((*source.pipeline.stages, NeedsNoText())), conf)
         why: object = "is its audio there?"
         try:
-            for _ in follow(_sum(pipeline, sums, num_workers, journal, save_every), "cmvn", source.total):
+            for _ in follow(_sum(pipeline, sums, num_workers, journal), "cmvn", source.total):
                 pass
         except NothingRead as error:
             why = error
@@ -118,9 +117,7 @@ def _save(journal: Path, sums: Sums) -> None:
     write_lines(journal, [json.dumps(asdict(sums))])
 
 
-def _sum(
-    features: uio.Pipeline, sums: Sums, num_workers: int, journal: Path, save_every: float
-) -> Iterator[tuple[None, int]]:
+def _sum(features: uio.Pipeline, sums: Sums, num_workers: int, journal: Path) -> Iterator[tuple[None, int]]:
     pipeline = features.batch(32).pad().map(_summed)
     loader = uio.Loader(pipeline, num_workers=num_workers, lanes=LANES, rank=0, world_size=1, failures=COUNTED)
     if sums.loader:
@@ -130,7 +127,7 @@ def _sum(
     for batch in loader:
         yield None, sums.add(batch)
         sums.failures = loader.stats().failures
-        if time.monotonic() - saved >= save_every:
+        if time.monotonic() - saved >= SAVE_EVERY:
             sums.loader, saved = loader.state_dict(), time.monotonic()
             _save(journal, sums)
     sums.failures, sums.loader = loader.stats().failures, {}

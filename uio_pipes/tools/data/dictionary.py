@@ -8,15 +8,23 @@ model's own labels are those of ``lang_char.txt``: the three symbols are trained
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import sentencepiece
 
-from uio_pipes.base.errors import UioError
+from uio_pipes.base.errors import DataError, UioError
+from uio_pipes.core.lane import Lane
+from uio_pipes.formats.advice import named_otherwise
 from uio_pipes.io.files import write_bytes, write_lines
+from uio_pipes.run.lane_runner import items_of
+from uio_pipes.sources.kaldi.tables import KaldiLines, is_folder
+from uio_pipes.sources.seen import GivenNames, exists
 from uio_pipes.tokenizers.base import CharTokenizer, Segmenter
+from uio_pipes.tools.data.common import Noting
+from uio_pipes.tools.data.reading import Bad
+from uio_pipes.tools.data.recognize import recognize
 
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>")
 SENTENCES = 10_000_000  # used by SentencePiece; drawn at random if there are more
@@ -24,6 +32,32 @@ SENTENCES = 10_000_000  # used by SentencePiece; drawn at random if there are mo
 
 class DictionaryProblem(UioError):
     """No dictionary can be made of these texts; the message says why."""
+
+
+class Texts:
+    """The texts of data of any kind, whose ``fields`` may have other names, read as training does, but no audio; of a
+    Kaldi folder those of its ``text``, whatever has audio. ``bad``: unreadable ones."""
+
+    def __init__(self, url: str, fields: GivenNames = None) -> None:
+        self.url, self.fields, self.bad = url.rstrip("/") or "/", fields, list[Bad]()
+
+    def __iter__(self) -> Iterator[str]:
+        ledger, self.bad = Noting(), []
+        if not self.fields and is_folder(self.url) and exists(f"{self.url}/text"):
+            table = KaldiLines([f"{self.url}/text"], 0)
+            for number in range(len(table)):
+                try:
+                    yield table.value(number)
+                except DataError as error:
+                    self.bad.append(Bad.of(error))
+            return
+        for sample in items_of(recognize(self.url, fields=self.fields).pipeline.build(Lane(ledger))):
+            if isinstance(txt := sample.get("txt"), str):
+                yield txt
+            else:
+                lacking = f"{sample.url}: the utterance has no txt: {named_otherwise('txt', sample.fields)}"
+                self.bad.append(Bad(sample.key, "missing_text", lacking))
+        self.bad += map(Bad.of, ledger.take())
 
 
 def characters(

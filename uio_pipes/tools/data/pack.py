@@ -38,20 +38,18 @@ from uio_pipes.tools.data.placement import (
     Placement,
     Places,
     Split,
-    To,
     parse_group,
     parse_groups,
     parse_split,
 )
-from uio_pipes.tools.data.reading.utterances import Bad, TableUtterances, UtteranceList, open_utterances
-from uio_pipes.tools.data.writing.cutting import FileForm
+from uio_pipes.tools.data.reading import Bad, TableUtterances, UtteranceList, open_utterances
 from uio_pipes.tools.data.writing.journal import Finished, Journal, OtherPacking, note, write_failures, write_list
 from uio_pipes.tools.data.writing.making import Placed, make_task, tasks_of
 from uio_pipes.tools.data.writing.parts import PartWriter
 
 __all__ = [
     "WHOLE", "FeatureSettings", "LengthGroup", "OtherPacking", "PackSettings", "Packing", "PackingFailed", "Split",
-    "convert", "pack", "parse_group", "parse_groups", "parse_split",
+    "pack", "parse_group", "parse_groups", "parse_split",
 ]  # fmt: skip
 
 WHOLE = Split()
@@ -144,42 +142,6 @@ def pack(
         return _summary(places, settings, folder, os.fspath(data_list), journal)
     finally:
         journal.close()
-
-
-def convert(
-    source: str,
-    out: str,
-    *,
-    to: To = "indexed",
-    per_part: int = 5000,
-    resample: int | None = None,
-    form: FileForm = "wav",
-    list_path: str | None = None,
-    fields: Mapping[str, str] | None = None,
-    jobs: int = 1,
-) -> Packing:
-    """Convert the data of ``source``, all that has audio, to ``out``.
-
-    Mono, 16 bits, the first channel; but cuts refer to audio that is a file of its own, and only other audio is
-    written (all of it with ``resample``). ``resample``: to that rate in Hz, otherwise each keeps its own. ``form``: of
-    audio files in shards, raw lists and cuts. ``list_path``: the list written at the end, by default :func:`list_name`
-    in OUT. ``fields``: names that fields have in the data, by ours. ``jobs``: processes that decode.
-
-    Raises: ListError, OtherPacking, PackingFailed.
-    """
-    settings, texts = settings_of(to, per_part, resample, form, False), None if to == "cuts" else ()
-    return pack(source, out, list_path or Folder(out).join(list_name(to)), settings, jobs, texts=texts, fields=fields)
-
-
-def settings_of(to: To, per_part: int, resample: int | None, form: FileForm, compress: bool) -> PackSettings:
-    """Return the settings of a conversion."""
-    name = f"shards_{{:09d}}.tar{'.zst' if compress else ''}" if to == "shards" else ""
-    return PackSettings(per_part, (), "wav" if to == "indexed" else form, resample, name, to=to)
-
-
-def list_name(to: To) -> str:
-    """Return the usual name of the list that is written."""
-    return "cuts.jsonl.gz" if to == "cuts" else "data.list"
 
 
 def _fitting(settings: PackSettings, utterances: UtteranceList, source: str) -> PackSettings:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from uio_pipes.audio.length import measure
 from uio_pipes.base.errors import DataError, ListError
-from uio_pipes.tools.data.reading.utterances import Bad, TableUtterances, Utterance, UtteranceList
+from uio_pipes.tools.data.reading import Bad, TableUtterances, Utterance, UtteranceList
 from uio_pipes.tools.data.writing.cutting import FRAMES_PER_SECOND, Dtype, Form
 from uio_pipes.tools.data.writing.journal import Finished
 from uio_pipes.tools.data.writing.making import Placed

@@ -20,7 +20,7 @@ from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.empty_epochs import nothing_out
 from uio_pipes.run.loader import Loader
 from uio_pipes.stages.batches.window import WindowBatch
-from uio_pipes.tools.reports.waiting import lost, mend
+from uio_pipes.tools.reports.simulation import lost, mend
 
 ENOUGH = 0.6  # of the speed of so many processes: from there on, workers pay
 LASTING = 5  # times as long as the start of workers: of shorter epochs, a measurement is mostly of that start

@@ -29,9 +29,10 @@ from uio_pipes.tools.reports.simulation import (
     SimulatedRank,
     SimulatedStretch,
     Simulation,
+    lost,
+    mend,
     padding_of,
 )
-from uio_pipes.tools.reports.waiting import lost, mend
 
 STRETCHES = 10  # that the epoch is told in
 

@@ -11,6 +11,7 @@ import parquet_corpus
 import pytest
 import soundfile as sf
 import touchdataset
+from converting import convert
 from corpora_small import made
 from nemo_data import plain, write
 from video_files import video
@@ -18,7 +19,6 @@ from video_files import video
 import uio_pipes as uio
 from uio_pipes.base.errors import ListError
 from uio_pipes.tools.data.checks import WantedChecks
-from uio_pipes.tools.data.pack import convert
 from uio_pipes.tools.data.recognize import recognize
 from uio_pipes.tools.data.verify import Verified, verify
 from uio_pipes.tools.reports.inspect import inspect

@@ -38,7 +38,7 @@ from uio_pipes.base.urls import suffix_of
 from uio_pipes.io.local import open_data, open_regular
 from uio_pipes.io.opening import is_local, open_binary
 from uio_pipes.io.references import Ref
-from uio_pipes.tools.data.reading.utterances import Bad, Utterance
+from uio_pipes.tools.data.reading import Bad, Utterance
 
 FRAMES_PER_SECOND = 100
 FileForm = Literal["wav", "flac"]

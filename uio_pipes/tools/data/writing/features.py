@@ -23,7 +23,7 @@ from uio_pipes.pipeline import Pipeline
 from uio_pipes.run.lane_runner import one_thread
 from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.stages.audio.effects import Resample
-from uio_pipes.tools.data.reading.utterances import Bad, Utterance
+from uio_pipes.tools.data.reading import Bad, Utterance
 from uio_pipes.tools.data.writing.cutting import Audio, Dtype, failure_of, to_int16
 from uio_pipes.tools.data.writing.making import Made, described
 from uio_pipes.wenet import STEPS, apply_steps, read_conf

@@ -20,7 +20,7 @@ from uio_pipes.formats.naming import TEXTLESS
 from uio_pipes.formats.tar.reader import seen_in
 from uio_pipes.io.references import Ref
 from uio_pipes.sources.touchdataset.folder import Pcm
-from uio_pipes.tools.data.reading.utterances import Bad, Utterance
+from uio_pipes.tools.data.reading import Bad, Utterance
 from uio_pipes.tools.data.writing.cutting import Audio, CutResult, cut_recording, failure_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import redact
 from uio_pipes.formats.touchdataset import DTYPES, HEADER, MAGIC, VERSION
 from uio_pipes.io.folders import Folder
-from uio_pipes.tools.data.reading.utterances import Bad
+from uio_pipes.tools.data.reading import Bad
 from uio_pipes.tools.data.writing.journal import LIST, Finished
 from uio_pipes.tools.data.writing.making import Made
 

@@ -13,7 +13,7 @@ from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.io.relative_paths import RelativeRef
 from uio_pipes.sources.lhotse.recording import Recorded
 from uio_pipes.sources.lhotse.transforms import samples_in
-from uio_pipes.tools.data.reading.utterances import Bad, Utterance
+from uio_pipes.tools.data.reading import Bad, Utterance
 from uio_pipes.tools.data.writing.cutting import Audio, failure_of, frames_of
 from uio_pipes.tools.data.writing.features import compute
 from uio_pipes.tools.data.writing.making import Made, described

@@ -7,6 +7,7 @@ All else is read in its order by its own pipeline.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,8 @@ from typing import Any
 
 from uio_pipes.audio.containers import DECLARED, Declared
 from uio_pipes.base.errors import DataError, LeftOut, ListError
-from uio_pipes.base.urls import is_named
+from uio_pipes.base.urls import inside, is_named
+from uio_pipes.formats.advice import usual_of
 from uio_pipes.formats.lists.json_lines import parse
 from uio_pipes.formats.lists.lines import ARCHIVES
 from uio_pipes.formats.lists.manifest import read_manifest
@@ -22,8 +24,9 @@ from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.io.access import PLAIN
 from uio_pipes.io.command import Piped
 from uio_pipes.io.references import Ref
-from uio_pipes.sources.kaldi.tables import is_folder
-from uio_pipes.sources.seen import GivenNames, Seen, exists
+from uio_pipes.sources.kaldi.table import JoinedColumn, KaldiTable
+from uio_pipes.sources.kaldi.tables import KaldiFiles, KaldiLines, is_folder
+from uio_pipes.sources.seen import GivenNames, Seen, exists, no_such
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +181,10 @@ def open_utterances(
     Raises: ListError.
     """
     sources = [source.rstrip("/") or "/" for source in sources]
-    tables = [not fields and not Seen(source).is_named and _names_tables(source) for source in sources]
+    tables = [not fields and not Seen(source).is_named and _scp(source) is not None for source in sources]
     if all(tables):
-        from uio_pipes.tools.data.reading.kaldi import kaldi_table
-
-        return TableUtterances(kaldi_table(sources, texts, segments, allow_pipes), tolerance)
+        table = _KaldiTable(_Joined(sources, texts, segments), allow_pipes, texts is not None)
+        return TableUtterances(table, tolerance)
     if len(sources) > 1:
         raise ListError(
             f"{sources[tables.index(False)]} is not Kaldi's, as several sources must be: one list is packed at a time "
@@ -229,8 +231,67 @@ def _is_raw(source: str) -> bool:
     return not seen.columns.isdisjoint(("wav", "feat"))
 
 
-def _names_tables(source: str) -> bool:
-    """Return whether this is one of Kaldi's scps, or a folder with one."""
+# Kaldi's tables: those of one or several scps, as if all were one
+
+
+class _Joined(KaldiFiles):
+    """The tables of several scps, or of the folders that have them; ``texts``: in place of the ``text`` beside each,
+    None if there need be none."""
+
+    def __init__(self, sources: Sequence[str], texts: Sequence[str] | None, segments: str | None) -> None:
+        scps = [scp for source in sources if (scp := _scp(source)) is not None]
+        self._folders = list(dict.fromkeys(scp.rpartition("/")[0] for scp in scps))
+        self.scp = _read_tables(scps, 1)
+        named = self._beside("text") if texts is None else texts or [_text_in(folder) for folder in self._folders]
+        self.text = _read_tables(named, 0) if named else None
+        cut = len(sources) == 1 and scps[0].endswith("wav.scp")
+        named = [segments] if segments else self._beside("segments") if cut else []
+        self.segments = _read_tables(named, 3, 3) if named else None
+        beside = map(self._beside, ("utt2spk", "utt2dur", "utt2num_frames"))
+        self.speakers, self._durations, self._frames = (
+            _read_tables(paths, 1, 1) if paths else None for paths in beside
+        )
+
+    def _beside(self, name: str) -> Sequence[str]:
+        return [path for path in (inside(folder, name) for folder in self._folders) if exists(path)]
+
+
+class _KaldiTable(KaldiTable):
+    """Utterances, of which some may have no speaker, nor a text unless it is needed."""
+
+    def __init__(self, files: KaldiFiles, allow_pipes: bool, needs_text: bool) -> None:
+        super().__init__(files, PLAIN, allow_pipes)
+        self._needs_text = needs_text
+
+    def value(self, column: JoinedColumn, number: int) -> Any:
+        found = self.find(column, number)
+        return super().value(column, number) if found is None and column == "text" and self._needs_text else found
+
+    def fields(self, number: int) -> dict[str, Any]:
+        return {name: value for name, value in super().fields(number).items() if value is not None}
+
+
+def _read_tables(urls: Sequence[str], least: int, most: int | None = None) -> KaldiLines:
+    """Read one of Kaldi's tables, in one or several files; ``least``, ``most``: words after the key.
+
+    Raises: ListError, with a suggestion for a file that is missing.
+    """
+    if missing := next((url for url in urls if not exists(url)), None):
+        raise no_such(missing)
+    return KaldiLines(urls, least, most)
+
+
+def _scp(source: str) -> str | None:
+    """Return one of Kaldi's scps: the source itself, or what is in this folder; None if it is neither."""
     if not is_folder(source):
-        return is_named(source, ".scp")
-    return exists(f"{source}/wav.scp") or exists(f"{source}/feats.scp")
+        return source if is_named(source, ".scp") else None
+    return next((path for name in ("wav.scp", "feats.scp") if exists(path := f"{source}/{name}")), None)
+
+
+def _text_in(folder: str) -> str:
+    """Return the path of ``text`` or, if there is none, of what seems to be it."""
+    path = inside(folder, "text")
+    there = (
+        os.listdir(folder or ".") if "://" not in folder and not exists(path) and os.path.isdir(folder or ".") else []
+    )
+    return inside(folder, usual_of("txt", there) or "text")

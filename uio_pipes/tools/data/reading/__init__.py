@@ -1,1 +1,0 @@
-"""Reading the data to be prepared: lists, Kaldi folders, texts."""
