@@ -28,25 +28,41 @@ remembers("files read ahead", lambda: _held, BUDGET)
 
 
 class LocalPath(str):
-    """The path of a local file, with what was read of it ahead."""
+    """The path of a local file, with what was read of it ahead.
 
-    __slots__ = ("data", "job", "size")
+    ``others``: paths where the file is instead if it is not here, the likeliest first, until it is known where it is;
+    ``missing``: how errors name it if it is nowhere.
+    """
+
+    __slots__ = ("data", "found", "job", "missing", "others", "size")
     data: bytes  # from the beginning of the file
     size: int  # of the file; -1: not known
     job: Job[None] | None
+    found: LocalPath | None  # where it is, if not here
 
-    def __new__(cls, path: str) -> LocalPath:
+    def __new__(cls, path: str, others: Sequence[str] = (), missing: str = "") -> LocalPath:
         self = super().__new__(cls, path)
-        self.data, self.size, self.job = b"", -1, None
+        self.data, self.size, self.job, self.found = b"", -1, None, None
+        self.others, self.missing = others, missing
         return self
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)
+        return str, (str(self.settled),)
 
     @property
     def nbytes(self) -> int:
         """The number of bytes in memory."""
-        return len(self.data)
+        return len((self.found or self).data)
+
+    @property
+    def settled(self) -> LocalPath:
+        """The path where the file is: as it was found ahead, or else it is looked for now."""
+        if self.others and self.job is not None:
+            self.job.wait()
+        if self.others:
+            self.found = LocalPath(next(filter(os.path.exists, (self, *self.others)), self.missing))
+            self.others = ()
+        return self.found or self
 
     def wanted(self, needed: bool = False) -> bool:
         """Return whether to read it ahead; ``needed``: even if its header was read already. The first ones of a disk
@@ -55,11 +71,24 @@ class LocalPath(str):
             with suppress(DataError, OSError):
                 self.read(needed)
             return False
-        begun = self.job is not None and not (needed and self.job.over and len(self.data) < self.size <= WHOLE)
-        return not begun and is_slow(self)
+        path, over = self.found or self, self.job is None or self.job.over
+        begun = path.size >= 0 or self.job is not None
+        return not (begun and not (needed and over and len(path.data) < path.size <= WHOLE)) and is_slow(path)
 
     def read(self, needed: bool) -> None:
-        """Read the file, or only its header if too much is held already. Raises: DataError, OSError."""
+        """Read the file where it is, if anywhere, or only its header if too much is held already. Raises: DataError,
+        OSError."""
+        for place in (self.found or self, *map(LocalPath, self.others)):
+            try:
+                place._read(needed)
+            except DataError as error:
+                if error.reason != "missing_file":
+                    raise
+            else:
+                self.found, self.others = None if place is self else place, ()
+                break
+
+    def _read(self, needed: bool) -> None:
         global _held
         number, status = opened_regular(self)
         data, size = b"", status.st_size
@@ -88,6 +117,7 @@ def begun(path: str) -> tuple[bytes, int]:
         return b"", -1
     if path.job is not None:
         path.job.wait()
+    path = path.settled
     return path.data, path.size
 
 

@@ -37,19 +37,21 @@ def beside(path: str, listed: str) -> str:
     the list's folder: ``/any/data/shards.list`` may name ``/any/data/shards/0.tar`` as ``data/shards/0.tar``. If there
     is no such file anywhere, the path is returned as it is; of a list at a URL, the URL beside it.
     """
+    places, missing = _places(path, listed)
+    return next(filter(os.path.exists, places), missing)
+
+
+def _places(path: str, listed: str) -> tuple[list[str], str]:
+    """Return where :func:`beside` looks, and what it returns if the file is not there."""
     if not path or path[0] in "/~{" or "://" in path or not listed:
-        return path
+        return [], path
     folder = folder_of(listed)
     if is_local(folder) is None:
-        return path if os.path.exists(path) else inside(folder, path)
-    if os.path.exists(found := os.path.join(folder, path)):
-        return found
-    if folder and os.path.exists(path):
-        return path
+        return [path], inside(folder, path)
     above = os.path.abspath(folder).split("/")
     named = [at for at, name in enumerate(above) if name == path.partition("/")[0]]
-    places = (os.path.join("/", *above[:at], path) for at in reversed(named))
-    return next(filter(os.path.exists, places), path)
+    upward = [os.path.join("/", *above[:at], path) for at in reversed(named)]
+    return [os.path.join(folder, path), *[path] * bool(folder), *upward], path
 
 
 def open_file(url: str, access: Access | None = None) -> RandomFile:
@@ -282,9 +284,15 @@ class RemoteFileRef(PrefetchedRef):
         return self._begun
 
 
-def reference(url: str, access: Access | None = None) -> LocalPath | RemoteFileRef:
-    """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened."""
-    path = is_local(url)
+def reference(url: str, access: Access | None = None, listed: str = "") -> LocalPath | RemoteFileRef:
+    """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened.
+
+    ``listed``: the list that names it. A relative path starts then as :func:`beside` says, which is found out later.
+    """
+    places, missing = _places(url, listed)
+    if len(places) > 1:
+        return LocalPath(places[0], places[1:], missing)
+    path = is_local(url := beside(url, listed))
     return RemoteFileRef(open_file(url, access)) if path is None else LocalPath(path)
 
 
@@ -326,10 +334,11 @@ def is_far(value: object) -> bool:
 def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
     """Start fetching what the fields refer to in remote files, and return the number of bytes that this takes at most;
     and reading local files of a slow disk, which have a bound of their own, unless they are ``needed`` at once."""
-    found: list[_Entry] = []
+    found, samples = list[_Entry](), list(samples)
+    paths = (path for fields in samples for value in fields.values() for path in local_paths(value))
+    read_ahead([path for path in paths if path.wanted(needed)], needed)
     fetched = sum(_look(fields, fields.items(), found) for fields in samples)
-    read_ahead([path for _, _, path in found if isinstance(path, LocalPath) and path.wanted(needed)], needed)
-    for group in _merged([entry for entry in found if isinstance(entry[2], Ref)]):
+    for group in _merged(found):
         begin = group[0][2].offset
         end = max(ref.offset + ref.size for _, _, ref in group)
         job = submit(_reading(group[0][2].file, begin, end - begin))
@@ -339,9 +348,17 @@ def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
     return fetched
 
 
+def local_paths(value: Any) -> Sequence[LocalPath]:
+    """Return the local files that a field is or refers to, to be read ahead on a slow disk."""
+    if isinstance(value, LocalPath):
+        return [value]
+    if type(value) is list and value and isinstance(value[0], Ref | LocalPath):
+        return [path for one in value for path in local_paths(one)]
+    return value.local_paths if isinstance(value, Ref) else ()
+
+
 def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) -> int:
-    """Start what knows by itself how, and return the bytes that it takes; add other far references, and the paths of
-    local files, to ``found``."""
+    """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``."""
     fetched = 0
     for name, value in values:
         if isinstance(value, Ref):
@@ -349,9 +366,7 @@ def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) ->
                 fetched += value.fetch_early()
             elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
                 found.append((place, name, value))
-        elif isinstance(value, LocalPath):
-            found.append((place, name, value))
-        elif type(value) is list and value and isinstance(value[0], Ref | LocalPath):
+        elif type(value) is list and value and isinstance(value[0], Ref):
             place[name] = several = list(value)  # which this sample has for its own
             fetched += _look(several, enumerate(value), found)
     return fetched
