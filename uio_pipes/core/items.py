@@ -22,8 +22,8 @@ from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.sample import Sample
 from uio_pipes.formats.lists.manifest import ShardEntry
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.opened_ahead import whole
-from uio_pipes.io.opening import fetch_early, is_far, local_paths, open_binary
+from uio_pipes.io.opened_ahead import LocalPath, whole
+from uio_pipes.io.opening import fetch_early, is_far, open_binary
 from uio_pipes.io.references import Payload, Ref
 
 
@@ -218,10 +218,10 @@ class Upcoming(Generic[T]):
             self._items.append(_Item(before, value, fields))
             if isinstance(fields, Mapping):
                 taken.append(fields)
-        values = [v for fields in taken for v in fields.values()] if not self._far else []
-        if any(path.wanted() for v in values for path in local_paths(v)):
+        values = [v for f in taken for v in f.values() if isinstance(v, Ref | LocalPath)] if not self._far else []
+        if any(path.wanted() for v in values for path in getattr(v, "local_paths", ())):
             self._far, self._count = True, LOCAL
-        self._far = self._far or any(isinstance(v, Ref) and is_far(v) for v in values)
+        self._far = self._far or any(map(is_far, values))
         if self._far and self._lane.makes_batches:
             fetching = fetch_early(taken)
             if fetching > BYTES // 2:

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ, remembers
@@ -28,17 +29,16 @@ remembers("files read ahead", lambda: _held, BUDGET)
 
 
 class LocalPath(str):
-    """The path of a local file, with what was read of it ahead.
-
-    ``others``: paths where the file is instead if it is not here, the likeliest first, until it is known where it is;
-    ``missing``: how errors name it if it is nowhere.
-    """
+    """The path of a local file, with what was read of it ahead. ``others``: where the file is instead if it is not
+    here, until that is known; ``missing``: the path that errors name if it is nowhere."""
 
     __slots__ = ("data", "found", "job", "missing", "others", "size")
     data: bytes  # from the beginning of the file
     size: int  # of the file; -1: not known
     job: Job[None] | None
     found: LocalPath | None  # where it is, if not here
+    others: Sequence[str]
+    missing: str
 
     def __new__(cls, path: str, others: Sequence[str] = (), missing: str = "") -> LocalPath:
         self = super().__new__(cls, path)
@@ -47,7 +47,7 @@ class LocalPath(str):
         return self
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self.settled),)
+        return str, (str(settled(self)),)
 
     @property
     def nbytes(self) -> int:
@@ -55,14 +55,9 @@ class LocalPath(str):
         return len((self.found or self).data)
 
     @property
-    def settled(self) -> LocalPath:
-        """The path where the file is: as it was found ahead, or else it is looked for now."""
-        if self.others and self.job is not None:
-            self.job.wait()
-        if self.others:
-            self.found = LocalPath(next(filter(os.path.exists, (self, *self.others)), self.missing))
-            self.others = ()
-        return self.found or self
+    def local_paths(self) -> list[LocalPath]:
+        """What fields that refer to local files have, too: the paths to be read ahead."""
+        return [self]
 
     def wanted(self, needed: bool = False) -> bool:
         """Return whether to read it ahead; ``needed``: even if its header was read already. The first ones of a disk
@@ -71,9 +66,9 @@ class LocalPath(str):
             with suppress(DataError, OSError):
                 self.read(needed)
             return False
-        path, over = self.found or self, self.job is None or self.job.over
-        begun = path.size >= 0 or self.job is not None
-        return not (begun and not (needed and over and len(path.data) < path.size <= WHOLE)) and is_slow(path)
+        path = self.found or self
+        begun = self.job is not None and not (needed and self.job.over and len(path.data) < path.size <= WHOLE)
+        return not begun and any(map(is_slow, (path, *self.others)))
 
     def read(self, needed: bool) -> None:
         """Read the file where it is, if anywhere, or only its header if too much is held already. Raises: DataError,
@@ -111,14 +106,28 @@ class LocalPath(str):
                 _held -= len(self.data)
 
 
+def settled(value: Any) -> Any:
+    """Return the path where a file is, as it was found ahead, or else it is looked for now; another value as it is."""
+    if not isinstance(value, LocalPath):
+        return value
+    if value.others and value.job is not None:
+        value.job.wait()
+    if value.others:
+        value.found = LocalPath(next(filter(os.path.exists, (value, *value.others)), value.missing))
+        value.others = ()
+    if value.found is not None:
+        value.found.job = value.job
+    return value.found or value
+
+
 def begun(path: str) -> tuple[bytes, int]:
     """Return what was read ahead of a file, and its size; no bytes if nothing was, or if the file is empty."""
     if not isinstance(path, LocalPath):
         return b"", -1
     if path.job is not None:
         path.job.wait()
-    path = path.settled
-    return path.data, path.size
+    found: LocalPath = settled(path)
+    return found.data, found.size
 
 
 def whole(path: str) -> bytes | None:

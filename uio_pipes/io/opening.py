@@ -15,7 +15,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import FileCache
 from uio_pipes.io.local import LocalFile, open_regular, os_failure
-from uio_pipes.io.opened_ahead import LocalPath, read_ahead
+from uio_pipes.io.opened_ahead import LocalPath, read_ahead, settled
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.references import RandomFile, Ref
@@ -37,21 +37,19 @@ def beside(path: str, listed: str) -> str:
     the list's folder: ``/any/data/shards.list`` may name ``/any/data/shards/0.tar`` as ``data/shards/0.tar``. If there
     is no such file anywhere, the path is returned as it is; of a list at a URL, the URL beside it.
     """
-    places, missing = _places(path, listed)
-    return next(filter(os.path.exists, places), missing)
+    return str(settled(_sought(path, listed)))
 
 
-def _places(path: str, listed: str) -> tuple[list[str], str]:
-    """Return where :func:`beside` looks, and what it returns if the file is not there."""
+def _sought(path: str, listed: str) -> LocalPath:
     if not path or path[0] in "/~{" or "://" in path or not listed:
-        return [], path
+        return LocalPath(path)
     folder = folder_of(listed)
     if is_local(folder) is None:
-        return [path], inside(folder, path)
+        return LocalPath(path if os.path.exists(path) else inside(folder, path))
     above = os.path.abspath(folder).split("/")
     named = [at for at, name in enumerate(above) if name == path.partition("/")[0]]
     upward = [os.path.join("/", *above[:at], path) for at in reversed(named)]
-    return [os.path.join(folder, path), *[path] * bool(folder), *upward], path
+    return LocalPath(os.path.join(folder, path), [*[path] * bool(folder), *upward], path)
 
 
 def open_file(url: str, access: Access | None = None) -> RandomFile:
@@ -285,15 +283,11 @@ class RemoteFileRef(PrefetchedRef):
 
 
 def reference(url: str, access: Access | None = None, listed: str = "") -> LocalPath | RemoteFileRef:
-    """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened.
-
-    ``listed``: the list that names it. A relative path starts then as :func:`beside` says, which is found out later.
-    """
-    places, missing = _places(url, listed)
-    if len(places) > 1:
-        return LocalPath(places[0], places[1:], missing)
-    path = is_local(url := beside(url, listed))
-    return RemoteFileRef(open_file(url, access)) if path is None else LocalPath(path)
+    """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened. ``listed``: the
+    list that names it; a local path is that of :func:`beside` once it is ``settled``."""
+    found = _sought(url, listed)
+    path = is_local(found)
+    return RemoteFileRef(open_file(found, access)) if path is None else found if found.others else LocalPath(path)
 
 
 class Coming(Ref):
@@ -325,20 +319,20 @@ class Coming(Ref):
 
 def is_far(value: object) -> bool:
     """Return whether it is a reference into a remote file."""
-    if not isinstance(value, Ref):
+    if isinstance(value, PrefetchedRef):
+        return value.far
+    if not isinstance(value, Ref) or hasattr(value, "local_paths"):  # nobody has looked yet where that is
         return False
-    of = value if isinstance(value, PrefetchedRef) else value.file
-    return isinstance(of, RemoteFile) or (isinstance(of, (PrefetchedRef, CachedFile)) and of.far)
+    return isinstance(of := value.file, RemoteFile) or (isinstance(of, CachedFile) and of.far)
 
 
 def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
     """Start fetching what the fields refer to in remote files, and return the number of bytes that this takes at most;
     and reading local files of a slow disk, which have a bound of their own, unless they are ``needed`` at once."""
-    found, samples = list[_Entry](), list(samples)
-    paths = (path for fields in samples for value in fields.values() for path in local_paths(value))
-    read_ahead([path for path in paths if path.wanted(needed)], needed)
+    found: list[_Entry] = []
     fetched = sum(_look(fields, fields.items(), found) for fields in samples)
-    for group in _merged(found):
+    read_ahead([path for _, _, path in found if isinstance(path, LocalPath) and path.wanted(needed)], needed)
+    for group in _merged([entry for entry in found if isinstance(entry[2], Ref)]):
         begin = group[0][2].offset
         end = max(ref.offset + ref.size for _, _, ref in group)
         job = submit(_reading(group[0][2].file, begin, end - begin))
@@ -348,25 +342,19 @@ def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
     return fetched
 
 
-def local_paths(value: Any) -> Sequence[LocalPath]:
-    """Return the local files that a field is or refers to, to be read ahead on a slow disk."""
-    if isinstance(value, LocalPath):
-        return [value]
-    if type(value) is list and value and isinstance(value[0], Ref | LocalPath):
-        return [path for one in value for path in local_paths(one)]
-    return value.local_paths if isinstance(value, Ref) else ()
-
-
 def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) -> int:
-    """Start what knows by itself how, and return the bytes that it takes; add other far references to ``found``."""
+    """Start what knows by itself how, and return the bytes that it takes; add other far references, and the paths of
+    local files, to ``found``."""
     fetched = 0
     for name, value in values:
+        if isinstance(value, Ref | LocalPath):
+            found += [(place, name, path) for path in getattr(value, "local_paths", ())]
         if isinstance(value, Ref):
             if isinstance(value, PrefetchedRef):
                 fetched += value.fetch_early()
             elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
                 found.append((place, name, value))
-        elif type(value) is list and value and isinstance(value[0], Ref):
+        elif type(value) is list and value and isinstance(value[0], Ref | LocalPath):
             place[name] = several = list(value)  # which this sample has for its own
             fetched += _look(several, enumerate(value), found)
     return fetched

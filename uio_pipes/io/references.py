@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 from zlib import crc32
 
@@ -60,11 +59,6 @@ class Ref:
         crc: int | None = None,
     ) -> None:
         self.file, self.offset, self.size, self.head, self.info, self.crc = file, offset, size, head, info, crc
-
-    @property
-    def local_paths(self) -> Sequence[Any]:
-        """The whole local files that it is of, each a ``LocalPath``, to be read ahead on a slow disk."""
-        return ()
 
     def read(self) -> bytes:
         """Return all ``size`` bytes. Raises: DataError as ``LocalFile.read``, and ``bad_crc``."""

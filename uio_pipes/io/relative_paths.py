@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import LocalFile
-from uio_pipes.io.opened_ahead import LocalPath, begun
+from uio_pipes.io.opened_ahead import LocalPath, begun, settled
 from uio_pipes.io.opening import is_local, reference
 from uio_pipes.io.references import RandomFile, Ref
 
@@ -21,14 +20,16 @@ class RelativeRef(Ref):
     Subclasses say by :meth:`missing` what it means that none has it.
     """
 
-    __slots__ = ("_file", "_path", "folders", "path")
+    __slots__ = ("_file", "folders", "local_paths", "path")
     folders: tuple[str, ...]
+    local_paths: list[LocalPath]  # the file, wherever it is
 
     def __init__(self, folders: tuple[str, ...], path: str) -> None:
         self.folders, self.path = folders, path
         self.offset, self.head, self.info, self.crc = 0, b"", None, None
         self._file: LocalFile | None = None
-        self._path: LocalPath | None = None
+        first, *others = self.places
+        self.local_paths = [LocalPath(first, others, first)]
 
     @property
     def places(self) -> list[str]:
@@ -42,23 +43,10 @@ class RelativeRef(Ref):
     @property
     def local(self) -> str:
         """The path where the file is. Raises: DataError if there is no such file."""
-        path = self.local_paths[0]
-        if begun(path)[1] < 0:
+        if begun(self.local_paths[0])[1] < 0:
             self._found().size  # noqa: B018  a missing file has its own error
-        return path.settled
-
-    @property
-    def local_paths(self) -> Sequence[LocalPath]:
-        """The file, wherever it is."""
-        if not isinstance(self._path, LocalPath):  # not asked for yet, or unpickled
-            first, *others = self.places
-            self._path = LocalPath(first, others, first)
-        return [self._path]
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes in memory."""
-        return self.local_paths[0].nbytes
+        path: str = settled(self.local_paths[0])
+        return path
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -70,7 +58,7 @@ class RelativeRef(Ref):
 
     def _found(self) -> LocalFile:
         if self._file is None:
-            self._file = _Named(str(self.local_paths[0].settled), self)
+            self._file = _Named(str(settled(self.local_paths[0])), self)
         return self._file
 
     def __repr__(self) -> str:

@@ -116,11 +116,11 @@ class TarIndex(Parts):
                 with ThreadPoolExecutor(THREADS) as pool:  # what fails there fails again at its turn
                     pool.map(lambda each: each.size, self._ahead.values())
             file = self._ahead.get(url) or open_file(url, self._access)
-            if url in self._ahead and isinstance(file, LocalFile):
+            if isinstance(file, LocalFile):
                 file.look()
-            if isinstance(file, LocalFile) and index.shard.differs(*file.identity):
-                message = "the shard was replaced since its index was opened: start again when no file changes any more"
-                raise DataError("changed_file", message, url=url)
+                if index.shard.differs(*file.identity):
+                    message = "the shard was replaced since its index was opened: start again when no file changes"
+                    raise DataError("changed_file", f"{message} any more", url=url)
             self._files[at] = file
         for suffix, offset, size, crc, _ in index.members(within):
             members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)

@@ -16,7 +16,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
-from uio_pipes.io.opened_ahead import LocalPath
+from uio_pipes.io.opened_ahead import LocalPath, settled
 from uio_pipes.io.opening import PrefetchedRef, RemoteFileRef, beside, is_local, reference
 from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.sources.format import RowPlace
@@ -198,7 +198,7 @@ class Recorded(InFile, PrefetchedRef):
     @property
     def sources(self) -> list[RecordingSource]:
         """The audio files: paths, references to remote files, or bytes. Raises: DataError ``bad_cut``."""
-        return [one.settled if isinstance(one, LocalPath) else one for one in self._opened]
+        return [settled(one) for one in self._opened]
 
     @property
     def _opened(self) -> list[RecordingSource]:
@@ -208,14 +208,8 @@ class Recorded(InFile, PrefetchedRef):
 
     @property
     def local_paths(self) -> list[LocalPath]:
-        """Its files; none if others are in memory or made by commands, which takes long."""
-        of_files = all(one["type"] in ("file", "url") for one in self.manifest["sources"])
-        return [one for one in self._opened if isinstance(one, LocalPath)] if of_files else []
-
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes in memory."""
-        return sum(path.nbytes for path in self.local_paths)
+        kinds = {one["type"] for one in self.manifest["sources"]}  # what commands make is no file
+        return [one for one in self._opened if isinstance(one, LocalPath)] if kinds == {"file"} and not self.far else []
 
     def absolute(self) -> dict[str, Any]:
         """Return its manifest with absolute paths, which are the same for any list and working directory."""

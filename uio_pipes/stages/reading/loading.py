@@ -25,7 +25,7 @@ from uio_pipes.formats.lists.json_lines import first_objects, parse
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import asked, check_asked, names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
-from uio_pipes.io.opened_ahead import LocalPath
+from uio_pipes.io.opened_ahead import settled
 from uio_pipes.io.opening import reference
 
 
@@ -189,9 +189,7 @@ class _LoadingNode(Node):
                 self.lane.ledger.fail(fields, self.stage.name)
             else:
                 self.lane.ledger.succeeded(self.stage.name)
-                for name in ("wav", "feat"):
-                    if isinstance(path := fields.get(name), LocalPath):
-                        fields[name] = path.settled
+                fields |= {name: settled(fields[name]) for name in ("wav", "feat") if name in fields}
                 return self.loaded.sample(fields, item.origin, item if isinstance(item, Record) else item.place)
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
