@@ -19,7 +19,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def _counted(kind: str, where: str, below: Path) -> dict[str, Counter[tuple[str,
         environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
         python = [sys.executable, "-m", MODULE, "--child", arguments]
         subprocess.run([*command, *python], check=True, env=environment, stdout=subprocess.DEVNULL)
-        phase, found = "", dict[str, Counter[tuple[str, str]]]()
+        phase, found = "", defaultdict[str, Counter[tuple[str, str]]](Counter)
         for line in out:
             if (call := _CALL.match(line)) is None:
                 continue
@@ -131,7 +131,7 @@ def _counted(kind: str, where: str, below: Path) -> dict[str, Counter[tuple[str,
                     if of_fd and name == "newfstatat"
                     else next(w for w, names in CALLS.items() if name in names)
                 )
-                found.setdefault(phase, Counter())[Path(path).suffix, what] += 1
+                found[phase][Path(path).suffix, what] += 1
     return found
 
 
