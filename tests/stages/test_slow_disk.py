@@ -1,8 +1,10 @@
 """Files of a disk that is slow to open them are read ahead: the same utterances, states and errors as without."""
 
 import json
+import os
 import pickle
 import re
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ import torch
 from corpus import raw_list, shards
 
 import uio_pipes as uio
+from uio_pipes.core.ledger import Ledger
 from uio_pipes.io import local, opened_ahead
 from uio_pipes.io.opened_ahead import LocalPath, read_ahead, whole
+from uio_pipes.sources import tar_index
 from uio_pipes.stages.reading import open_files
+from uio_pipes.tools.data.index import index_lists
 
 Run = tuple[list[Any], list[dict[str, Any]], dict[str, int]]  # batches, the state after each, and what was left out
 
@@ -106,6 +111,128 @@ def test_utterances_states_and_failures_are_the_same(
     _assert_same(*runs)
     assert len(runs[0][2]) >= 3 * damaged
     _assert_same(_run(_raw(lines), runs[1][1][7]), tuple(part[8:] if n < 2 else part for n, part in enumerate(runs[0])))
+
+
+def _raw_list(folder: Path, lines: list[dict[str, Any]]) -> uio.Pipeline:
+    return uio.from_raw_list(str(_written(folder / "lists" / "raw.list", lines)), shuffle=True)
+
+
+def _nemo(folder: Path, lines: list[dict[str, Any]]) -> uio.Pipeline:
+    rows = [{"audio_filepath": line["wav"], "duration": 9.0, "text": line["txt"]} for line in lines]
+    return uio.from_nemo(str(_written(folder / "lists" / "nemo.json", rows)), shuffle=True)
+
+
+def _table(folder: Path, lines: list[dict[str, Any]]) -> uio.Pipeline:
+    table = _written(folder / "lists" / "table.jsonl", lines)
+    return uio.from_table(str(table), fields={"key": "key", "wav": "wav", "txt": "txt"}, shuffle=True)
+
+
+def _cuts(folder: Path, lines: list[dict[str, Any]]) -> uio.Pipeline:
+    cuts = []
+    for line in lines:
+        samples = (folder / "lists" / line["wav"]).resolve().stat().st_size // 2 - 22
+        source = {"type": "file", "channels": [0], "source": line["wav"]}
+        sound = {"id": line["key"], "sources": [source], "sampling_rate": 8000, "num_samples": samples}
+        said = {"id": line["key"], "start": 0, "duration": samples / 8000, "text": line["txt"]}
+        cuts.append({**said, "type": "MonoCut", "channel": 0, "recording": sound, "supervisions": [said]})
+    return uio.from_lhotse_cuts(str(_written(folder / "lists" / "cuts.jsonl", cuts)), shuffle=True)
+
+
+def _kaldi(folder: Path, lines: list[dict[str, Any]]) -> uio.Pipeline:
+    for name, field in (("wav.scp", "wav"), ("text", "txt")):
+        (folder / name).write_text("".join(f"{line['key']} {line[field]}\n" for line in lines))
+    return uio.from_kaldi(str(folder / "wav.scp"), str(folder / "text"), shuffle=True)
+
+
+def _written(path: Path, lines: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "start"),
+    [
+        *((source, start) for source in (_raw_list, _nemo, _table, _cuts) for start in ("", "../")),
+        *((source, "wavs/") for source in (_raw_list, _nemo, _table, _kaldi)),
+        (_raw_list, "FOLDER/"),
+    ],
+)
+def test_a_file_is_opened_once_wherever_its_path_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Any, start: str, opened: Counter[str]
+) -> None:
+    """``""``: absolute paths; ``../``: relative to the list; ``wavs/``: to the working directory; ``FOLDER/``: to the
+    folder above that of the data."""
+    lines = _lines(tmp_path)
+    (tmp_path / "wavs").symlink_to(Path(lines[0]["wav"]).parent)
+    of_each = {"": lambda path: path, "../": lambda path: f"../{path.relative_to(tmp_path)}"}
+    of_each |= {"wavs/": lambda path: f"wavs/{path.name}", "FOLDER/": lambda path: path.relative_to(tmp_path.parent)}
+    files = [Path(line["wav"]) for line in lines]
+    lines = [{**line, "wav": str(of_each[start](path))} for line, path in zip(lines, files, strict=True)]
+    monkeypatch.chdir(tmp_path if start == "wavs/" else "/")
+    looked, exists, runs = Counter[str](), os.path.exists, []
+    monkeypatch.setattr(os.path, "exists", lambda path: (looked.update([str(path)]), exists(path))[1])
+    for wanted in (False, True):
+        _be_slow(monkeypatch, wanted)
+        graph = source(tmp_path, lines).decode_audio().shuffle(8).sort(4).batch(3).pad()
+        looked.clear()
+        opened.clear()
+        runs.append(_run(graph))
+    _assert_same(*runs)
+    assert sum(len(batch["keys"]) for batch in runs[1][0]) == 60
+    assert not [path for path in looked if path.endswith(".wav")]
+    times = Counter(str(Path(path).resolve()) for path in opened.elements() if exists(path) and path.endswith(".wav"))
+    assert times == dict.fromkeys(map(str, files), 1)
+
+
+def test_the_first_place_that_has_a_file_is_taken_and_errors_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, runs, failed = _lines(tmp_path), [], []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lists").mkdir()
+    for number, line in enumerate(lines):
+        path = Path(line["wav"])
+        line["wav"] = path.name
+        if number % 5 == 0:  # the others are in the working directory
+            path.unlink()
+        if number % 5 == 1:  # and another one beside the list
+            (tmp_path / "lists" / path.name).write_bytes(b"RIFF, and no more")
+        if number % 5 == 2:
+            (tmp_path / "lists" / path.name).mkdir()
+    for wanted in (False, True):
+        _be_slow(monkeypatch, wanted)
+        found: list[str] = []
+        monkeypatch.setattr(Ledger, "fail", _noting(found, Ledger.fail))
+        runs.append(_run(_raw_list(tmp_path, lines).decode_audio().batch(3).pad()))
+        monkeypatch.undo()
+        monkeypatch.chdir(tmp_path)
+        failed.append(sorted(found))
+    _assert_same(*runs)
+    assert failed[0] == failed[1]
+    assert runs[1][2] == {"missing_file": 12, "unreadable_file": 12, "bad_audio": 12}
+
+
+def _noting(found: list[str], fail: Any) -> Any:
+    def noting(self: Any, error: Any, stage: str) -> None:
+        found.append(f"{stage}: {error}")
+        fail(self, error, stage)
+
+    return noting
+
+
+def test_indexed_shards_are_opened_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: None) -> None:
+    corpus, threads = shards(tmp_path, [5] * 9), Counter[str]()
+    index_lists([str(corpus.list)])
+    monkeypatch.setattr(tar_index, "is_slow", lambda path: True)
+    table, really = uio.from_tar_index(corpus.list).stages[0].table(), local._opened
+    monkeypatch.setattr(
+        local, "_opened", lambda path: (threads.update([threading.current_thread().name]), really(path))[1]
+    )
+    for number in range(len(table)):
+        table.fields(number)["wav"].read()
+    assert sum(threads.values()) == 9
+    assert threading.current_thread().name not in threads
 
 
 def test_a_file_that_comes_late_is_found(tmp_path: Path, slow: None) -> None:

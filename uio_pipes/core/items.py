@@ -218,10 +218,10 @@ class Upcoming(Generic[T]):
             self._items.append(_Item(before, value, fields))
             if isinstance(fields, Mapping):
                 taken.append(fields)
-        values = [v for fields in taken for v in fields.values()] if not self._far else []
-        if any(isinstance(v, LocalPath) and v.wanted() for v in values):
+        values = [v for f in taken for v in f.values() if isinstance(v, Ref | LocalPath)] if not self._far else []
+        if any(path.wanted() for v in values for path in getattr(v, "local_paths", ())):
             self._far, self._count = True, LOCAL
-        self._far = self._far or any(isinstance(v, Ref) and is_far(v) for v in values)
+        self._far = self._far or any(map(is_far, values))
         if self._far and self._lane.makes_batches:
             fetching = fetch_early(taken)
             if fetching > BYTES // 2:

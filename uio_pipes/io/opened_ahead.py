@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from uio_pipes.base.errors import DataError
 from uio_pipes.base.memory import READ, remembers
@@ -28,25 +29,35 @@ remembers("files read ahead", lambda: _held, BUDGET)
 
 
 class LocalPath(str):
-    """The path of a local file, with what was read of it ahead."""
+    """The path of a local file, with what was read of it ahead. ``others``: where the file is instead if it is not
+    here, until that is known; ``missing``: the path that errors name if it is nowhere."""
 
-    __slots__ = ("data", "job", "size")
+    __slots__ = ("data", "found", "job", "missing", "others", "size")
     data: bytes  # from the beginning of the file
     size: int  # of the file; -1: not known
     job: Job[None] | None
+    found: LocalPath | None  # where it is, if not here
+    others: Sequence[str]
+    missing: str
 
-    def __new__(cls, path: str) -> LocalPath:
+    def __new__(cls, path: str, others: Sequence[str] = (), missing: str = "") -> LocalPath:
         self = super().__new__(cls, path)
-        self.data, self.size, self.job = b"", -1, None
+        self.data, self.size, self.job, self.found = b"", -1, None, None
+        self.others, self.missing = others, missing
         return self
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)
+        return str, (str(settled(self)),)
 
     @property
     def nbytes(self) -> int:
         """The number of bytes in memory."""
-        return len(self.data)
+        return len((self.found or self).data)
+
+    @property
+    def local_paths(self) -> list[LocalPath]:
+        """What fields that refer to local files have, too: the paths to be read ahead."""
+        return [self]
 
     def wanted(self, needed: bool = False) -> bool:
         """Return whether to read it ahead; ``needed``: even if its header was read already. The first ones of a disk
@@ -55,11 +66,24 @@ class LocalPath(str):
             with suppress(DataError, OSError):
                 self.read(needed)
             return False
-        begun = self.job is not None and not (needed and self.job.over and len(self.data) < self.size <= WHOLE)
-        return not begun and is_slow(self)
+        path = self.found or self
+        begun = self.job is not None and not (needed and self.job.over and len(path.data) < path.size <= WHOLE)
+        return not begun and any(map(is_slow, (path, *self.others)))
 
     def read(self, needed: bool) -> None:
-        """Read the file, or only its header if too much is held already. Raises: DataError, OSError."""
+        """Read the file where it is, if anywhere, or only its header if too much is held already. Raises: DataError,
+        OSError."""
+        for place in (self.found or self, *map(LocalPath, self.others)):
+            try:
+                place._read(needed)
+            except DataError as error:
+                if error.reason != "missing_file":
+                    raise
+            else:
+                self.found, self.others = None if place is self else place, ()
+                break
+
+    def _read(self, needed: bool) -> None:
         global _held
         number, status = opened_regular(self)
         data, size = b"", status.st_size
@@ -82,13 +106,28 @@ class LocalPath(str):
                 _held -= len(self.data)
 
 
+def settled(value: Any) -> Any:
+    """Return the path where a file is, as it was found ahead, or else it is looked for now; another value as it is."""
+    if not isinstance(value, LocalPath):
+        return value
+    if value.others and value.job is not None:
+        value.job.wait()
+    if value.others:
+        value.found = LocalPath(next(filter(os.path.exists, (value, *value.others)), value.missing))
+        value.others = ()
+    if value.found is not None:
+        value.found.job = value.job
+    return value.found or value
+
+
 def begun(path: str) -> tuple[bytes, int]:
     """Return what was read ahead of a file, and its size; no bytes if nothing was, or if the file is empty."""
     if not isinstance(path, LocalPath):
         return b"", -1
     if path.job is not None:
         path.job.wait()
-    return path.data, path.size
+    found: LocalPath = settled(path)
+    return found.data, found.size
 
 
 def whole(path: str) -> bytes | None:

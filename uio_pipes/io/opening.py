@@ -15,7 +15,7 @@ from uio_pipes.io.access import Access
 from uio_pipes.io.background import Job, submit
 from uio_pipes.io.cache import FileCache
 from uio_pipes.io.local import LocalFile, open_regular, os_failure
-from uio_pipes.io.opened_ahead import LocalPath, read_ahead
+from uio_pipes.io.opened_ahead import LocalPath, read_ahead, settled
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 from uio_pipes.io.references import RandomFile, Ref
@@ -37,19 +37,19 @@ def beside(path: str, listed: str) -> str:
     the list's folder: ``/any/data/shards.list`` may name ``/any/data/shards/0.tar`` as ``data/shards/0.tar``. If there
     is no such file anywhere, the path is returned as it is; of a list at a URL, the URL beside it.
     """
+    return str(settled(_sought(path, listed)))
+
+
+def _sought(path: str, listed: str) -> LocalPath:
     if not path or path[0] in "/~{" or "://" in path or not listed:
-        return path
+        return LocalPath(path)
     folder = folder_of(listed)
     if is_local(folder) is None:
-        return path if os.path.exists(path) else inside(folder, path)
-    if os.path.exists(found := os.path.join(folder, path)):
-        return found
-    if folder and os.path.exists(path):
-        return path
+        return LocalPath(path if os.path.exists(path) else inside(folder, path))
     above = os.path.abspath(folder).split("/")
     named = [at for at, name in enumerate(above) if name == path.partition("/")[0]]
-    places = (os.path.join("/", *above[:at], path) for at in reversed(named))
-    return next(filter(os.path.exists, places), path)
+    upward = [os.path.join("/", *above[:at], path) for at in reversed(named)]
+    return LocalPath(os.path.join(folder, path), [*[path] * bool(folder), *upward], path)
 
 
 def open_file(url: str, access: Access | None = None) -> RandomFile:
@@ -282,10 +282,12 @@ class RemoteFileRef(PrefetchedRef):
         return self._begun
 
 
-def reference(url: str, access: Access | None = None) -> LocalPath | RemoteFileRef:
-    """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened."""
-    path = is_local(url)
-    return RemoteFileRef(open_file(url, access)) if path is None else LocalPath(path)
+def reference(url: str, access: Access | None = None, listed: str = "") -> LocalPath | RemoteFileRef:
+    """Return a local path (also for ``file://``), or a reference to a remote file. Nothing is opened. ``listed``: the
+    list that names it; a local path is that of :func:`beside` once it is ``settled``."""
+    found = _sought(url, listed)
+    path = is_local(found)
+    return RemoteFileRef(open_file(found, access)) if path is None else found if found.others else LocalPath(path)
 
 
 class Coming(Ref):
@@ -317,10 +319,11 @@ class Coming(Ref):
 
 def is_far(value: object) -> bool:
     """Return whether it is a reference into a remote file."""
-    if not isinstance(value, Ref):
+    if isinstance(value, PrefetchedRef):
+        return value.far
+    if not isinstance(value, Ref) or hasattr(value, "local_paths"):  # nobody has looked yet where that is
         return False
-    of = value if isinstance(value, PrefetchedRef) else value.file
-    return isinstance(of, RemoteFile) or (isinstance(of, (PrefetchedRef, CachedFile)) and of.far)
+    return isinstance(of := value.file, RemoteFile) or (isinstance(of, CachedFile) and of.far)
 
 
 def fetch_early(samples: Iterable[dict[str, Any]], needed: bool = False) -> int:
@@ -344,13 +347,13 @@ def _look(place: Any, values: Iterable[tuple[Any, Any]], found: list[_Entry]) ->
     local files, to ``found``."""
     fetched = 0
     for name, value in values:
+        if isinstance(value, Ref | LocalPath):
+            found += [(place, name, path) for path in getattr(value, "local_paths", ())]
         if isinstance(value, Ref):
             if isinstance(value, PrefetchedRef):
                 fetched += value.fetch_early()
             elif is_far(value) and value.early and not isinstance(value, Coming) and _is_small(value):
                 found.append((place, name, value))
-        elif isinstance(value, LocalPath):
-            found.append((place, name, value))
         elif type(value) is list and value and isinstance(value[0], Ref | LocalPath):
             place[name] = several = list(value)  # which this sample has for its own
             fetched += _look(several, enumerate(value), found)

@@ -9,6 +9,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import folder_of, inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.local import LocalFile
+from uio_pipes.io.opened_ahead import LocalPath, begun, settled
 from uio_pipes.io.opening import is_local, reference
 from uio_pipes.io.references import RandomFile, Ref
 
@@ -19,13 +20,16 @@ class RelativeRef(Ref):
     Subclasses say by :meth:`missing` what it means that none has it.
     """
 
-    __slots__ = ("_file", "folders", "path")
+    __slots__ = ("_file", "folders", "local_paths", "path")
     folders: tuple[str, ...]
+    local_paths: list[LocalPath]  # the file, wherever it is
 
     def __init__(self, folders: tuple[str, ...], path: str) -> None:
         self.folders, self.path = folders, path
         self.offset, self.head, self.info, self.crc = 0, b"", None, None
         self._file: LocalFile | None = None
+        first, *others = self.places
+        self.local_paths = [LocalPath(first, others, first)]
 
     @property
     def places(self) -> list[str]:
@@ -39,9 +43,10 @@ class RelativeRef(Ref):
     @property
     def local(self) -> str:
         """The path where the file is. Raises: DataError if there is no such file."""
-        file = self._found()
-        file.size  # noqa: B018  a missing file has its own error
-        return file.path
+        if begun(self.local_paths[0])[1] < 0:
+            self._found().size  # noqa: B018  a missing file has its own error
+        path: str = settled(self.local_paths[0])
+        return path
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -53,9 +58,7 @@ class RelativeRef(Ref):
 
     def _found(self) -> LocalFile:
         if self._file is None:
-            first, *others = self.places
-            there = first if not others or os.path.exists(first) else next(filter(os.path.exists, others), first)
-            self._file = _Named(there, self)
+            self._file = _Named(str(settled(self.local_paths[0])), self)
         return self._file
 
     def __repr__(self) -> str:
@@ -93,7 +96,7 @@ def relative_ref(path: str, table: str, access: Access, kind: type[RelativeRef])
     if "://" in path:
         return reference(path, access)
     if path.startswith(("/", "~")):
-        return os.path.expanduser(path)
+        return LocalPath(os.path.expanduser(path))
     folder = is_local(table)
     if folder is None:
         return reference(inside(folder_of(table), path), access)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -25,8 +26,9 @@ from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE, MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
-from uio_pipes.io.local import LocalFile
-from uio_pipes.io.opening import open_file
+from uio_pipes.io.local import MAX_OPEN, LocalFile, is_slow
+from uio_pipes.io.opened_ahead import THREADS
+from uio_pipes.io.opening import is_local, open_file
 from uio_pipes.io.references import Payload, RandomFile, Ref
 from uio_pipes.pipeline import Pipeline
 from uio_pipes.sources.lists import list_files
@@ -47,6 +49,7 @@ class TarIndex(Parts):
         super().__init__((shards.facts["utterances"] + shards.facts["errors"]).tolist())
         self.digest = blake2b(shards.facts["digest"].tobytes().hex().encode(), digest_size=16).hexdigest()
         self._files: dict[int, RandomFile] = {}
+        self._ahead: dict[str, RandomFile] = {}  # those that were opened before they were asked for
         if names and len(self.shards):
             check_asked(self._first(), asked(names), self.place(0))
 
@@ -105,10 +108,16 @@ class TarIndex(Parts):
         members, index = dict[str, Payload](), self.shards[at]
         if (file := self._files.get(at)) is None:
             url = self.shards.urls[at]
-            file = open_file(url, self._access)
-            if isinstance(file, LocalFile) and index.shard.differs(*file.identity):
-                message = "the shard was replaced since its index was opened: start again when no file changes any more"
-                raise DataError("changed_file", message, url=url)
+            if not self._files and is_slow(is_local(url) or ""):  # the first one: as many as can stay open, at once
+                self._ahead = {each: open_file(each, self._access) for each in self.shards.urls[:MAX_OPEN]}
+                with ThreadPoolExecutor(THREADS) as pool:  # what fails there fails again at its turn
+                    pool.map(lambda each: each.size, self._ahead.values())
+            file = self._ahead.get(url) or open_file(url, self._access)
+            if isinstance(file, LocalFile):
+                file.look()
+                if index.shard.differs(*file.identity):
+                    message = "the shard was replaced since its index was opened: start again when no file changes"
+                    raise DataError("changed_file", f"{message} any more", url=url)
             self._files[at] = file
         for suffix, offset, size, crc, _ in index.members(within):
             members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)

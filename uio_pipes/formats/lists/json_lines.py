@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import isfinite
 from typing import Any, Protocol
@@ -20,9 +20,12 @@ from uio_pipes.io.opening import beside
 _REQUIRED = {"missing_key": ("key",), "missing_audio": ("wav", "feat"), "missing_text": ("txt",)}
 
 
-def parse(text: str, place: str, names: Renames = None, needs_text: bool = True) -> dict[str, Any]:
+def parse(
+    text: str, place: str, names: Renames = None, needs_text: bool = True, find: Callable[[str, str], Any] = beside
+) -> dict[str, Any]:
     """Return the fields of one line. ``place``: its list and line number, for messages, and for relative paths;
-    ``names``: as it has them; ``needs_text``: False if it may have no ``txt``.
+    ``names``: as it has them; ``needs_text``: False if it may have no ``txt``; ``find``: what a file is, by its path
+    and its list.
 
     Raises:
         ListError: the line is not a JSON object at all (another kind of list).
@@ -49,7 +52,7 @@ def parse(text: str, place: str, names: Renames = None, needs_text: bool = True)
     check_segment(fields, place, key)
     for name in ("wav", "feat"):
         if isinstance(path := fields.get(name), str):
-            fields[name] = beside(path, place.rpartition(", line ")[0])
+            fields[name] = find(path, place.rpartition(", line ")[0])
     return fields
 
 

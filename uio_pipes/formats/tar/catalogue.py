@@ -162,9 +162,9 @@ def _opened(urls: Sequence[str], access: Access, folder: str | None) -> IndexedS
         return open_sidecar(url, access, folder)
 
     near = all(is_local(sidecar_path(url, folder)) is not None and is_local(url) is not None for url in urls)
-    first = list(map(opened, urls[: LAST if near else 0]))
-    if near and not is_slow(urls[0]):
-        return IndexedShards.of(urls, first + list(map(opened, urls[LAST:])))
+    first = list(map(opened, urls[: LAST // 2 if near else 0]))
+    if near and not is_slow(is_local(sidecar_path(urls[0], folder)) or ""):
+        return IndexedShards.of(urls, first + list(map(opened, urls[len(first) :])))
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return IndexedShards.of(urls, first + list(pool.map(opened, urls[len(first) :])))
 

@@ -16,6 +16,7 @@ from uio_pipes.base.errors import DataError
 from uio_pipes.base.urls import inside
 from uio_pipes.io.access import Access
 from uio_pipes.io.command import Piped
+from uio_pipes.io.opened_ahead import LocalPath, settled
 from uio_pipes.io.opening import PrefetchedRef, RemoteFileRef, beside, is_local, reference
 from uio_pipes.io.references import AudioInfo, Ref
 from uio_pipes.sources.format import RowPlace
@@ -83,7 +84,7 @@ def opened(source: Mapping[str, Any], access: Access) -> RecordingSource:
         return from_base64(source["source"])
     if source["type"] == "command":
         return Piped(source["source"], shared=True).read()
-    return reference(_found(source), access)
+    return reference(source["source"], access, source.get(_LISTED, ""))
 
 
 def from_base64(text: str) -> bytes:
@@ -197,9 +198,18 @@ class Recorded(InFile, PrefetchedRef):
     @property
     def sources(self) -> list[RecordingSource]:
         """The audio files: paths, references to remote files, or bytes. Raises: DataError ``bad_cut``."""
+        return [settled(one) for one in self._opened]
+
+    @property
+    def _opened(self) -> list[RecordingSource]:
         if self._sources is None:
             self._sources = [opened(source, self.access) for source in self.manifest["sources"]]
         return self._sources
+
+    @property
+    def local_paths(self) -> list[LocalPath]:
+        kinds = {one["type"] for one in self.manifest["sources"]}  # what commands make is no file
+        return [one for one in self._opened if isinstance(one, LocalPath)] if kinds == {"file"} and not self.far else []
 
     def absolute(self) -> dict[str, Any]:
         """Return its manifest with absolute paths, which are the same for any list and working directory."""
@@ -236,7 +246,7 @@ class Recorded(InFile, PrefetchedRef):
         return False
 
     def fetch_early(self) -> int:
-        return sum(source.fetch_early() for source in self.sources if isinstance(source, RemoteFileRef))
+        return sum(source.fetch_early() for source in self._opened if isinstance(source, RemoteFileRef))
 
     def compare(self) -> None:
         """Compare the headers of its files with the manifest, which tells nothing of what transforms change.

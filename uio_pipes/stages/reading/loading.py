@@ -25,6 +25,7 @@ from uio_pipes.formats.lists.json_lines import first_objects, parse
 from uio_pipes.formats.lists.table import ItemTable
 from uio_pipes.formats.naming import asked, check_asked, names_of, transcript
 from uio_pipes.io.access import PLAIN, Access
+from uio_pipes.io.opened_ahead import settled
 from uio_pipes.io.opening import reference
 
 
@@ -188,6 +189,7 @@ class _LoadingNode(Node):
                 self.lane.ledger.fail(fields, self.stage.name)
             else:
                 self.lane.ledger.succeeded(self.stage.name)
+                fields |= {name: settled(fields[name]) for name in ("wav", "feat") if name in fields}
                 return self.loaded.sample(fields, item.origin, item if isinstance(item, Record) else item.place)
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
@@ -249,16 +251,12 @@ class LoadFromRaw(LooksAhead, Loading):
 
     def load(self, item: Item, needs_text: bool = True) -> dict[str, Any]:
         try:
-            fields = parse(item.text, item.place, self._names, needs_text and self.text is not None)
+            needed = needs_text and self.text is not None
+            return parse(item.text, item.place, self._names, needed, lambda path, of: reference(path, item.access, of))
         except ListError as error:
             if not item.origin.item:  # the first line: a list of another kind
                 raise
             raise DataError("bad_line", f"not a JSON object: {item.text[:80]!r}", url=item.place) from error
-        for name in ("wav", "feat"):
-            value = fields.get(name)
-            if isinstance(value, str):
-                fields[name] = reference(value, item.access)
-        return fields
 
     def key(self, item: Item, error: DataError) -> str:
         return error.member
