@@ -68,7 +68,7 @@ def test_other_threads_have_names(timer: Clock) -> None:
     thread = threading.Thread(target=clock.timed("fetch")(time.sleep), args=(0.001,), name="io-1")
     thread.start()
     thread.join()
-    assert timer.taken()[0] == ("fetch", "io-1", thread.ident)
+    assert timer.taken()[0] == ("fetch", "io-1", thread.native_id)
 
 
 def test_what_began_before_the_clock_is_no_span(timer: Clock) -> None:

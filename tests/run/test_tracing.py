@@ -40,6 +40,7 @@ def events_in(path: Path) -> Events:
     for event in events:
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
+        assert event["tid"] < 2**32, "Perfetto would show it on the track of another thread"
         if event["ph"] == "M":
             assert isinstance(event["args"]["name"], str)
             named.add((event["name"], event["pid"], event["tid"]))

@@ -43,8 +43,9 @@ class Clock:
     def keep(self, name: str, began: int, ended: int) -> None:
         if began < self._started or (name == READING and ended - began < self.reads):
             return
-        if (thread := threading.get_ident()) != self._thread:
-            self._spans.extend(((name, threading.current_thread().name, thread), began, ended))
+        if threading.get_ident() != self._thread:
+            thread = threading.current_thread()  # by the system's number: Perfetto takes 32 bits
+            self._spans.extend(((name, thread.name, thread.native_id), began, ended))
             return
         self._spans.extend((name, began, ended))
         if detailed is self and len(self._spans) > MOST and self.short:
