@@ -1,13 +1,18 @@
 """The clock of a process: which spans it keeps, and whose time is whose."""
 
+import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from uio_pipes.base import clock
 from uio_pipes.base.clock import HEADERS, READING, Clock, add_own_times
+from uio_pipes.io.local import LocalFile
 
 MS = 1_000_000
 
@@ -63,7 +68,7 @@ def test_other_threads_have_names(timer: Clock) -> None:
     thread = threading.Thread(target=clock.timed("fetch")(time.sleep), args=(0.001,), name="io-1")
     thread.start()
     thread.join()
-    assert timer.taken()[0] == ("fetch", "io-1", thread.ident)
+    assert timer.taken()[0] == ("fetch", "io-1", thread.native_id)
 
 
 def test_what_began_before_the_clock_is_no_span(timer: Clock) -> None:
@@ -125,3 +130,36 @@ def test_outside_of_detail_only_reads_that_waited_are_kept(timer: Clock) -> None
         for name, microseconds in (("map", 50), (READING, 500), (READING, 50)):
             timer.keep(name, ended - 1000 * microseconds, ended)
         assert timer.taken()[::3] == names
+
+
+def test_a_read_that_is_not_kept_costs_no_call_of_python(timer: Clock, tmp_path: Path) -> None:
+    """There are two of them for an utterance, in all batches: this is most of what a trace costs."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    file, calls = LocalFile(str(path)), list[str]()
+    file.read_upto(0, 10)
+
+    def called(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    clock.detail(False)
+    timer.reads = 60_000 * MS  # the machine may be slow
+    sys.setprofile(called)
+    file.read_upto(0, 10)
+    sys.setprofile(None)
+    assert "read_upto" in calls
+    assert not {"note", "keep"} & {*calls}
+
+
+def test_lines_name_their_process_and_each_thread_once(timer: Clock) -> None:
+    timer._started = 0
+    for began in (3_000, 9_999):
+        timer.keep('decode "raw"', began, began + 51_001)
+        timer._spans += [("fetch", "io-1", 77), began, began + 60_000]
+    named, *events = json.loads("[" + timer.lines()[1:] + "]")
+    assert (named["ph"], named["name"], named["args"]) == ("M", "process_name", {"name": "worker"})
+    assert [e["args"]["name"] for e in events if e["ph"] == "M"] == ["main", "io-1"]
+    spans = [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert spans == [('decode "raw"', 3, 51), ("fetch", 3, 60), ('decode "raw"', 9, 52), ("fetch", 9, 60)]
+    assert timer.lines() == ""

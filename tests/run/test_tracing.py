@@ -40,6 +40,7 @@ def events_in(path: Path) -> Events:
     for event in events:
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
+        assert event["tid"] < 2**32, "Perfetto would show it on the track of another thread"
         if event["ph"] == "M":
             assert isinstance(event["args"]["name"], str)
             named.add((event["name"], event["pid"], event["tid"]))
@@ -144,14 +145,13 @@ def test_wrong_arguments(plain_corpus: Corpus, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_trace_and_not_the_training(
-    plain_corpus: Corpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    plain_corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("uio_pipes.run.tracing.ENOUGH", 10)
     loader = uio.Loader(training(plain_corpus))
-    monkeypatch.setattr("uio_pipes.run.tracing._write", lambda file, lines: None)
-    loader.trace("/dev/full")
-    monkeypatch.undo()
-    monkeypatch.setattr("uio_pipes.run.tracing.ENOUGH", 10)
+    loader.trace(tmp_path / "trace.json")
+    tracing: Any = loader._options.tracing
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), tracing._file.fileno())
     assert len(list(loader)) > 3
     assert "the trace ends, as it cannot be written" in caplog.text
     assert clock.running is None

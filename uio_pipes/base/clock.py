@@ -5,6 +5,7 @@ There is one for all of a process, so nobody has to pass it on. While none runs,
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -22,8 +23,8 @@ MOST = 3 * 400  # numbers of spans after which a batch, for which buffers are fi
 WAITED = 200_000  # nanoseconds: a read that takes less did not wait for a disk, and is shown in detail alone
 READING, HEADERS = "reading", "reading headers"
 # Name, when it began, when it ended; those of the next one; …: in the order of their ends. A flat list of what nobody
-# else refers to costs least, also in a message. In other threads than the main one, the name is a tuple: the span's,
-# the thread's, and its number.
+# else refers to costs least. In other threads than the main one, the name is a tuple: the span's, the thread's, and its
+# number.
 KeptSpans = list[Any]
 
 
@@ -31,17 +32,20 @@ class Clock:
     """Keeps spans of ``short`` nanoseconds or more. With 0, it times all that stages do."""
 
     def __init__(self, short: int) -> None:
-        self.short = short
+        self.short = self.reads = short  # ``reads``: of those that take less, none is kept
         self._spans: KeptSpans = []
         self._thread, self._started = threading.get_ident(), now()
         self._names: dict[int, str] = {}  # of stages, by their links
+        self._starts: dict[Any, str] = {}  # how the lines of a span begin, by its name
+        self.named = set[tuple[str, int]]()  # what lines have told the name of: the process, and threads
         self.followed = WeakKeyDictionary[Any, Callable[[], Any]]()
 
     def keep(self, name: str, began: int, ended: int) -> None:
-        if began < self._started or (name == READING and detailed is None and ended - began < WAITED):
+        if began < self._started or (name == READING and ended - began < self.reads):
             return
-        if (thread := threading.get_ident()) != self._thread:
-            self._spans.extend(((name, threading.current_thread().name, thread), began, ended))
+        if threading.get_ident() != self._thread:
+            thread = threading.current_thread()  # by the system's number: Perfetto takes 32 bits
+            self._spans.extend(((name, thread.name, thread.native_id), began, ended))
             return
         self._spans.extend((name, began, ended))
         if detailed is self and len(self._spans) > MOST and self.short:
@@ -52,6 +56,25 @@ class Clock:
         spans = self._spans[:]
         del self._spans[: len(spans)]  # another thread may have added some
         return spans
+
+    def lines(self) -> str:
+        """Return these spans as Chrome's trace events, in microseconds: of each a line, with a comma before it."""
+        spans, starts, made = iter(self.taken()), self._starts, list[str]()
+        for name, began, ended in zip(spans, spans, spans, strict=True):
+            at = began // 1000
+            made.append(f'{starts.get(name) or self._start(name)}{at},"dur":{ended // 1000 - at}}}')
+        return "".join(made)
+
+    def _start(self, span: str | tuple[str, str, int]) -> str:
+        """Return how the lines of a span begin. The names of its process and thread come before the first of them."""
+        name, thread, number = (span, "main", os.getpid()) if isinstance(span, str) else span
+        where = f'"pid":{os.getpid()},"tid":{number},"name":{json.dumps(name)}'
+        start = self._starts[span] = f',\n{{"ph":"X",{where},"ts":'
+        for kind in (("thread", number, thread), ("process", 0, "worker")):
+            if kind[:2] not in self.named:
+                self.named.add(kind[:2])
+                start = about(*kind) + start
+        return start
 
     def applied(self, link: Any, began: int) -> int:
         """Note that a link was applied from ``began`` until now, which is returned: the next one begins then."""
@@ -93,7 +116,7 @@ def detail(wanted: bool) -> None:
     """From now on, time what stages do with each utterance, or only what reads, and what comes once in a batch."""
     global detailed
     if running is not None and wanted is (detailed is None):
-        detailed = running if wanted else None
+        detailed, running.reads = (running, running.short) if wanted else (None, WAITED)
         for node, timed_next in running.followed.items():
             if wanted:
                 node.next = timed_next
@@ -134,6 +157,12 @@ def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[Params, T
         return call
 
     return decorated
+
+
+def about(kind: str, thread: int, name: str) -> str:
+    """Return the line of a trace that names this process or a thread of it."""
+    line = {"ph": "M", "pid": os.getpid(), "tid": thread, "name": f"{kind}_name", "args": {"name": name}}
+    return f",\n{json.dumps(line)}"
 
 
 def add_own_times(own: dict[str, int], spans: KeptSpans) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from time import monotonic, perf_counter
+from time import perf_counter
 from typing import BinaryIO, cast
 
 from uio_pipes.base import clock
@@ -170,7 +170,7 @@ def os_failure(error: OSError, url: str) -> DataError:
 
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 MAX_OPEN = 128  # or half of what `ulimit -n` allows: others open files, too
-LOOK = 0.05  # seconds after which it is asked again whether a file has changed
+LOOK = 50_000_000  # nanoseconds after which it is asked again whether a file has changed
 
 
 class LocalFile:
@@ -226,12 +226,13 @@ class LocalFile:
                 data += more  # the kernel returns at most 2 GiB at once
         except OSError as error:
             raise os_failure(error, self.path) from error
-        if began:
-            clock.note(clock.READING, began)
+        ended = clock.now()
+        if began and clock.running is not None and ended - began >= clock.running.reads:
+            clock.running.keep(clock.READING, began, ended)
         READ[0] += len(data)
-        if len(data) < size or monotonic() - descriptor.seen > LOOK:
+        if len(data) < size or ended - descriptor.seen > LOOK:
             self._check(os.fstat(descriptor.number))
-            descriptor.seen = monotonic()
+            descriptor.seen = ended
         return data
 
     def _check(self, status: os.stat_result) -> tuple[int, int, int]:
@@ -270,7 +271,7 @@ class _Descriptor:
     __slots__ = ("number", "seen")
 
     def __init__(self, number: int) -> None:
-        self.number, self.seen = number, monotonic()  # when the file was last known to be as at first
+        self.number, self.seen = number, clock.now()  # when the file was last known to be as at first
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at the end of the process, os is gone
         close(self.number)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torchdata.nodes import BaseNode
 
-from uio_pipes.base.clock import KeptSpans, timed
+from uio_pipes.base.clock import timed
 from uio_pipes.base.errors import StateError, UioError
 from uio_pipes.base.memory import READ, totals
 from uio_pipes.core.graph import Graph
@@ -90,7 +90,7 @@ class Message:
     others: bool = False  # it belongs to another rank that runs the same lane
     closes: bool = False  # with it, each of these ranks has had a turn
     over: bool = False  # it is not wanted, and passed over as a step of all ranks
-    spans: tuple[int, KeptSpans] | None = None  # the process of a worker, and what it did, if that is traced
+    spans: str = ""  # the lines of a trace: what the process of a worker did
 
     @property
     def is_step(self) -> bool:

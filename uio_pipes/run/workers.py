@@ -289,7 +289,7 @@ class _WorkerLanes(IterableDataset[Any]):
                     return
                 clock.note("making a batch", began)
                 if message.batch is not None and clock.running is not None:  # others may not be heard of
-                    message.spans = os.getpid(), clock.running.taken()
+                    message.spans = clock.running.lines()
                 packed, began = PackedMessage(message, writer), clock.now()
                 yield packed
                 clock.note("waiting for the trainer", began)
