@@ -45,7 +45,7 @@ def from_corpus(
 ) -> Pipeline:
     """Start a pipeline from a published corpus, as it was downloaded or extracted.
 
-    Its card says how its parts are read; docs/corpora.md shows all cards, ``uio corpora NAME`` one. Utterances have
+    Its card says how its parts are read; ``uio corpora NAME`` prints it, and ``uio corpora`` lists all. Utterances have
     ``key``, ``wav`` and, as far as the corpus tells them, ``txt``, ``speaker``, ``lang``, ``start``, ``end`` and
     ``duration``. The folder is looked at when the pipeline is described, for its layout and its parts.
 
