@@ -208,6 +208,20 @@ def test_a_sharding_filter_behind_the_mix_deals_utterances() -> None:
         uio.Loader(uio.mix(plain), lanes=4)
 
 
+@pytest.mark.parametrize(("temperature", "weights"), [(1, (4.0, 9.0, 0)), (0.5, (2.0, 3.0, 0)), (0, (1.0, 1.0, 0))])
+def test_a_temperature_evens_out_the_weights(temperature: float, weights: tuple[float, ...]) -> None:
+    pipelines = {name: uio.from_iterable([{"key": name}]) for name in "abc"}
+    given = {"a": 4.0, "b": 9.0, "c": 0}
+    assert uio.mix(pipelines, given, temperature=temperature) == uio.mix(pipelines, list(weights))
+    later = uio.mix(pipelines, uio.by_step({0: given, 5: {"a": 1, "b": 1, "c": 1}}), temperature=temperature)
+    assert later == uio.mix(pipelines, uio.by_step({0: list(weights), 5: [1, 1, 1]}))
+    with pytest.raises(uio.PipelineError, match=r"temperature must be a number, 0 or more, not -1; 1 changes nothing"):
+        uio.mix(pipelines, given, temperature=-1)
+    with pytest.raises(uio.PipelineError, match=r"temperature changes weights, .* not 0.5; give weights"):
+        uio.mix(pipelines, temperature=0.5)
+    assert uio.mix(pipelines, temperature=0) == uio.mix(pipelines)
+
+
 # repeat, take and skip
 
 

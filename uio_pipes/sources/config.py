@@ -13,7 +13,7 @@ from uio_pipes.base.checks import in_words, is_number, is_weight, nearest, requi
 from uio_pipes.base.errors import DataError, ListError, PipelineError
 from uio_pipes.base.json_text import parse_yaml, place_of
 from uio_pipes.base.urls import AnyPath, is_named
-from uio_pipes.core.schedule import by_step, changed, each_value
+from uio_pipes.core.schedule import by_step, each_value
 from uio_pipes.io.access import Access, AccessOptions, Unpack, takes_access
 from uio_pipes.io.opening import open_binary
 from uio_pipes.pipeline import Pipeline
@@ -23,7 +23,7 @@ from uio_pipes.sources.kaldi.source import from_kaldi
 from uio_pipes.sources.lhotse.shar import from_lhotse_shar
 from uio_pipes.sources.lhotse.source import from_lhotse_cuts
 from uio_pipes.sources.lists import from_raw_list, from_shard_list
-from uio_pipes.sources.mixing import mix
+from uio_pipes.sources.mixing import mix, tempered
 from uio_pipes.sources.nemo.source import from_nemo
 from uio_pipes.sources.parquet.source import from_parquet
 from uio_pipes.sources.seen import Found, Seen
@@ -294,7 +294,7 @@ def _weights(sources: list[ConfigEntry], temperature: float) -> list[float]:
         if not all(map(is_weight, each_value(weight))):
             rule = "weight must be a number, 0 or more, or follow by_step, and all sources of a group have one"
             one.fail("weight", f"{rule}, not {one.values.get('weight')!r}")
-    return [changed(weight, lambda w: w if temperature == 1 or not w else w**temperature) for weight in weights]
+    return [tempered(weight, temperature) for weight in weights]
 
 
 def _source(entry: ConfigEntry, handed: Mapping[str, Handed], tags: Mapping[str, Any]) -> Pipeline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uio_pipes.base.checks import is_weight, require
+from uio_pipes.base.checks import is_number, is_weight, require
 from uio_pipes.base.hints import keyword_hints
 from uio_pipes.core.schedule import Schedule, changed
 from uio_pipes.pipeline import Pipeline
@@ -21,6 +21,7 @@ def mix(
     weights: Mapping[str, float] | Sequence[float] | None = None,
     *,
     stop: Stop = "all",
+    temperature: float = 1.0,
 ) -> Pipeline:
     """Start a pipeline from several others: each utterance comes from one of them, chosen at random.
 
@@ -39,12 +40,30 @@ def mix(
             utterance comes once. "first": with the first source that ends. "cycle": a source that has ended begins
             again until each has ended once. "endless": the same for ever; ``Loader(steps_per_epoch=…)`` cuts it
             into epochs. Default: "all".
+        temperature: t makes each weight w into w^t, as in a data file: with hours as weights, 0.5 lets small sources
+            come more often, and 0 all of them equally often. Default: 1.0.
 
     Raises:
         PipelineError: an argument breaks a rule, or the sources do not fit together.
     """
     named = _named("mix", pipelines)
-    return Pipeline((Mix(named, _weights(named, weights), stop),))
+    ok = is_number(temperature) and temperature >= 0
+    require(
+        ok,
+        "mix",
+        "temperature must be a number, 0 or more",
+        temperature,
+        "1 changes nothing, 0 makes all sources equal",
+    )
+    rule = "temperature changes weights, such as hours, but no weights are given"
+    require(weights is not None or temperature in (0, 1), "mix", rule, temperature, "give weights")
+    given = changed(_weights(named, weights), lambda of: tuple(tempered(weight, temperature) for weight in of))
+    return Pipeline((Mix(named, given, stop),))
+
+
+def tempered(weight: Any, temperature: float) -> Any:
+    """Return a weight, which may follow the step, by a temperature; one of 0 stays 0."""
+    return changed(weight, lambda w: w if temperature == 1 or not w else w**temperature)
 
 
 @keyword_hints
