@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 import torch
 from command import FORKS, UIO
 from contract import digest, restored
@@ -170,9 +171,13 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
     )
 
     (tmp_path / "bin").mkdir()
+    player = tmp_path / "bin" / "ffplay"
+    player.write_text('#!/bin/sh\nfor file; do :; done\ncat "$file" >> played.wav\n')
+    player.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
 
     def command(*arguments: str, states: tuple[str, ...] = ("last.pt",)) -> subprocess.CompletedProcess[str]:
-        return FORKS.run([UIO, arguments[0], *states, "train.py:pipeline", *arguments[1:]], tmp_path, dict(os.environ))
+        return FORKS.run([UIO, arguments[0], *states, "train.py:pipeline", *arguments[1:]], tmp_path, environment)
 
     two = ["--world-size", "2"]
     done = command("replay", "--step", "4", "--rank", "1", "--save", "batch.pt", *two)
@@ -194,8 +199,10 @@ def test_the_command(many_shards: Corpus, tmp_path: Path) -> None:
         done = command("replay", "--step", "4", "--rank", "1", "--save", "again.pt", *two, states=states)
         assert done.returncode == 0, done.stderr
         assert digest(torch.load(tmp_path / "again.pt")) == digest(batches[4])
-    done = command("replay", "--step", "4", "--rank", "1", "--plot", "rows.png", "--row", "2", *two)
+    done = command("replay", "--step", "4", "--rank", "1", "--play", "--plot", "rows.png", "--row", "2", *two)
     assert done.returncode == 0, done.stderr
+    wav, rate = soundfile.read(tmp_path / "played.wav")
+    assert (len(wav) - 0.025 * rate) // (0.01 * rate) + 1 == int(batches[4]["feats_lengths"][2])
     assert (tmp_path / "rows.png").read_bytes().startswith(b"\x89PNG")
     done = command("replay", "--step", "4", states=("bin",))
     assert done.returncode == 2

@@ -1,8 +1,11 @@
-"""``pipeline.plot(…)`` draws a few utterances: waveform, features and masks, or the timeline."""
+"""``pipeline.plot(…)`` draws a few utterances: waveform, features and masks, or the timeline. A program plays them."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import soundfile
 import torch
 
 from uio_pipes.audio.timeline import Event, Timeline, gaps
@@ -25,6 +29,34 @@ from uio_pipes.stages.text.align import Align
 if TYPE_CHECKING:
     from uio_pipes.core.graph import Graph
     from uio_pipes.core.stage import Stage
+
+PLAYERS = (
+    ("ffplay", "-nodisp", "-autoexit", "-loglevel", "error"),
+    ("play", "-q"),
+    ("paplay",),
+    ("aplay", "-q"),
+    ("afplay",),
+)
+
+
+def play(fields: Mapping[str, Any]) -> None:
+    """Play the audio of a finished utterance, and wait until it ends.
+
+    Raises: PipelineError if it has no audio, or there is no program to play it.
+    """
+    wav, rate = fields.get("wav"), int(fields.get("sample_rate", 0))
+    if wav is None or isinstance(wav, (bytes, str)) or not rate:
+        raise PipelineError(f"{fields['key']} has no audio to play: add .decode_audio() to the pipeline")
+    player = next((one for one in PLAYERS if shutil.which(one[0])), None)
+    if player is None:
+        names = ", ".join(one[0] for one in PLAYERS)
+        raise PipelineError(f"there is no program to play audio ({names}): install one, or use --save")
+    with tempfile.NamedTemporaryFile(suffix=".wav") as file:
+        soundfile.write(file.name, np.atleast_2d(np.asarray(wav)).T, rate, subtype="PCM_16")
+        done = subprocess.run([*player, file.name], check=False)
+    if done.returncode:
+        raise PipelineError(f"{player[0]} could not play {fields['key']} (exit code {done.returncode})")
+
 
 MASKING = frozenset(["spec_aug", "spec_sub", "spec_trim"])
 

@@ -38,8 +38,11 @@ def replay(
         int | None, typer.Option(min=1, help="Ranks that made the step; those that saved the state if not given.")
     ] = None,
     save: Annotated[str | None, typer.Option(help="Write it by torch.save: a .pt file.")] = None,
+    play: Annotated[bool, typer.Option("--play", help="Play the audio of a row, as it was in the batch.")] = False,
     plot: Annotated[str | None, typer.Option(help="Draw waveform and features of a row: a .png file.")] = None,
-    row: Annotated[list[int] | None, typer.Option(min=0, help="Row to draw, or several; 0 if not given.")] = None,
+    row: Annotated[
+        list[int] | None, typer.Option(min=0, help="Row to play or draw, or several; 0 if not given.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make the batch of a step again, to look at it.
@@ -47,6 +50,7 @@ def replay(
     It is the same bit by bit, as on the machine that trained on it.
     """
     from uio_pipes.inspect.plot import draw, finished
+    from uio_pipes.inspect.plot import play as sound
     from uio_pipes.tools.reports.replay import Replay, seen_in
     from uio_pipes.tools.reports.states import find_states
 
@@ -57,6 +61,8 @@ def replay(
     loader, batch = found.loader, found.batch(save)
     if plot is not None:
         draw([finished(one) for one in found.utterances(row or [0])], plot)
+    for one in found.utterances(row or [0]) if play else ():
+        sound(one)
     keys, rows = seen_in(batch)
     fields = {name: {"is": what, "digest": digest} for name, what, digest in rows}
     title = f"Epoch {loader.epoch}, step {step}, rank {rank} of {found.world_size}: {plural(len(keys), 'utterance')}"

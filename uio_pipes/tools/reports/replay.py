@@ -98,7 +98,7 @@ class Replay:
         for row in rows:
             if row >= len(keys) or keys[row] not in found:
                 rule = f"there are rows 0 to {len(keys) - 1}" if row >= len(keys) else "a node of yours makes the batch"
-                raise PipelineError(f"row {row} cannot be drawn: {rule}")
+                raise PipelineError(f"row {row} cannot be played or drawn: {rule}")
         return [found[keys[row]] for row in rows]
 
     def _made(self, utterances: bool = False) -> Any:
