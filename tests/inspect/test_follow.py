@@ -40,7 +40,7 @@ def trained(
     """Keys of each batch, and the state after it, which is gathered. A trainer's step is two batches of each rank."""
     loader = uio.Loader(graph(), **{"seed": 2, "lanes": 4, "steps_per_epoch": 23, **options})
     with uio.Recorder(folder, loader) as record:
-        uio.follow(record, every=EVERY)
+        uio.follow(record, every=EVERY, power=2, floor=0.1)
         if state is not None:
             loader.load_state_dict(state)
         while steps:
@@ -66,7 +66,7 @@ def follows_from(batches: Iterable[list[str]]) -> dict[str, float]:
             found[{"c": "clean", "n": "noisy"}.get(key[0], "group")].append(float(number))
     means = {name: sum(values) / len(values) for name, values in found.items()}
     middle = sum(means.values()) / len(means)
-    return {name: float(f"{max(0.2, min(5, mean / middle)):.4g}") for name, mean in means.items()}
+    return {name: float(f"{max(0.1, min(5, (mean / middle) ** 2)):.4g}") for name, mean in means.items()}
 
 
 def test_weights_follow_and_a_resume_in_a_window_changes_nothing(tmp_path: Path) -> None:
@@ -215,7 +215,11 @@ def test_a_rule_of_ones_own(tmp_path: Path) -> None:
 
 def test_what_cannot_be_followed_is_refused(tmp_path: Path) -> None:
     loader = uio.Loader(graph())
-    for wrong, rule in (({"every": 0}, "every must be 1 or more"),):
+    for wrong, rule in (
+        ({"every": 0}, "every must be 1 or more"),
+        ({"every": 2, "power": -1}, "power must be 0 or more, and floor above 0, not "),
+        ({"every": 2, "floor": 3, "ceiling": 2}, "floor above 0"),
+    ):
         with uio.Recorder(tmp_path, loader) as record, pytest.raises(uio.PipelineError, match=f"^follow: .*{rule}"):
             uio.follow(record, **wrong)
     with uio.Recorder(tmp_path) as record, pytest.raises(uio.PipelineError, match="does not know the loader: make it"):

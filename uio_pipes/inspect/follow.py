@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from uio_pipes.base.checks import require
+from uio_pipes.base.checks import is_number, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.inspect.record import Logged, Recorder, files_of, table_of
 from uio_pipes.run.loader import ON_STATE, Loader
 from uio_pipes.run.ranks import all_reduced
 
 Means = Mapping[str, float]
-LOWEST, HIGHEST = 0.2, 5.0  # weights that are given by themselves
 Rule = Callable[[Means], Means]
 
 
@@ -26,6 +26,9 @@ def follow(
     every: int,
     rule: Rule | None = None,
     of: str = "loss",
+    power: float = 1.0,
+    floor: float = 0.2,
+    ceiling: float = 5.0,
 ) -> None:
     """Let the weights of mixes follow a number that is logged, such as the loss: sources with a higher mean come more.
 
@@ -39,9 +42,12 @@ def follow(
         every: steps between two changes, at least 1. A step is one batch of each rank, also where several make one
             update of the model. In the middle of an epoch, a change starts the workers again.
         rule: a function of the means by source that returns weights by source, the same on all ranks. Default: None,
-            mean / mean of all sources, not below 0.2 or above 5. A mean below 0 counts as 0, and sources of which
-            nothing counts keep their share.
+            (mean / mean of all sources) ** ``power``, not below ``floor`` or above ``ceiling``. A mean below 0 counts
+            as 0, and sources of which nothing counts keep their share.
         of: the name under which the number is logged. Default: "loss".
+        power: 0 weighs all sources alike; above 1, differences grow. Default: 1.0.
+        floor: lowest weight. Default: 0.2.
+        ceiling: highest weight. Default: 5.0.
 
     Raises:
         PipelineError: an argument breaks a rule, the recorder has no loader, its ranks do not step together, or it has
@@ -54,18 +60,21 @@ def follow(
     require(
         isinstance(every, int) and every >= 1, "follow", "every must be 1 or more steps", every, "as in every=1_000"
     )
+    ok = all(map(is_number, (power, floor, ceiling))) and power >= 0 and 0 < floor <= ceiling
+    require(ok, "follow", "power must be 0 or more, and floor above 0", (power, floor, ceiling), "1, 0.2, 5 are usual")
     mixes = loader._options.mixes
     if not mixes.weights:
         raise PipelineError("follow: the pipeline has no mix with weights of its own: begin with uio.mix")
     mixes.check_dealt(loader.pipeline, mixes.weights)
-    record.followers.append(_Follower(every, _by_mean if rule is None else lambda means, _: rule(means), of).hear)
+    usual = partial(_by_power, power=power, floor=floor, ceiling=ceiling)
+    record.followers.append(_Follower(every, usual if rule is None else lambda means, _: rule(means), of).hear)
     ON_STATE[loader] = record.flush
 
 
-def _by_mean(means: Means, now: Means) -> Means:
+def _by_power(means: Means, now: Means, *, power: float, floor: float, ceiling: float) -> Means:
     """Weigh sources by their means; those without one keep their share, in whatever unit weights are ``now``."""
     middle = sum(max(0.0, mean) for mean in means.values()) / len(means) or 1.0
-    found = {name: min(HIGHEST, max(LOWEST, mean / middle)) for name, mean in means.items()}
+    found = {name: min(ceiling, max(floor, max(0.0, mean / middle) ** power)) for name, mean in means.items()}
     scale = 1.0 if len(means) == len(now) else sum(now[name] for name in means) / sum(found.values())
     return {name: float(f"{scale * weight:.4g}") for name, weight in found.items()}
 
