@@ -145,8 +145,9 @@ def test_wrong_arguments(plain_corpus: Corpus, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_trace_and_not_the_training(
-    plain_corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    plain_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr("uio_pipes.run.tracing.ENOUGH", 2)
     loader = uio.Loader(training(plain_corpus))
     loader.trace(tmp_path / "trace.json")
     tracing: Any = loader._options.tracing

@@ -22,6 +22,7 @@ from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.ranks import RankPlace
 
 logger = logging.getLogger("uio_pipes")
+ENOUGH = 50  # texts of lines that are written at once
 
 
 class Tracing:
@@ -44,8 +45,8 @@ class Tracing:
         except OSError as error:
             raise PipelineError(f"trace: {where} cannot be written ({error.strerror}): choose another path") from error
         self._batches = self.left = batches
-        self._returned = 0
-        self.end = weakref.finalize(self, _end, self._file, os.getpid())
+        self._returned, self._lines = 0, list[str]()
+        self.end = weakref.finalize(self, _end, self._file, self._lines, os.getpid())
         clock.start().named.add(("process", 0))
 
     def next(self, batches: Iterator[Any]) -> Any:
@@ -71,17 +72,21 @@ class Tracing:
             self._add(message.spans)
 
     def _add(self, lines: str) -> None:
+        self._lines.append(lines)
+        if len(self._lines) < ENOUGH:
+            return
         try:
-            self._file.write(lines)
+            self._file.write("".join(self._lines))
+            self._lines.clear()
         except OSError as error:
             logger.warning("the trace ends, as it cannot be written (%s); training continues", error)
             self.left = 0
             self.end()
 
 
-def _end(file: TextIO, process: int) -> None:
+def _end(file: TextIO, lines: list[str], process: int) -> None:
     """End the clock and the file, but not in a process that was forked since."""
     if os.getpid() == process:
         clock.stop()
         with contextlib.suppress(OSError), file:
-            file.write("\n]\n")
+            file.write("".join(lines) + "\n]\n")
