@@ -38,7 +38,7 @@ from benchmarks.peers import BUDGET, SHUFFLE, SORT
 from uio_pipes.core.lane import Lane, Mode, Site
 from uio_pipes.core.ledger import Failures, Ledger
 from uio_pipes.core.stage import Node
-from uio_pipes.tools.reports.waiting import lost
+from uio_pipes.tools.reports.simulation import lost
 
 MODULE = "benchmarks.scale_ranks"
 RANKS = sized({8: 400, 64: 200, 1_024: 40}, {8: 20})  # and the steps of so many
