@@ -1,8 +1,14 @@
 """Jobs in the background, at the end of the process."""
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+import pytest
+
+from uio_pipes.io.background import THREADS, Cancelled, submit
 
 SCRIPT = """
 import sys, time
@@ -59,3 +65,19 @@ def test_the_end_waits_until_what_other_threads_hold_is_free(tmp_path: Path) -> 
     """Arrow's threads may hold a file for a moment after a read is over."""
     done = subprocess.run([sys.executable, "-c", HELD, tmp_path / "let_go"], timeout=60, check=False)
     assert (done.returncode, (tmp_path / "let_go").exists()) == (0, True)
+
+
+def test_a_forked_child_does_not_wait_for_jobs_of_threads_that_it_lacks() -> None:
+    over = threading.Event()
+    jobs = [submit(lambda _: over.wait()) for _ in range(THREADS + 2)]  # the last ones wait for a thread
+    if not (child := os.fork()):
+        try:
+            for job in jobs:
+                with pytest.raises(Cancelled):
+                    job.result()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    over.set()
+    assert all(job.result() for job in jobs)

@@ -28,6 +28,7 @@ def test_beside_the_list_first_then_in_the_working_directory(tmp_path: Path, mon
     assert beside("wav/2.wav", "data/raw.list") == "wav/2.wav", "nowhere: as it is, for the message"
     for path in ("/wav/1.wav", "~/1.wav", "s3://a/1.wav", '{"key": 1}', ""):
         assert beside(path, "data/raw.list") == path
+    assert beside("wav/1.wav", f"file://{tmp_path}/data/raw.list") == f"{tmp_path}/data/wav/1.wav"
     assert beside("wav/1.wav", "https://host/a/raw.list?sig=x") == "wav/1.wav"
     assert beside("wav/3.wav", "https://host/a/raw.list?sig=x") == "https://host/a/wav/3.wav?sig=x"
 

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import time
 from collections import defaultdict
@@ -29,6 +30,10 @@ def slow(sample: uio.Sample) -> uio.Sample:
 def training(corpus: Corpus) -> uio.Pipeline:
     audio = uio.from_shard_list(corpus.list, shuffle=True).decode_audio().map(slow, length="same")
     return audio.fbank(8).map(slow, length="same").filter(min_frames=20).shuffle(5).dynamic_batch(500).pad()
+
+
+def training_of_files(corpus: Corpus) -> uio.Pipeline:
+    return uio.from_shard_list(corpus.list).decode_audio().dynamic_batch(500).pad()
 
 
 def events_in(path: Path) -> Events:
@@ -147,7 +152,7 @@ def test_wrong_arguments(plain_corpus: Corpus, tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_trace_and_not_the_training(
     plain_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("uio_pipes.run.tracing.ENOUGH", 2)
+    monkeypatch.setattr("uio_pipes.run.tracing.OFTEN", 0)
     loader = uio.Loader(training(plain_corpus))
     loader.trace(tmp_path / "trace.json")
     tracing: Any = loader._options.tracing
@@ -155,6 +160,16 @@ def test_a_full_disk_ends_the_trace_and_not_the_training(
         os.dup2(full.fileno(), tracing._file.fileno())
     assert len(list(loader)) > 3
     assert "the trace ends, as it cannot be written" in caplog.text
+    assert clock.running is None
+
+
+def test_a_copy_of_a_loader_is_not_traced(plain_corpus: Corpus, tmp_path: Path) -> None:
+    loader = uio.Loader(training_of_files(plain_corpus))
+    loader.trace(tmp_path / "trace.json", batches=2)
+    other = pickle.loads(pickle.dumps(loader))
+    assert len(list(other)) > 2
+    assert clock.running is not None
+    assert len(list(loader)) > 2
     assert clock.running is None
 
 

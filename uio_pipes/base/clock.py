@@ -136,8 +136,9 @@ os.register_at_fork(after_in_child=stop)
 
 def note(name: str, began: int) -> None:
     """Keep what began at ``began`` and ends now, if the clock runs."""
-    if running is not None and (ended := now()) - began >= running.short:
-        running.keep(name, began, ended)
+    clock = running  # which another thread may stop
+    if clock is not None and (ended := now()) - began >= clock.short:
+        clock.keep(name, began, ended)
 
 
 def timed(name: str, of_utterance: bool = False) -> Callable[[Callable[Params, T]], Callable[Params, T]]:

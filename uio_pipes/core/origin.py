@@ -46,7 +46,8 @@ def describe_error(error: Exception, stage: str, key: str, url: str, origin: Ori
     if isinstance(error, LeftOut):
         return error
     if isinstance(error, DataError):
-        error = _changed(audio) or error
+        if error.reason != "hung":  # or this would hang, too
+            error = _changed(audio) or error
         message, offset = error.message, origin.offset if error.offset is None else error.offset
         if not error.url and isinstance(audio, str):  # the utterance is known by its list, which names this file
             message = f"{redact(audio)}: {message}"

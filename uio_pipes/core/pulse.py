@@ -54,6 +54,8 @@ class Pulse:
     def file(self) -> str:
         """The file that is read, as far as it is known; otherwise the shard or the line of the list."""
         what, audio = self.what, getattr(self.what, "fields", {}).get("wav")
+        if near := getattr(audio, "local_paths", ()):  # who asks where it is would wait for the disk, too
+            audio = near[0].found or near[0]
         path = audio if isinstance(audio, str) else getattr(getattr(audio, "file", None), "path", None)
         return redact(str(path or getattr(what, "url", None) or getattr(what, "place", "")))
 

@@ -11,7 +11,8 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -57,6 +58,11 @@ class Job(Generic[T]):
     @property
     def over(self) -> bool:
         return self._over.is_set()
+
+    def lose(self) -> None:
+        """Note that it will never be done: its thread is not in this process."""
+        self._error, self._over = Cancelled(), threading.Event()  # the lock in the old one may be held
+        self._over.set()
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -136,6 +142,11 @@ def _serve(jobs: SimpleQueue[Job[object]]) -> None:
 def _forget() -> None:
     """Start afresh in a forked child, where no threads have survived."""
     global _jobs, _running, _threads, _busy, _lock
+    with suppress(Empty):
+        while True:
+            _running.add(_jobs.get_nowait())
+    for job in _running:
+        job.lose()
     _jobs, _running, _threads, _busy, _lock = SimpleQueue(), set(), 0, 0, threading.Lock()
 
 

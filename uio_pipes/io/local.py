@@ -226,9 +226,9 @@ class LocalFile:
                 data += more  # the kernel returns at most 2 GiB at once
         except OSError as error:
             raise os_failure(error, self.path) from error
-        ended = clock.now()
-        if began and clock.running is not None and ended - began >= clock.running.reads:
-            clock.running.keep(clock.READING, began, ended)
+        ended, running = clock.now(), clock.running
+        if began and running is not None and ended - began >= running.reads:
+            running.keep(clock.READING, began, ended)
         READ[0] += len(data)
         if len(data) < size or ended - descriptor.seen > LOOK:
             self._check(os.fstat(descriptor.number))

@@ -43,9 +43,9 @@ def beside(path: str, listed: str) -> str:
 def _sought(path: str, listed: str) -> LocalPath:
     if not path or path[0] in "/~{" or "://" in path or not listed:
         return LocalPath(path)
-    folder = folder_of(listed)
-    if is_local(folder) is None:
-        return LocalPath(path if os.path.exists(path) else inside(folder, path))
+    folder = is_local(folder_of(listed))
+    if folder is None:
+        return LocalPath(path if os.path.exists(path) else inside(folder_of(listed), path))
     above = os.path.abspath(folder).split("/")
     named = [at for at, name in enumerate(above) if name == path.partition("/")[0]]
     upward = [os.path.join("/", *above[:at], path) for at in reversed(named)]

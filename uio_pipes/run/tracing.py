@@ -22,7 +22,7 @@ from uio_pipes.run.lane_runner import Message
 from uio_pipes.run.ranks import RankPlace
 
 logger = logging.getLogger("uio_pipes")
-ENOUGH = 50  # texts of lines that are written at once
+OFTEN = 500_000_000  # nanoseconds after which what there is is written: a trainer may be killed
 
 
 class Tracing:
@@ -45,9 +45,12 @@ class Tracing:
         except OSError as error:
             raise PipelineError(f"trace: {where} cannot be written ({error.strerror}): choose another path") from error
         self._batches = self.left = batches
-        self._returned, self._lines = 0, list[str]()
+        self._returned, self._written, self._lines = 0, 0, list[str]()
         self.end = weakref.finalize(self, _end, self._file, self._lines, os.getpid())
         clock.start().named.add(("process", 0))
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()  # a copy of the loader is not traced
 
     def next(self, batches: Iterator[Any]) -> Any:
         """Return the next one of ``batches``; note how long that took, and the trainer's step before it."""
@@ -73,11 +76,12 @@ class Tracing:
 
     def _add(self, lines: str) -> None:
         self._lines.append(lines)
-        if len(self._lines) < ENOUGH:
+        if (at := now()) - self._written < OFTEN:
             return
         try:
             self._file.write("".join(self._lines))
             self._lines.clear()
+            self._written = at
         except OSError as error:
             logger.warning("the trace ends, as it cannot be written (%s); training continues", error)
             self.left = 0

@@ -279,7 +279,7 @@ class _WorkerLanes(IterableDataset[Any]):
             batch_memory.use(writer.empty)
             if self.options.traced:
                 clock.start()
-            stream = LaneStream(self.options, self.states)
+            stream, made = LaneStream(self.options, self.states), 0
             for number in count(1):
                 writer.begin()
                 clock.detail(number % clock.DETAILED == 1)
@@ -293,7 +293,8 @@ class _WorkerLanes(IterableDataset[Any]):
                 packed, began = PackedMessage(message, writer), clock.now()
                 yield packed
                 clock.note("waiting for the trainer", began)
-                if number == self.options.traced:
+                made += message.batch is not None
+                if made == self.options.traced:
                     clock.stop()
         except Exception as error:
             yield PackedMessage(failed(error), Writer(None))

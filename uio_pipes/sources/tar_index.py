@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -26,6 +25,7 @@ from uio_pipes.formats.tar.fields import as_fields, check_members, read_by
 from uio_pipes.formats.tar.index import FRAME_RATE, MAGIC
 from uio_pipes.formats.tar.reader import AUDIO_SUFFIXES, TarUtterance
 from uio_pipes.io.access import PLAIN, Access, AccessOptions, Unpack, reaches_files
+from uio_pipes.io.background import Job, submit
 from uio_pipes.io.local import MAX_OPEN, LocalFile, is_slow
 from uio_pipes.io.opened_ahead import THREADS
 from uio_pipes.io.opening import is_local, open_file
@@ -49,7 +49,7 @@ class TarIndex(Parts):
         super().__init__((shards.facts["utterances"] + shards.facts["errors"]).tolist())
         self.digest = blake2b(shards.facts["digest"].tobytes().hex().encode(), digest_size=16).hexdigest()
         self._files: dict[int, RandomFile] = {}
-        self._ahead: dict[str, RandomFile] = {}  # those that were opened before they were asked for
+        self._ahead: dict[str, tuple[RandomFile, Job[int]]] = {}  # those that are opened before they are asked for
         if names and len(self.shards):
             check_asked(self._first(), asked(names), self.place(0))
 
@@ -108,11 +108,11 @@ class TarIndex(Parts):
         members, index = dict[str, Payload](), self.shards[at]
         if (file := self._files.get(at)) is None:
             url = self.shards.urls[at]
-            if not self._files and is_slow(is_local(url) or ""):  # the first one: as many as can stay open, at once
-                self._ahead = {each: open_file(each, self._access) for each in self.shards.urls[:MAX_OPEN]}
-                with ThreadPoolExecutor(THREADS) as pool:  # what fails there fails again at its turn
-                    pool.map(lambda each: each.size, self._ahead.values())
-            file = self._ahead.get(url) or open_file(url, self._access)
+            if not self._files and not self._ahead and is_slow(is_local(url) or ""):
+                self._ahead = {each: self._opened(each) for each in self.shards.urls[:MAX_OPEN]}  # that can stay open
+            file, job = self._ahead.get(url) or (open_file(url, self._access), None)
+            if job is not None:
+                job.wait()  # what fails there fails again now
             if isinstance(file, LocalFile):
                 file.look()
                 if index.shard.differs(*file.identity):
@@ -122,6 +122,10 @@ class TarIndex(Parts):
         for suffix, offset, size, crc, _ in index.members(within):
             members[suffix] = Ref(file, offset, size, crc=crc if self._verify else None)
         return TarUtterance(index.key(within), index.start(within), members)
+
+    def _opened(self, url: str) -> tuple[RandomFile, Job[int]]:
+        file = open_file(url, self._access)
+        return file, submit(lambda _: file.size, THREADS)
 
     def _first(self) -> Iterator[dict[str, Any]]:
         """Yield what expressions may read of the first utterances."""

@@ -15,9 +15,10 @@ from uio_pipes.base.checks import require
 from uio_pipes.base.errors import DataError, LeftOut, ListError
 from uio_pipes.base.hashing import stable_hash
 from uio_pipes.core.capabilities import Branch, Connects, FileList, LooksAhead, ReadsFiles, Upstream
-from uio_pipes.core.items import Item, Record, SampleMaker, Upcoming
+from uio_pipes.core.items import Item, Record, SampleMaker, Upcoming, without_traceback
 from uio_pipes.core.lane import Lane, Site
 from uio_pipes.core.origin import Origin
+from uio_pipes.core.pulse import PULSE
 from uio_pipes.core.roles import Flow, Source, check_there
 from uio_pipes.core.sample import Sample
 from uio_pipes.core.stage import NO_IDENTITY, Node, Stage, Trait, names
@@ -183,14 +184,23 @@ class _LoadingNode(Node):
     def next(self) -> Sample:
         while True:
             item, fields = self.upcoming.next()
+            if not isinstance(fields, DataError):
+                fields = self._settled(item, fields)
             if isinstance(fields, DataError):
                 if not isinstance(fields, LeftOut):  # which is only counted
                     fields.key, fields.item = self.stage.key(item, fields), item.origin.item
                 self.lane.ledger.fail(fields, self.stage.name)
             else:
                 self.lane.ledger.succeeded(self.stage.name)
-                fields |= {name: settled(fields[name]) for name in ("wav", "feat") if name in fields}
                 return self.loaded.sample(fields, item.origin, item if isinstance(item, Record) else item.place)
+
+    def _settled(self, item: Any, fields: dict[str, Any]) -> dict[str, Any] | DataError:
+        """Return the fields with the paths where files are, or the error if looking for one hangs."""
+        try:
+            PULSE.at("load", item)
+            return fields | {name: settled(fields[name]) for name in ("wav", "feat") if name in fields}
+        except DataError as error:
+            return without_traceback(error)
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         self.upcoming.clear()
