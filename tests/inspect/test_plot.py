@@ -9,7 +9,7 @@ import pytest
 from corpus import Corpus
 
 import uio_pipes as uio
-from uio_pipes.inspect import labels, plot
+from uio_pipes.inspect import plot
 
 image = pytest.importorskip("matplotlib.image", reason="could not import matplotlib: pip install matplotlib")
 pytestmark = pytest.mark.filterwarnings("error")  # a glyph that is missing in the font warns
@@ -85,17 +85,17 @@ def test_names_with_dollars_and_mandarin(many_shards: Corpus, tmp_path: Path) ->
 
 
 def test_titles_have_the_key_whatever_fonts_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labels, "CHINESE_FONTS", [])
-    labels.families.cache_clear()
-    labels.glyphs.cache_clear()
+    monkeypatch.setattr(plot, "CHINESE_FONTS", [])
+    plot.families.cache_clear()
+    plot.glyphs.cache_clear()
     key = "录音_" + "a" * 70
-    assert labels.label(key, "今天天气") == "\\u5f55\\u97f3_" + "a" * 70 + " · 4 characters"
-    assert labels.label("K1", "é ω ж") == "K1 · é ω ж"
+    assert plot.label(key, "今天天气") == "\\u5f55\\u97f3_" + "a" * 70 + " · 4 characters"
+    assert plot.label("K1", "é ω ж") == "K1 · é ω ж"
     monkeypatch.undo()
-    labels.families.cache_clear()
-    labels.glyphs.cache_clear()
-    chinese = len(labels.families()) > 1
-    assert (labels.label("录音", "今天") == "录音 · 今天") == chinese
+    plot.families.cache_clear()
+    plot.glyphs.cache_clear()
+    chinese = len(plot.families()) > 1
+    assert (plot.label("录音", "今天") == "录音 · 今天") == chinese
 
 
 def test_no_global_state(many_shards: Corpus, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import soundfile
 
 import uio_pipes as uio
 from uio_pipes.audio.timeline import Event, Timeline
-from uio_pipes.inspect import labels, plot
+from uio_pipes.inspect import plot
 from uio_pipes.inspect.peek import describe
 from uio_pipes.inspect.plot import COLORS, LANE, Picture, envelope
 
@@ -123,7 +123,7 @@ def test_a_text_is_cut_where_its_time_ends() -> None:
     assert found.pop("extraordinary") == 0.0
     assert found.pop("extrao") == 1.0
     assert found.pop("early") == 0.0
-    assert len(found) == (len(labels.families()) > 1), "too short to write, or in no font"
+    assert len(found) == (len(plot.families()) > 1), "too short to write, or in no font"
     for text in speech.texts:
         box = text.get_clip_path()[0].vertices if text.get_clip_path() else text.clipbox
         assert box is not None

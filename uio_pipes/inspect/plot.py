@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,9 @@ import torch
 
 from uio_pipes.audio.timeline import Event, Timeline, gaps
 from uio_pipes.base.errors import PipelineError
+from uio_pipes.base.memory import kept
+from uio_pipes.base.urls import plural
 from uio_pipes.core.capabilities import Grid
-from uio_pipes.inspect.labels import families, glyphs, label
 from uio_pipes.inspect.peek import StageRecord, trace
 from uio_pipes.stages.features.frame_labels import Activity
 from uio_pipes.stages.features.grid import USUAL, grid_after
@@ -37,6 +38,12 @@ PLAYERS = (
     ("aplay", "-q"),
     ("afplay",),
 )
+LATIN_FONT = "DejaVu Sans"  # matplotlib's own
+CHINESE_FONTS = [
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
+    *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Arial Unicode MS"),
+]
+WIDE = 60  # most characters of a text that are shown
 
 
 def play(fields: Mapping[str, Any]) -> None:
@@ -355,3 +362,31 @@ def envelope(wave: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]
     step = -(-len(wave) // POINTS)
     blocks = np.pad(wave, (0, -len(wave) % step), mode="edge").reshape(-1, step)
     return blocks.min(1), blocks.max(1)
+
+
+def label(key: str, text: str) -> str:
+    """Return the key and the text. Characters that no font has are escaped in a key; such a text is only counted."""
+    known = glyphs()
+    drawn = "".join(c if ord(c) in known else c.encode("unicode_escape").decode() for c in " ".join(key.split()))
+    said = " ".join(text.split())
+    if any(ord(c) not in known for c in said):
+        said = plural(len(said), "character")
+    return " · ".join(part for part in (drawn, said if len(said) <= WIDE else f"{said[: WIDE - 1]}…") if part)
+
+
+@cache
+def families() -> list[str]:
+    """Return matplotlib's own font, for Latin, Greek and Cyrillic, and one for Chinese, if there is one."""
+    from matplotlib import font_manager
+
+    known = {font.name for font in font_manager.fontManager.ttflist}
+    return [LATIN_FONT, *[name for name in CHINESE_FONTS if name in known][:1]]
+
+
+@kept("characters of fonts", 1, lambda found: 64 * len(found))
+def glyphs() -> frozenset[int]:
+    """Return all characters that the fonts have."""
+    from matplotlib import font_manager
+
+    fonts = (font_manager.get_font(font_manager.findfont(name)) for name in families())
+    return frozenset(code for font in fonts for code in font.get_charmap())
