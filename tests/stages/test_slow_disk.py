@@ -283,6 +283,23 @@ def test_shards_are_opened_once_and_ahead(tmp_path: Path, slow: None, opened: Co
         _assert_same(_run(graph, states[at]), (batches[at + 1 :], states[at + 1 :], found[2]))
 
 
+def test_several_shards_are_opened_ahead(tmp_path: Path, slow: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, together, really = set[str](), threading.Barrier(open_files.AHEAD), local._opened
+
+    def opening(path: str) -> int:
+        if path.endswith(".tar") and path not in opened:
+            opened.add(path)
+            if len(opened) > 1:  # all but the first one wait for each other
+                together.wait(20)
+        return really(path)
+
+    monkeypatch.setattr(local, "_opened", opening)
+    corpus = shards(tmp_path, [5] * (1 + open_files.AHEAD))
+    batches = _run(uio.from_shard_list(str(corpus.list)).decode_audio().batch(2).pad())[0]
+    assert sorted(key for batch in batches for key in batch["keys"]) == list(corpus.keys)
+    assert not together.broken
+
+
 def test_a_shard_that_is_missing_fails_at_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = shards(tmp_path, [4, 4, 4])
     (tmp_path / "s001.tar").unlink()

@@ -1,7 +1,8 @@
-"""``open_files``: opens each line of the list as a file, through fsspec, and the next one ahead of time."""
+"""``open_files``: opens each line of the list as a file, through fsspec, and the next ones ahead of time."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -21,6 +22,8 @@ from uio_pipes.io.opening import Opened, is_local
 from uio_pipes.io.ranged import RemoteFile
 from uio_pipes.io.readahead import ReadAhead
 
+AHEAD = 8  # files that are opened ahead on a slow disk: buffers take several at once
+
 
 class _Next(NamedTuple):
     before: dict[str, Any]  # the source's state
@@ -34,11 +37,11 @@ class NextFiles:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self._next: _Next | None = None
+        self._ahead: deque[_Next] = deque()
 
     def next(self) -> tuple[dict[str, Any], File, Opened | None]:
         """Return the next file. Raises what the source raises, at its turn."""
-        found, self._next = self._next or self._take(), None
+        found = self._ahead.popleft() if self._ahead else self._take()
         if isinstance(found.file, Exception):
             try:
                 raise found.file
@@ -49,24 +52,27 @@ class NextFiles:
         return found.before, found.file, found.opened
 
     def prepare(self, current: Opened | None) -> None:
-        """Begin the next file once all of the ``current`` one was requested, or of a slow disk, at once; then request
-        more of the next."""
-        if self._next is not None:
-            if isinstance(self._next.opened, ReadAhead):
-                self._next.opened.prepare()
-            return
-        slow = isinstance(current, LocalFile) and is_slow(current.path)
-        if not slow and not (isinstance(current, ReadAhead) and current.near_end()):
-            return
-        found = self._next = self._take()
-        file = found.file
-        if isinstance(file, Exception):
-            return
-        if (path := is_local(file.url)) is not None:
-            opened = LocalFile(path)
-            self._next = found._replace(opened=opened, opening=submit(lambda _: opened.size))
-        elif not file.access.cache:
-            self._next = found._replace(opened=ReadAhead(RemoteFile(file.url, file.access)))
+        """Begin the next file once all of the ``current`` one was requested, then request more of it; or of a slow
+        disk, begin several at once."""
+        last = self._ahead[-1] if self._ahead else None
+        if last is not None and isinstance(last.opened, ReadAhead):
+            last.opened.prepare()
+        elif isinstance(current, ReadAhead):
+            if last is None and current.near_end():
+                self._begin()
+        elif len(self._ahead) < AHEAD and isinstance(current, LocalFile) and is_slow(current.path):
+            while len(self._ahead) < AHEAD and not (self._ahead and isinstance(self._ahead[-1].file, Exception)):
+                self._begin()
+
+    def _begin(self) -> None:
+        found = self._take()
+        if isinstance(file := found.file, File):
+            if (path := is_local(file.url)) is not None:
+                opened = LocalFile(path)
+                found = found._replace(opened=opened, opening=submit(lambda _: opened.size))
+            elif not file.access.cache:
+                found = found._replace(opened=ReadAhead(RemoteFile(file.url, file.access)))
+        self._ahead.append(found)
 
     def _take(self) -> _Next:
         before = self._source.get_state()
@@ -77,18 +83,19 @@ class NextFiles:
 
     def get_state(self) -> dict[str, Any]:
         """Return the source's state from before the next file."""
-        state: dict[str, Any] = self._next.before if self._next is not None else self._source.get_state()
+        state: dict[str, Any] = self._ahead[0].before if self._ahead else self._source.get_state()
         return state
 
     def clear(self) -> None:
-        """Forget the next file: the source is being reset."""
-        if self._next is not None and isinstance(self._next.opened, ReadAhead):
-            self._next.opened.close()
-        self._next = None
+        """Forget the next files: the source is being reset."""
+        for found in self._ahead:
+            if isinstance(found.opened, ReadAhead):
+                found.opened.close()
+        self._ahead.clear()
 
     def __len__(self) -> int:
         """The number of files taken from the source and not given yet."""
-        return int(self._next is not None and isinstance(self._next.file, File))
+        return sum(isinstance(found.file, File) for found in self._ahead)
 
 
 class Interleaved(Node):
