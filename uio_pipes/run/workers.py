@@ -293,8 +293,7 @@ class _WorkerLanes(IterableDataset[Any]):
                 packed, began = PackedMessage(message, writer), clock.now()
                 yield packed
                 clock.note("waiting for the trainer", began)
-                made += message.batch is not None
-                if made == self.options.traced:
+                if (made := made + (message.batch is not None)) == self.options.traced:
                     clock.stop()
         except Exception as error:
             yield PackedMessage(failed(error), Writer(None))
