@@ -40,7 +40,6 @@ LOOK = 0.05  # seconds between two looks at the memory
 OWN, RECORDED = "uio_pipes", "uio_pipes, files"
 ALL = ORDERED | {name: peer for name, peer in PEERS.items() if "torchaudio" not in name}  # a slower decoder only
 COMPARED = sized(list(ALL), [OWN, RECORDED, "Lhotse cuts"])  # other peers run in a quick throughput, too
-PROTOCOL = "../README.md#the-comparison-of-loaders"
 Found = dict[str, list[dict[str, Any]]]
 TIMES = sized(2, 1)  # kills of each loader in each of these ways
 WAYS = {
@@ -197,7 +196,7 @@ def main() -> None:
     report.text(
         f"{corpus.utterances:,} utterances, {corpus.seconds / 3600:.2f} h ({corpus.speech}), to padded waveforms: "
         f"shuffle {SHUFFLE:,}, sort {SORT}, {BUDGET:,} padded frames a batch. "
-        f"[What is equal, and what is not]({PROTOCOL})."
+        "What is equal, and what is not, is said in benchmarks/README.md."
     )
     first = child(MODULE, data=arguments.data, what="record", name=RECORDED)
     if "error" in first:
