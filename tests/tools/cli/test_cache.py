@@ -59,7 +59,6 @@ def test_prune_takes_one_fingerprint_that_is_there(folder: Path) -> None:
 
 def test_prune_removes_what_it_is_told(folder: Path) -> None:
     assert run_uio("cache", "prune", folder).returncode == 2
-    assert run_uio("cache", "prune", folder, "--older-than", "1d").stdout.startswith("removed 0.0 MB")
     mark = next(folder.iterdir()).name
     assert run_uio("cache", "prune", folder, "--fingerprint", mark[:8]).returncode == 0
     assert list(told(folder).values()) == [7]

@@ -48,10 +48,7 @@ AISHELL4 = Corpus(
         "end": "end", "channel": "'{channel}'",
     },
     columns=("text (with tags)",),
-    layouts=(
-        _MEETINGS,
-        _MEETINGS.downloaded("{part}.tar.gz", "recording", "path | m/\\/wav\\/(.*)\\.flac$/"),
-    ),
+    layouts=(_MEETINGS, _MEETINGS.downloaded("{part}.tar.gz", "recording", "path | m/\\/wav\\/(.*)\\.flac$/")),
     notes="Speakers are known within a recording only, and overlap. Tags are removed from `txt`; segments without "
     "words count as `dropped`. Two TextGrids of the published ones cannot be parsed: `bad_table`.",
 )  # fmt: skip

@@ -69,10 +69,7 @@ AISHELL3 = Corpus(
     train=("train",),
     fields={"key": "file | stem", "txt": "words | s/(\\S+)\\s+\\S+\\s*/\\1/", "speaker": "file | [:7]"},
     columns=("words (characters and pinyin in turn)",),
-    layouts=(
-        _CONTENT,
-        _CONTENT.downloaded("data_aishell3.tgz", "file", "path | m/^{part}\\/wav\\/.*?([^\\/]*)$/"),
-    ),
+    layouts=(_CONTENT, _CONTENT.downloaded("data_aishell3.tgz", "file", "path | m/^{part}\\/wav\\/.*?([^\\/]*)$/")),
 )
 
 _CLEAN = ("train-clean-100", "train-clean-360", "train-other-500")

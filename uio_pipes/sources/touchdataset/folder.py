@@ -116,13 +116,13 @@ def is_touchdataset(seen: Seen) -> bool:
 
 
 def names_touchdataset(url: str) -> bool:
-    """Return whether this is the folder of a TouchDataset, which may be a remote one, or a list of such.
-
-    Raises: ListError if that cannot be found out.
-    """
-    if is_local(url) is None and is_folder(url):
-        return any(exists(f"{url.rstrip('/')}/{name}.idx") for name in (METAINFO, TOKENS))
-    return is_touchdataset(Seen(url))
+    """Return whether this is the folder of a TouchDataset, which may be a remote one, or a list of such."""
+    try:
+        if is_local(url) is None and is_folder(url):
+            return any(exists(f"{url.rstrip('/')}/{name}.idx") for name in (METAINFO, TOKENS))
+        return is_touchdataset(Seen(url))
+    except ListError:  # it cannot be found out, and who reads it as something else has a better message
+        return False
 
 
 def _split(line: str) -> tuple[str, str]:

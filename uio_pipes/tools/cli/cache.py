@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="What .cache and .encoded keep: fill, show, verify, prune.", no_args_is_help=True)
 CacheFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="The folder given to .cache. Path or URL.")]
-_UNITS = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @app.command()
@@ -120,17 +118,14 @@ def _is_sound(cache: Folder, path: str, row: list[int]) -> bool:
 def prune(
     folder: CacheFolder,
     size: Annotated[str | None, typer.Option(help='Keep the newest files up to so many bytes, as "200GB".')] = None,
-    older_than: Annotated[str | None, typer.Option(help="Remove files begun longer ago: 12h, 30d, 8w.")] = None,
     fingerprint: Annotated[str | None, typer.Option(help="Remove what this pipeline keeps, as show has it.")] = None,
 ) -> None:
     """Remove whole files, the oldest first; a run that is under way computes again what it had found there."""
-    if size is None and older_than is None and fingerprint is None:
-        raise typer.BadParameter("say what to remove: --size, --older-than or --fingerprint")
+    if size is None and fingerprint is None:
+        raise typer.BadParameter("say what to remove: --size or --fingerprint")
     from uio_pipes.io.folders import Folder
 
     left = None if size is None else parsed("--size", _size, size)
-    ago = None if older_than is None else parsed("--older-than", _seconds, older_than)
-    before = "" if ago is None else time.strftime("%Y%m%dT%H%M%S", time.gmtime(time.time() - ago))
     written = _written(folder)
     marks = {mark for mark, _ in written if fingerprint and mark.startswith(fingerprint)}
     if fingerprint is not None and len(marks) != 1:
@@ -139,7 +134,7 @@ def prune(
     cache, removed, kept = Folder(folder), 0, 0
     for (mark, name), files in sorted(written.items(), key=lambda one: one[0][1], reverse=True):
         bytes_ = sum(files.values())
-        if mark in marks or name < before or (left is not None and kept + bytes_ > left):
+        if mark in marks or (left is not None and kept + bytes_ > left):
             for kind in sorted(files, reverse=True):  # the index first
                 cache.remove(f"{mark}/{name}.{kind}")
             removed += bytes_
@@ -169,9 +164,3 @@ def _size(text: str) -> int:
     if not (size := as_bytes(text)):
         raise ValueError("give bytes, or a size like 200GB")
     return size
-
-
-def _seconds(text: str) -> float:
-    if text[-1:] not in _UNITS:
-        raise ValueError("give a number with m, h, d or w, as in 30d")
-    return float(text[:-1]) * _UNITS[text[-1]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -223,15 +223,8 @@ def index(
     else:
         check_text(text)
         keep_inputs(paths, [into])
-        report = index_lists(
-            paths,
-            into=into,
-            jobs=jobs,
-            grouping=grouping,
-            text=text,
-            force=force,
-            manifests="all" if manifest else "missing",
-        )
+        which: Literal["all", "missing"] = "all" if manifest else "missing"
+        report = index_lists(paths, into=into, jobs=jobs, grouping=grouping, text=text, force=force, manifests=which)
     if json:
         print_json(report.as_dict())
     else:

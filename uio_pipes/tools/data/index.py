@@ -41,19 +41,12 @@ def datasets(paths: Iterable[str]) -> tuple[dict[str, list[FolderEntry]], list[s
     found, others = dict[str, list[FolderEntry]](), list[str]()
     for path in paths:
         names = list(expand(path, PLAIN))
-        if not any(map(_is_one, names)):
+        if not any(map(names_touchdataset, names)):
             others.append(path)
             continue
         for entry in folders(tuple(names), None, PLAIN):
             found.setdefault(entry.folder.rstrip("/"), []).append(entry)
     return found, others
-
-
-def _is_one(name: str) -> bool:
-    try:
-        return names_touchdataset(name)
-    except ListError:  # reading it as a list of shards gives a better message
-        return False
 
 
 def index_folder(
