@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cache
@@ -246,7 +247,7 @@ class Report:
 
     def __init__(self, name: str, title: str) -> None:
         self.name, self.console = name, Console(width=None if sys.stdout.isatty() else 140)
-        self.began = load()
+        self.began, self.since = load(), time.monotonic()
         self.lines = [f"# {title}", ""]
         self._plots: list[tuple[str, list[str], dict[str, list[float]]]] = []  # title, labels, values by name
 
@@ -299,6 +300,7 @@ class Report:
             "",
             f"- command: `{command}`, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
             f"- machine: {os.cpu_count()} cores, {_cpu()}, {_memory():.0f} GiB",
+            f"- it took {(time.monotonic() - self.since) / 60:.0f} minutes",
             f"- other jobs: a load of {self.began} before the start, of {load()} at the end (1 may be this job)",
             f"- Python {platform.python_version()}, {versions}",
             "- one thread per process; medians over repeats, lowest…highest in brackets",
