@@ -4,11 +4,11 @@ time to the slowest one, on 8, 64 and 1,024 ranks; they share random draws and s
 A simulation by plan: ranks of one lane each, whose utterances have lengths drawn from those of the corpus, twice as
 long for LibriSpeech. A step takes as long as the rank with the most padded frames needs. Beside it, the loss if time
 goes by frames times length, as if there was nothing but attention, and what is left of it with that as ``cost=``.
-Before: the same pipelines as they were. Of more ranks fewer steps are measured, which flatters ``sort``, whose ranks
-drift apart step by step. Of the other recipes, Whisper's batches are all of 8 × 30 s, and those of the speech language
+``shuffle``: the same by shuffle, sort and the usual batches. Of more ranks fewer steps are measured, which flatters
+``sort``, whose ranks drift apart step by step. Of the other recipes, Whisper's batches are all of 8 × 30 s, and those of the speech language
 model, which ``pack`` makes, of 3 × 256 places: ranks lose nothing by them.
 
-Then a real run: two ranks under torchrun load the batches of before and after, and step through them by a model that
+Then a real run: two ranks under torchrun load the batches of both ways, and step through them by a model that
 waits in place of a GPU: 8 µs for each padded frame. Each step ends with an all-reduce, in which the quicker rank waits
 for the slower one. The batches are loaded before, and a wait takes as long on a busy machine, so the figures hardly
 depend on what else it does: ``python -m benchmarks.scale_ranks``.
@@ -64,14 +64,14 @@ def _sorted(graph: uio.Pipeline) -> uio.Pipeline:
     return graph.shuffle(SHUFFLE).sort(SORT)
 
 
-BEFORE: Graphs = {
+SHUFFLED: Graphs = {
     "README": lambda graph: _sorted(graph).dynamic_batch(BUDGET),
     "README, without sort": lambda graph: graph.shuffle(SHUFFLE).dynamic_batch(BUDGET),
     "AISHELL": lambda graph: _sorted(graph).batch(16),
     "LibriSpeech": lambda graph: _sorted(graph).batch(12),
     "WenetSpeech": lambda graph: graph.shuffle(5_000).sort(1_000).dynamic_batch(36_000),
 }
-AFTER: Graphs = {
+BUCKETED: Graphs = {
     "README": lambda graph: graph.bucket_batch(max_frames=BUDGET),
     "README, cost=": lambda graph: graph.bucket_batch(max_cost=BUDGET * 3 // 2, cost=attention),
     "AISHELL": lambda graph: graph.bucket_batch(**_conf("aishell")),
@@ -84,10 +84,14 @@ SQUARED: Graphs = {
     "LibriSpeech": lambda graph: _by_square(graph, _conf("librispeech"), 2 * USUAL),
     "WenetSpeech": lambda graph: _by_square(graph, _conf("wenetspeech")),
 }
-WAYS = {"before": BEFORE, "after": AFTER, "squared": SQUARED}
+WAYS = {"shuffle": SHUFFLED, "bucket_batch": BUCKETED, "squared": SQUARED}
 REAL = {  # what a step's time goes by, and the batches
-    "frames": (("before", "README, without sort"), ("before", "README"), ("after", "README")),
-    "frames and attention": (("before", "README, without sort"), ("before", "README"), ("after", "README, cost=")),
+    "frames": (("shuffle", "README, without sort"), ("shuffle", "README"), ("bucket_batch", "README")),
+    "frames and attention": (
+        ("shuffle", "README, without sort"),
+        ("shuffle", "README"),
+        ("bucket_batch", "README, cost="),
+    ),
 }
 
 
@@ -215,8 +219,8 @@ def _simulated(arguments: Any, report: Report) -> None:
         for ranks in RANKS:
             found = planned[when, way][str(ranks)]
             held = found["cost" if "cost=" in way else "lost"]
-            worst = max(worst, held if when == "after" else 0.0)
-            other = planned["squared", way][str(ranks)] if when == "after" and way in SQUARED else {}
+            worst = max(worst, held if when == "bucket_batch" else 0.0)
+            other = planned["squared", way][str(ranks)] if when == "bucket_batch" and way in SQUARED else {}
             by_cost = other.get("squared")
             shares = [found["lost"], found["squared"], by_cost, found["cost"], found["padding"]]
             told = ["" if share is None else f"{100 * share:.2f} %" for share in shares]
@@ -238,7 +242,7 @@ def _real(arguments: Any, report: Report) -> None:
             rows.append([f"{law}; {name}", spread(ran, "speed", ".0f"), *shares, f"{median(ran, 'step_ms'):.0f}"])
         speeds = [median(found.get(name, []), "speed") for name in jobs]
         gains = f"{speeds[2] / speeds[1]:.2f} × with sort, {speeds[2] / speeds[0]:.2f} × without"
-        report.target(f"time by {law}: more utterances a second than before", speeds[2] > max(speeds[:2]), gains)
+        report.target(f"time by {law}: more utterances a second than by shuffle", speeds[2] > max(speeds[:2]), gains)
     columns = ["time goes by; batches", "utterances a second", "waiting for the other", "by the steps' own times"]
     columns += ["steps took too long by", "step, ms"]
     report.table(f"Two ranks, {STEPS} steps", columns, rows, plot=[1])

@@ -53,7 +53,7 @@ DataLoader
   num_workers, pin_memory: `uio.Loader(…, num_workers=4, pin_memory=True)`, the same
   worker_init_fn (Loader): not needed: draws depend on `seed`, epoch and utterance alone
   generator (Loader): `uio.Loader(…, seed=777)`; a stage's function gets a generator as `rng`
-  timeout (Loader): not needed: a dead worker is reported, and remote reads time out
+  timeout (Loader): `uio.Loader(…, stall_limit=600)` for what hangs; a dead worker is reported at once
   multiprocessing_context (Loader): not needed: workers start as `multiprocessing.set_start_method` says
   DistributedSampler: not needed: the pipeline distributes data to ranks and workers (`.sharding_filter()` is in each
     `uio.from_…`)
