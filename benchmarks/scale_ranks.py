@@ -5,8 +5,8 @@ A simulation by plan: ranks of one lane each, whose utterances have lengths draw
 long for LibriSpeech. A step takes as long as the rank with the most padded frames needs. Beside it, the loss if time
 goes by frames times length, as if there was nothing but attention, and what is left of it with that as ``cost=``.
 ``shuffle``: the same by shuffle, sort and the usual batches. Of more ranks fewer steps are measured, which flatters
-``sort``, whose ranks drift apart step by step. Of the other recipes, Whisper's batches are all of 8 × 30 s, and those of the speech language
-model, which ``pack`` makes, of 3 × 256 places: ranks lose nothing by them.
+``sort``, whose ranks drift apart step by step. Of the other recipes, Whisper's batches are all of 8 × 30 s, and those
+of the speech language model, which ``pack`` makes, of 3 × 256 places: ranks lose nothing by them.
 
 Then a real run: two ranks under torchrun load the batches of both ways, and step through them by a model that
 waits in place of a GPU: 8 µs for each padded frame. Each step ends with an all-reduce, in which the quicker rank waits
