@@ -176,6 +176,7 @@ def child(module: str, commit: str | None = None, packages: str = "", **what: ob
     command = [sys.executable, "-m", module, "--child", json.dumps(what, default=str)]
     path = os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1"), **({"PYTHONPATH": path} if path else {})}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process would compile again what it imports
     done = subprocess.run(
         command, cwd=commit and _folder_of(commit), env=environment, capture_output=True, text=True, check=False
     )

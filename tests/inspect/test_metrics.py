@@ -101,7 +101,7 @@ def test_a_server_tells_what_the_loader_counted(many_shards: Corpus) -> None:
 
 def needed(program: str) -> str:
     """The path of a program of Debian's package prometheus."""
-    return shutil.which(program) or pytest.skip(f"there is no {program}: apt-get install prometheus")
+    return shutil.which(program) or pytest.skip(f"could not import {program}: apt-get install prometheus")
 
 
 def test_promtool_finds_nothing_to_say_against_the_metrics(many_shards: Corpus, tmp_path: Path) -> None:

@@ -21,11 +21,12 @@ from typing import Any
 import corpus
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 from command import ranks
 from contract import carried, digest, keys_of
 from hung_disk import can_hang, hung_disk
-from processes import children
+from processes import children, environment
 
 import uio_pipes as uio
 from uio_pipes.run.stall import Stalled
@@ -324,6 +325,9 @@ def of_ranks(mode: str, folder: str) -> None:
     hang = (lambda: Path(folder, "fifo").read_bytes()) if dist.get_rank() else list
     options: dict[str, Any] = {"num_workers": 1, "stall": 0.4, "stall_limit": 1, "failures": failures, "lanes": 2}
     began, keys, error = time.monotonic(), list[str](), ""
+    if mode == "torchrun":  # a trainer whose ranks step together, and that handles no error
+        for _ in uio.Loader(texts(hang), **options):
+            dist.all_reduce(torch.zeros(1))
     try:
         for batch in uio.Loader(texts(hang), **options):
             keys += keys_of(batch)
@@ -348,6 +352,18 @@ def test_no_rank_waits_for_one_that_hangs(mode: str, fifo: Path) -> None:
         assert first["error"].startswith("RuntimeError: rank 0 waited for rank 1")
         assert "the connection is lost" in first["error"]
         assert max(first["seconds"], second["seconds"]) < 30
+
+
+def test_torchrun_ends_all_ranks_if_one_hangs(fifo: Path) -> None:
+    """Rank 0 waits for the step of rank 1, which never comes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", __file__]
+    found = environment(OMP_NUM_THREADS="1")
+    done = subprocess.run([*command, "torchrun", fifo.parent], env=found, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Stalled: worker process" in done.stderr
+    assert "stage map" in done.stderr, done.stderr
+    assert "rank 1: worker process" in (fifo.parent / "torchrun1.log").read_text()
+    assert not list(fifo.parent.glob("torchrun*.json"))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
