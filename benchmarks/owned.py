@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -21,7 +22,8 @@ def children(pid: int) -> list[int]:
     """Return the living children of a process."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found += [int(child) for child in (task / "children").read_text().split()]
     return [child for child in found if _state(child) not in ("", "Z")]
 
 
