@@ -328,6 +328,7 @@ def of_ranks(mode: str, folder: str) -> None:
     if mode == "torchrun":  # a trainer whose ranks step together, and that handles no error
         for _ in uio.Loader(texts(hang), **options):
             dist.all_reduce(torch.zeros(1))
+        return
     try:
         for batch in uio.Loader(texts(hang), **options):
             keys += keys_of(batch)
