@@ -301,7 +301,7 @@ class Report:
             "",
             f"- command: `{command}`, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
             f"- machine: {os.cpu_count()} cores, {_cpu()}, {_memory():.0f} GiB",
-            f"- it took {(time.monotonic() - self.since) / 60:.0f} minutes",
+            f"- it took {(time.monotonic() - self.since) / 60:.0f} minutes, with the package as of {_commit()}",
             f"- other jobs: a load of {self.began} before the start, of {load()} at the end (1 may be this job)",
             f"- Python {platform.python_version()}, {versions}",
             "- one thread per process; medians over repeats, lowest…highest in brackets",
@@ -311,6 +311,13 @@ class Report:
         plots = [f"![bar plots]({self.name}.svg)", ""] if self._plots and _draw(self._plots, self.name) else []
         path.write_text("\n".join([*self.lines, *plots, *facts, ""]), encoding="utf-8")
         self.console.print(f"written: {path}")
+
+
+def _commit() -> str:
+    """Return the last commit that changed the package."""
+    command = ["git", "log", "-1", "--format=%h", "--", ":/uio_pipes"]
+    told = subprocess.run(command, cwd=RESULTS, capture_output=True, text=True)
+    return told.stdout.strip() or "no commit"
 
 
 def _number(cell: str) -> float:

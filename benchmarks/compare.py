@@ -220,8 +220,9 @@ def main() -> None:
 
 
 def _points(way: str) -> list[int]:
-    """Return the batches after which runs are killed: at random, the same for all loaders."""
-    return random.Random(way).sample(range(EVERY, LATEST + 1), TIMES)
+    """Return the batches after which runs are killed: at random, each after another checkpoint."""
+    drawn = random.Random(way)
+    return [EVERY * saved + drawn.randrange(EVERY) for saved in drawn.sample(range(1, LATEST // EVERY), TIMES)]
 
 
 def _show(report: Report, made: dict[int, Found], speed: dict[int, Found], kills: Found) -> None:
@@ -232,17 +233,18 @@ def _show(report: Report, made: dict[int, Found], speed: dict[int, Found], kills
         worst = " / ".join(f"{max(kill[field] for kill in counted):,}" for field in ("lost", "repeated") if counted)
         ways = [kill for kill in counted if kill["way"]]
         waits = " / ".join(f"{median(alone, f'p{share}'):.1f}" for share in SHARES)
+        first = " / ".join(spread(runs, "first") for runs in (alone, two))
         memory = " / ".join(f"{median(made[workers].get(name, []), 'memory'):.0f}" for workers in (0, 2))
         batches = "chosen" if name == RECORDED else "the same" if name in ORDERED else "equal work"
-        speeds = [spread(alone, "speed", ",.0f"), spread(alone, "cpu_speed", ",.0f"), spread(two, "speed", ",.0f")]
-        rows.append(
-            [name, batches, *speeds, spread(alone, "first"), waits, memory, spread(ways, "resume"), worst or "–"]
-        )
-    columns = ["loader", "batches", "s of audio per s, one process", "per s of CPU", "s of audio per s, two workers"]
-    columns += ["first batch (s)", "ms from next to batch: p50 / p95 / p99", "peak MiB of all: no / two workers"]
+        speeds = [spread(alone, "speed", ",.0f"), spread(alone, "cpu_speed", ",.0f"), spread(two, "steady", ",.0f")]
+        rows.append([name, batches, *speeds, first, waits, memory, spread(ways, "resume"), worst or "–"])
+    columns = ["loader", "batches", "s of audio per s, one process", "per s of CPU"]
+    columns += ["two workers, from the first batch on", "first batch (s): no / two workers"]
+    columns += ["ms from next to batch: p50 / p95 / p99", "peak MiB of all: no / two workers"]
     columns += ["resumed after (s)", "lost / repeated when killed, at worst"]
     report.table("Loaders", columns, rows, plot=[2, 4])
-    report.plot("Seconds", columns, rows, [5, 8])
+    firsts = [[row[0], *row[5].split(" / "), row[8]] for row in rows]
+    report.plot("Seconds", ["", "first batch", "first batch of two workers", "resumed after"], firsts, [1, 2, 3])
     held = [[row[0], *row[7].split(" / ")] for row in rows]
     report.plot("Peak MiB of all processes", ["", "no workers", "two workers"], held, [1, 2])
     cost = [[row[0], *row[9].split(" / ")] for row in rows if row[9] != "–"]

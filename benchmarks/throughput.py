@@ -63,7 +63,7 @@ def measure(data: str, peer: str, check: bool = False, **what: Any) -> dict[str,
 def epoch(work: Work, batches: Callable[[Work], Iterable[Batch]]) -> dict[str, Any]:
     keys: list[str] = []
     waits: list[float] = []  # from next to batch
-    frames = padded = count = over = 0
+    frames = padded = count = over = opening = 0
     budget = BUDGET if work.features else BUDGET * SHIFT
     settle()
     began, cpu = time.perf_counter(), _cpu_seconds()
@@ -73,6 +73,7 @@ def epoch(work: Work, batches: Callable[[Work], Iterable[Batch]]) -> dict[str, A
         keys += batch.keys
         size = batch.feats.shape[0] * batch.feats.shape[1]
         frames, padded, count = frames + int(batch.lengths.sum()), padded + size, count + 1
+        opening = opening or frames
         over += size > budget
         asked = time.perf_counter()
     took = time.perf_counter() - began
@@ -81,6 +82,7 @@ def epoch(work: Work, batches: Callable[[Work], Iterable[Batch]]) -> dict[str, A
     cpu = _cpu_seconds() - cpu
     return {
         "speed": work.corpus.seconds / took,
+        "steady": work.corpus.seconds * (1 - opening / frames) / (took - waits[0]),  # from the first batch on
         "cpu_speed": work.corpus.seconds / cpu,
         "first": waits[0],
         **{f"p{share}": 1e3 * float(np.percentile(waits, share)) for share in SHARES},

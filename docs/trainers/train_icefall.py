@@ -59,4 +59,6 @@ for epoch in range(params["cur_epoch"], 3):
             states = {"sampler": train_dl.sampler.state_dict(), **params}
             states |= {"model": model.state_dict()}
             states |= {"optimizer": optimizer.state_dict()}
-            torch.save(states, exp_dir / f"checkpoint-{params['batch_idx_train']}.pt")
+            path = exp_dir / f"checkpoint-{params['batch_idx_train']}.pt"
+            torch.save(states, path.with_suffix(".new"))
+            path.with_suffix(".new").rename(path)  # a kill leaves no half of one

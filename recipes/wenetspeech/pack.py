@@ -60,7 +60,7 @@ def main(
     data: Annotated[Path, typer.Argument(help="Folder that `prepare` wrote.")],
     groups: Annotated[list[str] | None, typer.Option("--group", help="LOW:HIGH in frames of 10 ms; repeat.")] = None,
     size: Annotated[int, typer.Option(min=1, help="Utterances in a shard.")] = 2000,
-    flac: Annotated[bool, typer.Option("--flac", help="Half the size of wav, and 3 ms more to decode.")] = False,
+    flac: Annotated[bool, typer.Option("--flac", help="58 % of the size of wav, and 0.6 ms more to decode.")] = False,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one for each core.")] = 0,
 ) -> None:
     """Pack WenetSpeech's segments into shards, grouped by length."""
