@@ -1,0 +1,44 @@
+"""What the scripts of this folder share. Each compares batches that a trainer's own loader makes with those of ours.
+
+They run where the trainer is installed, in the folder that ``uio example .`` makes, and print "the same" at the end.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import uio_pipes as uio
+
+LIST, TOKENS = "data/raw.list", "data/lang_char.txt"
+ROWS: list[dict[str, str]] = [json.loads(line) for line in Path(LIST).read_text().splitlines()]
+TOKENIZER = uio.CharTokenizer(TOKENS)
+
+
+def labels(text: str) -> list[int]:
+    """What a trainer gets from its own tokenizer, looked up without ours."""
+    table = dict(line.split() for line in Path(TOKENS).read_text().splitlines())
+    return [int(table[character]) for character in text]
+
+
+def check_same(
+    own: Iterable[Mapping[str, Any]], ours: Iterable[Mapping[str, Any]], count: int = 12, within: float = 0.0
+) -> None:
+    """Compare what the trainer's batches hold, types and padding included; floats may differ by ``within``.
+
+    Raises: AssertionError at the first difference.
+    """
+    found = 0
+    for mine, other in zip_longest(own, ours):
+        assert mine and other, "one makes more batches"
+        for name, value in mine.items():
+            if isinstance(value, torch.Tensor):
+                torch.testing.assert_close(other[name], value, rtol=0, atol=within, check_dtype="length" not in name)
+            else:
+                assert list(other[name]) == list(value), name
+        found += 1
+    assert found == count, f"{found} batches"
+    print("the same")
