@@ -1,6 +1,6 @@
 """What the scripts of this folder share. Each compares batches that a trainer's own loader makes with those of ours.
 
-They run where the trainer is installed, in the folder that ``uio example .`` makes, and print "the same" at the end.
+They run where the trainer is installed, in a folder that ``uio example .`` has made, and print "the same" at the end.
 """
 
 import json
@@ -14,6 +14,7 @@ import torch
 import uio_pipes as uio
 
 LIST, TOKENS = "data/raw.list", "data/lang_char.txt"
+ANY_TYPE = ("length", "lengths", "mask")  # of which trainers take int32 and int64, bool and int64
 ROWS: list[dict[str, str]] = [json.loads(line) for line in Path(LIST).read_text().splitlines()]
 TOKENIZER = uio.CharTokenizer(TOKENS)
 
@@ -27,16 +28,18 @@ def labels(text: str) -> list[int]:
 def check_same(
     own: Iterable[Mapping[str, Any]], ours: Iterable[Mapping[str, Any]], count: int = 12, within: float = 0.0
 ) -> None:
-    """Compare what the trainer's batches hold, types and padding included; floats may differ by ``within``.
+    """Compare all that the trainer's batches hold, padding included; ``within``: by how much floats may differ.
 
-    Raises: AssertionError at the first difference.
+    Raises: AssertionError at the first difference, or if there are not ``count`` batches.
     """
     found = 0
     for mine, other in zip_longest(own, ours):
         assert mine and other, "one makes more batches"
         for name, value in mine.items():
             if isinstance(value, torch.Tensor):
-                torch.testing.assert_close(other[name], value, rtol=0, atol=within, check_dtype="length" not in name)
+                torch.testing.assert_close(
+                    other[name], value, rtol=0, atol=within, check_dtype=not name.endswith(ANY_TYPE)
+                )
             else:
                 assert list(other[name]) == list(value), name
         found += 1
