@@ -20,7 +20,8 @@ for name, values in TABLES.items():
     Path(name).write_text("".join(f"{row['key']} {value}\n" for row, value in zip(ROWS, values, strict=True)))
 Path("tokens.txt").write_text("\n".join(line.split()[0] for line in Path(TOKENS).read_text().splitlines()))
 OPTIONS = """
---output_dir exp --token_list tokens.txt --token_type char --batch_size 4 --num_workers 0 --sort_in_batch ascending --sort_batch ascending
+--output_dir exp --token_list tokens.txt --token_type char --batch_size 4 --num_workers 0
+--sort_in_batch ascending --sort_batch ascending
 --valid_data_path_and_name_and_type wav.scp,speech,sound --valid_data_path_and_name_and_type text,text,text
 --valid_shape_file shape
 """

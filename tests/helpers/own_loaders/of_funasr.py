@@ -5,9 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import funasr.datasets.audio_datasets.datasets
-import funasr.datasets.audio_datasets.index_ds
-import funasr.datasets.audio_datasets.samplers  # noqa: F401: they register their classes
 import soundfile
 from funasr.datasets.dataloader_entry import DataloaderMapStyle
 from funasr.frontends.wav_frontend import WavFrontend
@@ -16,7 +13,7 @@ from own_batches import LIST, ROWS, TOKENIZER, TOKENS, check_same
 
 import uio_pipes as uio
 
-frames = [-(-((soundfile.info(row["wav"]).frames - 240) // 160) // 6) for row in ROWS]  # of 25 ms, and of six of these
+frames = [-(-((soundfile.info(row["wav"]).frames - 240) // 160) // 6) for row in ROWS]  # one for six
 lines = [
     {"source": row["wav"], "target": row["txt"], "source_len": length} for row, length in zip(ROWS, frames, strict=True)
 ]

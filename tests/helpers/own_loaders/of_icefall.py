@@ -1,4 +1,4 @@
-"""icefall's loader of waves (``--input-strategy AudioSamples``): Lhotse's dataset and sampler, as its recipes make it."""
+"""icefall's loader of waves (``--input-strategy AudioSamples``): Lhotse's dataset and sampler."""
 
 from collections.abc import Iterator
 from typing import Any

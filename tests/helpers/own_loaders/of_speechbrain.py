@@ -1,20 +1,28 @@
 """SpeechBrain's ``DynamicItemDataset``, sorted by length, in the loader that its ``Brain`` makes of it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import soundfile
 import torch
-from own_batches import LIST, ROWS, TOKENIZER, check_same, labels
+from own_batches import LIST, ROWS, TOKENIZER, TOKENS, check_same
 from speechbrain.dataio.dataio import read_audio
 from speechbrain.dataio.dataloader import make_dataloader
 from speechbrain.dataio.dataset import DynamicItemDataset
 
 import uio_pipes as uio
 
+table = dict(line.split() for line in Path(TOKENS).read_text().splitlines())
 data = {row["key"]: {**row, "samples": soundfile.info(row["wav"]).frames} for row in ROWS}
+
+
+def labels(text: str) -> torch.Tensor:
+    return torch.tensor([int(table[symbol]) for symbol in text])
+
+
 read = {"func": read_audio, "takes": "wav", "provides": "pcm"}
-spell = {"func": lambda text: torch.tensor(labels(text)), "takes": "txt", "provides": "target"}
+spell = {"func": labels, "takes": "txt", "provides": "target"}
 dataset = DynamicItemDataset(data, [read, spell], ["id", "pcm", "target"])
 
 
