@@ -1,4 +1,4 @@
-"""A conversation of text for TRL and ms-swift, whose own preparations know no audio of a model that is not theirs.
+"""A conversation of text: TRL takes no audio, and a template of ms-swift's with audio only that of a model it knows.
 
 ``tokenizer`` is one of ``transformers`` that splits into characters, with the labels of the example's dictionary; the
 tiny ``model`` only makes a trainer of theirs possible.
