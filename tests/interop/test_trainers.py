@@ -2,7 +2,7 @@
 
 One kill of each trainer is enough where it is among the packages of development: in the first epoch, so that the
 resumed run passes on to the next, or in the second. Others have environments of their own, and are killed in both
-epochs: ``scripts/trainers NAME`` makes one, and runs the tests of that page. The trainers' own loaders make our batches.
+epochs: ``scripts/trainers NAME`` makes one, and runs the tests of that page; others compare batches of own loaders.
 """
 
 import os
