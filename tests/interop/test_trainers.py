@@ -2,10 +2,11 @@
 
 One kill of each trainer is enough where it is among the packages of development: in the first epoch, so that the
 resumed run passes on to the next, or in the second. Others have environments of their own, and are killed in both
-epochs: ``scripts/trainers NAME`` makes one, and runs the test of that page.
+epochs: ``scripts/trainers NAME`` makes one, and runs the tests of that page; others compare batches of own loaders.
 """
 
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,15 +74,25 @@ def test_a_script_that_is_killed_and_run_again_trains_on_the_same(row: Row, exam
     check_resumed(whole, [*attempts, script.run()])
 
 
+HELPERS = Path(processes.__file__).parent
+COMPARED = [(path.stem.removeprefix("of_"), path) for path in sorted(HELPERS.glob("own_loaders/of_*.py"))]
+
+
 @pytest.mark.timeout(600)
-def test_verls_own_trainer_takes_prompts_from_a_loader(example: Path) -> None:
-    programs = environment_of("verl", None)
+@pytest.mark.parametrize(
+    ("page", "script"),
+    [*COMPARED, ("verl", HELPERS / "verl_prompts.py")],
+    ids=lambda given: getattr(given, "stem", given),
+)
+def test_a_trainer_gets_the_same_batches(page: str, script: Path, example: Path, tmp_path: Path) -> None:
+    """Ours as its own loader's; and verl's own trainer, resumed or not."""
+    programs = environment_of(page, ("lhotse",) if page == "icefall" else None)
     if programs is None:
-        pytest.skip("scripts/trainers verl makes the environment of this page")
-    script = Path(processes.__file__).with_name("verl_prompts.py")
-    found = {**os.environ, "PYTHONPATH": str(pages.ROOT)}
-    done = subprocess.run([programs / "python", script], cwd=example, env=found, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1:] == ["the same"], done.stderr[-4000:]
+        pytest.skip(f"scripts/trainers {page} makes the environment of this page")
+    folder = shutil.copytree(example, tmp_path / "example")
+    found = {**os.environ, "PYTHONPATH": str(pages.ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([programs / "python", script], cwd=folder, env=found, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["the same"]), done.stderr[-4000:]
 
 
 def test_every_page_has_a_row() -> None:
