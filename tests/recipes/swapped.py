@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,6 @@ from recipes.aishell.prepare import prepare
 from recipes.common.config import ModelConfig
 from recipes.common.lists import read_lines
 from recipes.common.model import BLANK, AsrModel
-from recipes.common.score import score
 from uio_pipes.io.files import write_lines
 
 SHARE = 0.02
@@ -90,27 +88,3 @@ class Training:
                 if recorder is not None:
                     recorder.log(batch, step=self.step, loss=losses)
                 self.step += 1
-
-    def saved(self) -> Any:
-        """A checkpoint."""
-        parts = self.model.state_dict(), self.optimizer.state_dict(), self.loader.state_dict(), self.step
-        return copy.deepcopy(parts)
-
-    def load(self, saved: Any) -> None:
-        model, optimizer, loader, self.step = copy.deepcopy(saved)
-        self.model.load_state_dict(model)
-        self.optimizer.load_state_dict(optimizer)
-        self.loader.load_state_dict(loader)
-
-    def cer(self, part: str = "test") -> float:
-        """Character errors of a part, in percent."""
-        reference, heard = {}, {}
-        with torch.no_grad():
-            for batch in uio.Loader(pipeline_of(self.data, part)):
-                memory, lengths = self.model.encode(batch["feats"] / 10 - 1, batch["feats_lengths"])
-                best = self.model.ctc_log_probs(memory).argmax(-1)
-                for key, text, row, count in zip(batch["keys"], batch["txt"], best, lengths.tolist(), strict=True):
-                    labels = torch.unique_consecutive(row[:count]).tolist()
-                    reference[key] = text
-                    heard[key] = "".join(self.symbols[n] for n in labels if n != BLANK)
-        return score(reference, heard).cer

@@ -1,4 +1,4 @@
-"""2 % of the transcripts of a mini corpus are swapped: the record finds them, and training goes on better without."""
+"""2 % of the transcripts of a mini corpus are swapped: the record finds them, and training goes on without them."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from swapped import Training, swap
 
 import uio_pipes as uio
 
-FIRST, EPOCHS = 5, 11
+FIRST = 5  # epochs until the losses tell
 
 
 @pytest.mark.slow
@@ -20,20 +20,12 @@ def test_swapped_transcripts_are_found_and_training_goes_on_without_them(tmp_pat
     training = Training(data, seed=2, epochs=14)
     with uio.Recorder(tmp_path / "record", training.loader) as recorder:
         training.train(range(FIRST), recorder)
-    saved = training.saved()
     bad = tmp_path / "bad.jsonl"
     told = json.loads(run_uio("worst", tmp_path / "record", "--top", "4%", "--exclude", bad, "--json").stdout)
     found = {one["key"] for one in told["worst"]}
     assert len(found) == round(0.04 * told["utterances"])
     assert len(found & swapped) >= 0.9 * len(swapped), "so many are among the worst 4 %"
 
-    training.train(range(FIRST, EPOCHS))
-    with_them = training.cer("test") + training.cer("dev")
-    training.load(saved)
     training.loader.exclude(bad)
-    training.train(range(FIRST, EPOCHS))
+    training.train([FIRST])
     assert training.loader.stats().skipped["excluded"] == len(found)
-    without = training.cer("test") + training.cer("dev")
-    assert without < 1.15 * with_them, (
-        "no worse, but for the last bits, which are the CPU's: some errors of 146 utterances"
-    )

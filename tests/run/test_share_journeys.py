@@ -126,7 +126,7 @@ def leg(
 # What must hold
 
 
-@pytest.mark.parametrize(("processes", "journeys"), [(5, 10), pytest.param(8, 200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("processes", "journeys"), [(5, 10), pytest.param(8, 80, marks=pytest.mark.slow)])
 def test_every_utterance_comes_once_on_any_journey(processes: int, journeys: int, tmp_path: Path) -> None:
     done = ranks(processes, __file__, journeys, tmp_path / "out.json")
     assert done.returncode == 0, done.stderr[-3000:]
