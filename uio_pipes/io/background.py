@@ -11,8 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -84,7 +83,7 @@ class Job(Generic[T]):
 
 
 _jobs: SimpleQueue[Job[object]] = SimpleQueue()
-_running: set[Job[object]] = set()
+_left: set[Job[object]] = set()  # all that are not over, also while a thread takes them: a fork may come at any time
 _held: WeakSet[Any] = WeakSet()
 _ending = False
 _threads = _busy = 0
@@ -101,6 +100,7 @@ def submit(work: Callable[[Callable[[float], object]], T], threads: int = 0) -> 
         if _threads < min(threads or THREADS, _busy):
             _threads += 1
             threading.Thread(target=_serve, args=(_jobs,), daemon=True, name=f"uio_pipes-io-{_threads}").start()
+    _left.add(job)  # type: ignore[arg-type]
     _jobs.put(job)  # type: ignore[arg-type]
     return job
 
@@ -129,11 +129,10 @@ def _serve(jobs: SimpleQueue[Job[object]]) -> None:
     global _busy
     while True:
         job = jobs.get()
-        _running.add(job)
         if _ending:
             job.cancel()
         job.run()
-        _running.discard(job)
+        _left.discard(job)
         del job  # with its result
         with _lock:
             _busy -= 1
@@ -141,22 +140,19 @@ def _serve(jobs: SimpleQueue[Job[object]]) -> None:
 
 def _forget() -> None:
     """Start afresh in a forked child, where no threads have survived."""
-    global _jobs, _running, _threads, _busy, _lock
-    with suppress(Empty):
-        while True:
-            _running.add(_jobs.get_nowait())
-    for job in _running:
+    global _jobs, _left, _threads, _busy, _lock
+    for job in _left:
         job.lose()
-    _jobs, _running, _threads, _busy, _lock = SimpleQueue(), set(), 0, 0, threading.Lock()
+    _jobs, _left, _threads, _busy, _lock = SimpleQueue(), set(), 0, 0, threading.Lock()
 
 
 def _end() -> None:
-    """Start no further job, and wait for those under way."""
+    """Start no further job, and wait for those that are left."""
     global _ending
     _ending, until = True, time.monotonic() + AT_END
-    for job in list(_running):
+    for job in list(_left):
         job.cancel()
-    for job in list(_running):
+    for job in list(_left):
         job.wait(max(0.0, until - time.monotonic()))
     until = time.monotonic() + LET_GO
     while _held and time.monotonic() < until:
