@@ -53,13 +53,18 @@ def decode_coded(data: FileData, form: str, start: float | None, end: float | No
     try:
         with (
             open_data(data) as file,
-            av.open(file, metadata_errors="replace") as container,  # titles may be in any encoding
+            av.open(file, **any_titles(av)) as container,
         ):
             if not container.streams.audio:
                 raise DataError("bad_audio", f"the {form} file contains no audio")
             return _decode(av, container, container.streams.audio[0], start, end, bounded=whole)
     except av.error.FFmpegError as error:
         raise DataError("bad_audio", f"FFmpeg cannot decode this {form}: {error.strerror}") from error
+
+
+def any_titles(av: ModuleType) -> dict[str, Any]:
+    """Return what opens a file whose titles may be in any encoding; from PyAV 19 on, they always may."""
+    return {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
 
 
 def check_coded(data: FileData, form: str) -> None:

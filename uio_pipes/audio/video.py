@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from uio_pipes.audio.codecs import any_titles
 from uio_pipes.base.errors import DataError
 from uio_pipes.io.local import Positioned
 
@@ -41,7 +42,7 @@ def decode_video(
         raise DataError("bad_video", "the video is empty (0 bytes): create it again, or remove it")
     begin = start or 0.0
     try:
-        with av.open(Positioned(read, size), metadata_errors="replace", buffer_size=_BUFFER) as container:
+        with av.open(Positioned(read, size), **any_titles(av), buffer_size=_BUFFER) as container:
             if not container.streams.video:
                 raise DataError("bad_video", "the file contains no video")
             stream = container.streams.video[0]
