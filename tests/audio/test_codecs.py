@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from encoded import CODECS, chirp, encode
 
 from uio_pipes.audio.containers import belies, sniff, sniff_codec
@@ -86,6 +87,14 @@ def test_file_that_was_cut_off_is_noticed(tmp_path: Path, suffix: str, cut: floa
         with pytest.raises(DataError) as caught:
             read()
         assert caught.value.reason in ("truncated_audio", "bad_audio")
+
+
+@pytest.mark.parametrize("suffix", ["m4a", "alac"])
+def test_titles_may_be_in_any_encoding(suffix: str) -> None:
+    data = encode(chirp(16_000, 16_000), 16_000, suffix)
+    latin = data.replace(b"Lavf", b"L\xe9vf")  # what FFmpeg calls itself among the titles
+    assert latin != data
+    assert torch.equal(decode(latin, 0)[0], decode(data, 0)[0])
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.7, 0.99])
