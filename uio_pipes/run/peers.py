@@ -81,9 +81,10 @@ class Handover:
         return _unpacked(block, int(length[1]))
 
     def _wait(self, tensor: torch.Tensor) -> None:
-        work = dist.irecv(tensor, src=self._first, **self._way)
-        assert work is not None
+        way = self._way
         with waiting([self._first], "to hand over a batch that it has read", warn=False):
+            work = dist.irecv(tensor, src=self._first, **way)
+            assert work is not None
             work.wait(patience())
 
     def settle(self, count: int | None) -> None:
