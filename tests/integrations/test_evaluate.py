@@ -40,6 +40,8 @@ def main(path: str, folder: str) -> None:
         SEEN.clear()
         found.append(uio.evaluate(sets(path), measure, lanes=3))
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
+    with pytest.raises(uio.PipelineError, match="evaluate: ranks measure different names; return"):
+        uio.evaluate(sets(path), lambda batch: {f"of rank {rank}": 1}, lanes=3)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -76,6 +78,37 @@ def test_options_of_a_training_are_refused(tmp_path: Path) -> None:
     path = str(write_list(tmp_path, 3))
     with pytest.raises(uio.PipelineError, match="steps_per_epoch cannot be set for an evaluation"):
         uio.evaluate(sets(path), measure, steps_per_epoch=3)
+
+
+def test_utterances_that_come_alone_count_as_one_each(tmp_path: Path) -> None:
+    alone = uio.from_raw_list(str(write_list(tmp_path, 10))).decode_audio()
+    found = uio.evaluate({"alone": alone}, lambda sample: {"samples": sample["wav"].shape[-1]}, lanes=1)
+    assert found["alone"]["utterances"] == 10
+    lengths = [sample["wav"].shape[-1] for sample in uio.Loader(alone)]
+    assert found["alone"]["samples"] == pytest.approx(sum(lengths) / 10)
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        (lambda batch: {"loss": torch.ones(len(batch["keys"]), 3)}, r"gives \{'loss': \(3, 3\)\} for a batch of 3 utt"),
+        (lambda batch: {"loss": torch.ones(7)}, r"\{'loss': \(7,\)\} for a batch of 3 utterances of 'dev'; return for"),
+        (lambda batch: {"loss": torch.ones(0)}, r"\{'loss': \(0,\)\}"),
+        (lambda batch: {"utterances": 3}, r"a dict of the same names, 'utterances' not among them"),
+        (lambda batch: {"a" if "U00000" in batch["keys"] else "b": 1}, r"\{'b': \(\)\} .* a dict of the same names"),
+        (lambda batch: None, r"measure gives None for 'dev'; return for every batch a dict"),
+    ],
+)
+def test_what_has_no_mean_is_refused(measured: Any, said: str, tmp_path: Path) -> None:
+    dev = uio.from_raw_list(str(write_list(tmp_path, 20))).decode_audio().batch(3).pad()
+    with pytest.raises(uio.PipelineError, match=said):
+        uio.evaluate({"dev": dev}, measured, lanes=1)
+
+
+def test_sets_without_names_are_refused(tmp_path: Path) -> None:
+    dev = uio.from_raw_list(str(write_list(tmp_path, 20))).batch(3).pad()
+    with pytest.raises(uio.PipelineError, match=r'give the sets by name, not .*; as in ."dev": dev'):
+        uio.evaluate([dev], measure)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

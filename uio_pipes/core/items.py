@@ -68,7 +68,7 @@ class File:
 
 
 class Records(Protocol):
-    """A table of utterances: a ``SourceTable`` (:mod:`uio_pipes.core.roles`) that also has keys and fields."""
+    """A table of utterances, as :meth:`Source.table` gives, that also has keys and fields."""
 
     def place(self, number: int) -> str: ...
     def key(self, number: int) -> str: ...

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -208,20 +208,6 @@ def _textless(stages: Sequence[Stage]) -> Stage | None:
     return None
 
 
-class SourceTable(Protocol):
-    """The items of a source, shared by all lanes of a process. ``digest``: a hash of all of them."""
-
-    @property
-    def digest(self) -> str: ...
-    def __len__(self) -> int: ...
-    def place(self, number: int) -> str:
-        """Return the place of an item, for messages."""
-
-    @property
-    def weights(self) -> npt.NDArray[np.int64] | None:
-        """Lengths of the items in samples, if known; shuffled epochs are dealt so that all lanes get equal sums."""
-
-
 class Source(Stage):
     """The beginning of a graph: its table knows how many utterances there are, and gives each by its number.
 
@@ -236,7 +222,7 @@ class Source(Stage):
     shuffle: bool
 
     def table(self) -> Any:
-        """Open the items as a :class:`SourceTable`. Raises: ListError."""
+        """Open the items: ``len``, ``digest``, ``weights`` (in samples, or None), ``place(number)``. Raises: ListError."""
         raise NotImplementedError
 
     def item(self, table: Any, number: int, origin: Origin) -> Any:

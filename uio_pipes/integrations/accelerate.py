@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from uio_pipes.base.checks import refuse, require
 from uio_pipes.base.errors import PipelineError
 from uio_pipes.core.graph import Graph
 from uio_pipes.run.loader import Loader
@@ -56,10 +57,9 @@ class EvaluationLoader:
     """
 
     def __init__(self, pipeline: Graph, **options: Any) -> None:
-        if own := {"uneven", "ranks", "steps_per_epoch"} & options.keys():
-            raise PipelineError(
-                f"EvaluationLoader: {min(own)} cannot be set for an evaluation, which visits all data once; remove it"
-            )
+        own = {"uneven", "ranks", "steps_per_epoch"} & options.keys()
+        never = f"{', '.join(sorted(own))} cannot be set for an evaluation, which visits all data once"
+        refuse(own, "EvaluationLoader", never, "remove it")
         self.loader = Loader(pipeline, uneven="join", **options)
         self.rows: list[int] = []  # utterances of each rank in this step that count
         self.dataset: list[None] = []  # as many as have been evaluated: where trainers look for their number
@@ -117,6 +117,9 @@ class EvaluationLoader:
         return torch.cat([one[:rows] for one, rows in zip(found, self.rows, strict=True)])
 
 
+WANTED = "return for every batch a dict of the same names, 'utterances' not among them, of tensors (B,) or one number"
+
+
 def evaluate(
     sets: Mapping[str, Graph | EvaluationLoader], measure: Callable[[Any], Mapping[str, Any]], **options: Any
 ) -> dict[str, dict[str, float]]:
@@ -129,26 +132,37 @@ def evaluate(
     Args:
         sets: the pipelines by name, without random stages, or an :class:`EvaluationLoader` where options differ.
         measure: gets a batch, and returns by name tensors (B,), on any device, or one number of the whole batch, as in
-            ``{"loss": losses}``.
+            ``{"loss": losses}``, the same names each time.
         **options: those of :class:`EvaluationLoader`, for the pipelines.
+
+    Raises:
+        PipelineError: an option breaks a rule, or ``measure`` returns something else.
     """
     found: dict[str, dict[str, float]] = {}
+    require(isinstance(sets, Mapping), "evaluate", "give the sets by name", sets, 'as in {"dev": dev, "other": other}')
     for name, data in sets.items():
         sums, count = dict[str, float](), 0
         evaluation = data if isinstance(data, EvaluationLoader) else EvaluationLoader(data, **options)
         loader = evaluation.loader
         for batch in evaluation:
-            own = evaluation.rows[loader.rank]  # 0 if it comes again, so that all ranks step together
+            own, rows = evaluation.rows[loader.rank], utterances_in(batch)  # own is 0 if it comes again, to keep step
             count += own
             with torch.no_grad():
-                told = {what: torch.as_tensor(value).cpu().double() for what, value in measure(batch).items()}
+                given = measure(batch)
+            refuse(not isinstance(given, Mapping), "evaluate", f"measure gives {given!r} for {name!r}", WANTED)
+            told = {what: torch.as_tensor(value).detach().cpu().double() for what, value in given.items()}
+            shapes = {what: tuple(value.shape) for what, value in told.items()}
+            wrong = "utterances" in told or not {(), (1,), (rows,)}.issuperset(shapes.values())
+            wrong |= bool(sums) and told.keys() != sums.keys()
+            refuse(wrong, "evaluate", f"measure gives {shapes} for a batch of {rows} utterances of {name!r}", WANTED)
             for what, value in told.items():
-                whole = value.ndim == 0 or len(value) != utterances_in(batch)
-                here = value.mean() * own if whole else value[:own].sum()
+                here = value.mean() * own if value.shape != (rows,) else value[:own].sum()
                 sums[what] = sums.get(what, 0.0) + (float(here) if own else 0.0)
         parts = [(count, sums)]
         if loader.world_size > 1:
             parts = all_gathered(parts[0], loader._options.ranks.members or (), f"to evaluate {name}")
+        differ = any(each.keys() != sums.keys() for _, each in parts)
+        refuse(differ, "evaluate", "ranks measure different names", WANTED)
         total = sum(count for count, _ in parts)
         found[name] = {what: sum(each[what] for _, each in parts) / total for what in sums} | {"utterances": total}
     return found

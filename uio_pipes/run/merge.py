@@ -348,9 +348,10 @@ class Merge:
 
 
 def utterances_in(batch: Any) -> int:
-    """Return the number of utterances in a batch, whatever names ``pad`` has given its outputs."""
+    """Return the number of utterances in a batch, whatever names ``pad`` has given its outputs; 1 in a sample."""
     if isinstance(batch, dict):
-        return len(batch.get("keys", next(iter(batch.values()), ())))
+        first = batch.get("keys", next(iter(batch.values()), ()))
+        return len(first) if isinstance(first, (list, tuple, torch.Tensor)) else 1
     return len(batch) if isinstance(batch, list) else int(batch is not None)
 
 
