@@ -182,7 +182,7 @@ def _show(report: Report, title: str, arguments: Any, checks: dict[str, Any], ri
         waits = " / ".join(f"{median(runs, f'p{share}'):.1f}" for share in SHARES)
         rows.append([*row, spread(runs, "first"), waits, f"{median(runs, 'memory'):.0f}"])
     columns = ["loader", "s of audio per s", "uio is", "per s of CPU", "uio is", "first batch (s)"]
-    columns += ["ms from next to batch: p50 / p95 / p99", "peak MiB"]
+    columns += ["ms from next to batch: p50 / p95 / p99", "peak MiB of the main process"]
     report.table(title, columns, rows, plot=[1, 3])
     _show_work(report, title, found, checks if task.what["features"] else {}, right)
     for field, clock in zip(FIELDS, ("wall time", "CPU time"), strict=True):
