@@ -15,6 +15,7 @@ import pytest
 import soundfile
 import torch
 from command import FORKS, told_by_ranks
+from command import uio as run_uio
 from corpus import Corpus
 from processes import kill_inside
 
@@ -496,8 +497,8 @@ def test_the_recipe_killed_and_resumed_has_equal_losses(tmp_path: Path) -> None:
 
 
 def example(folder: Path) -> None:
-    command = [Path(sys.executable).with_name("uio"), "example", "."]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    done = run_uio("example", ".", cwd=folder)
+    assert done.returncode == 0, done.stderr
 
 
 def _finetune(folder: Path, out: Path) -> subprocess.Popen[bytes]:
