@@ -505,7 +505,7 @@ def _finetune(folder: Path, out: Path) -> subprocess.Popen[bytes]:
     options = "--dictionary data/lang_char.txt --steps 24 --every 4 --epoch 10 --device cpu --rate 1e-3 --num-workers 1"
     lists = ["data/shards.list", "data/shards.list", str(out)]
     FORKS.prepare(*HEAVY)
-    command = [FORKS.stand_ins() / "python", "-m", "recipes.whisper.finetune", *lists, *options.split()]
+    command = [str(FORKS.stand_ins() / "python"), "-m", "recipes.whisper.finetune", *lists, *options.split()]
     paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
