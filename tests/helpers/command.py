@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,21 @@ def uio(*arguments: object, cwd: Path | None = None, **env: str) -> subprocess.C
     return FORKS.run([UIO, *map(str, arguments)], cwd or Path.cwd(), {**os.environ, **env})
 
 
-def ranks(world: int, script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a script on ``world`` ranks to its end."""
+def ranks(
+    world: int, script: str, *arguments: object, imported: Iterable[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a script on ``world`` ranks to its end; of what it imports, ``imported`` takes seconds."""
+    FORKS.prepare(*imported)
     command = [str(Path(__file__).with_name("ranks.py")), str(world), script, *map(str, arguments)]
     return FORKS.run(command, Path.cwd(), dict(os.environ))
 
 
-def told_by_ranks(world: int, script: str, mode: str, data_list: Path, folder: Path) -> list[Any]:
+def told_by_ranks(
+    world: int, script: str, mode: str, data_list: Path, folder: Path, imported: Iterable[str] = ()
+) -> list[Any]:
     """Run a script on ``world`` ranks, and return what each of them wrote into ``folder``: ``MODE`` and its number."""
-    done = ranks(world, script, json.dumps({"list": str(data_list), "folder": str(folder), "mode": mode}))
+    settings = json.dumps({"list": str(data_list), "folder": str(folder), "mode": mode})
+    done = ranks(world, script, settings, imported=imported)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{mode}{rank}.json").read_text()) for rank in range(world)]
 

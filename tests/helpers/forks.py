@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -79,6 +79,14 @@ class Forks:
             atexit.register(self.stop)
         return str(self.folder / "socket")
 
+    def prepare(self, *modules: str) -> None:
+        """Let the process that forks import more, so that no fork that comes after it need do so."""
+        self.address()
+        assert self.server is not None
+        assert self.server.stdin is not None
+        self.server.stdin.write("".join(f"{module}\n" for module in modules).encode())
+        self.server.stdin.flush()
+
     def stand_ins(self) -> Path:
         """A folder of programs that do in forks what the environment's do: uio, torchrun and python.
 
@@ -107,20 +115,33 @@ def _read(descriptor: int) -> str:
 
 
 def serve(listener: socket.socket) -> None:
-    """Answer requests until stdin ends."""
-    for name in HEAVY:
-        with contextlib.suppress(ModuleNotFoundError):  # another release of typer
-            import_module(name)
-    gc.freeze()  # what is here is not looked through again by every fork
-    huge_pages.collapse()
+    """Answer requests until stdin ends; each of its lines is a module to import."""
+    _import(HEAVY)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who answer end by themselves
-    while listener in select.select([listener, sys.stdin], [], [])[0]:
+    told = b""
+    while True:
+        ready = select.select([listener, 0], [], [])[0]
+        if 0 in ready:  # first: whoever asks now may have told what to import before
+            if not (more := os.read(0, 1 << 16)):
+                return
+            *lines, told = (told + more).split(b"\n")
+            _import(name for line in lines if (name := line.decode()) not in sys.modules)
+            continue
         connection, _ = listener.accept()
         if not os.fork():
             listener.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _end(partial(_answer, connection))
         connection.close()
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ModuleNotFoundError):  # another release of typer, or a trainer that is not installed
+            import_module(name)
+    gc.collect()
+    gc.freeze()  # what is here is not looked through again by every fork
+    huge_pages.collapse()
 
 
 def _end(run: Callable[[], None]) -> NoReturn:
@@ -178,7 +199,10 @@ def _wait(connection: socket.socket, child: int) -> int:
 
 def _python(command: list[str]) -> None:
     """Do what ``python`` does with these arguments."""
-    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[1:1] = folders = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    for own in filter(Path.is_file, (Path(folder, "sitecustomize.py") for folder in folders)):
+        runpy.run_path(str(own), run_name="sitecustomize")
+        break
     if command[0] == "-u":
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
         command = command[1:]

@@ -56,6 +56,24 @@ def children(zombies: bool = False, of: int | None = None) -> set[int]:
     return found
 
 
+def kill_inside(folder: Path) -> None:
+    """Kill all whose working directory is ``folder``, the youngest first: forks before what waits for them."""
+    while found := _inside(folder):
+        for pid in sorted(found, reverse=True):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _inside(folder: Path) -> list[int]:
+    """Those that have ended have no working directory."""
+    found = []
+    for cwd in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if cwd.samefile(folder):
+                found.append(int(cwd.parent.name))
+    return found
+
+
 def left(loader: Any) -> None:
     """End the workers of another loader, which was left in the middle.
 

@@ -18,10 +18,18 @@ from pathlib import Path
 
 import pages
 import processes
+from command import FORKS
 
 PAGES = pages.ROOT / "docs" / "trainers"
 LINE = re.compile(r"step (\d+)(?: rank (\d+))?: (.+)")
 Steps = dict[tuple[int, int], list[str]]  # the keys of each step and rank
+HEAVY = {  # what takes the scripts seconds to import
+    "accelerate": ["accelerate"],
+    "fabric": ["lightning"],
+    "fsdp2": ["torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict"],
+    "hf_trainer": ["transformers.trainer"],
+    "lightning": ["lightning"],
+}
 
 
 def environment_of(name: str, packages: Sequence[str] | None) -> Path | None:
@@ -33,7 +41,10 @@ def environment_of(name: str, packages: Sequence[str] | None) -> Path | None:
 
 
 class Script:
-    """The script of a page in a folder that ``uio example .`` has made, and the command that the page says."""
+    """The script of a page in a folder that ``uio example .`` has made, and the command that the page says.
+
+    A trainer of our own environment runs in forks of a process that has imported it; each would import it for seconds.
+    """
 
     def __init__(self, name: str, programs: Path, example: Path, folder: Path) -> None:
         (command,) = (
@@ -44,6 +55,11 @@ class Script:
         self.folder = shutil.copytree(example, folder)
         shutil.copy(PAGES / f"train_{name}.py", self.folder)
         program, *self.arguments = shlex.split(command)
+        forked = {}
+        if programs == Path(sys.executable).parent:
+            programs = FORKS.stand_ins()
+            FORKS.prepare(*HEAVY.get(name, []))
+            forked = {"PYTHON_EXEC": str(programs / "python"), "FORKS_PYTHON": str(programs / "python")}
         self.program = str(programs / program)
         path = [str(Path(processes.__file__).with_name("holding")), str(pages.ROOT)]
         self.environment = {
@@ -52,6 +68,7 @@ class Script:
             "PYTHONPATH": os.pathsep.join(path),
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
+            **forked,
         }
 
     def run(self, until: int | None = None, ranks: int = 1) -> Steps:
@@ -79,19 +96,19 @@ class Script:
                     errors.seek(0)
                     assert (process.wait(), until) == (0, None), errors.read()[-8000:]
             finally:
-                _kill(process)
+                self._kill(process)
         return found
 
-
-def _kill(process: "subprocess.Popen[str]") -> None:
-    """End it with all processes that it has started, torchrun's ranks in sessions of their own included, at once."""
-    every = [process.pid]
-    for pid in every:
-        every += processes.children(of=pid)
-    for pid in every:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
+    def _kill(self, process: "subprocess.Popen[str]") -> None:
+        """End at once all that it has started, torchrun's ranks in sessions of their own included, and all forks."""
+        every = [process.pid] if process.poll() is None else []
+        for pid in every:
+            every += processes.children(of=pid)
+        processes.kill_inside(self.folder)
+        for pid in every:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 def check_whole(whole: Steps, utterances: int, epochs: int) -> None:

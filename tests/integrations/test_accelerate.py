@@ -143,7 +143,7 @@ def entry(batch: Any) -> tuple[str, list[str]]:
 
 
 def run(corpus: Corpus, folder: Path, mode: str, world: int) -> list[Any]:
-    return told_by_ranks(world, __file__, mode, corpus.list, folder)
+    return told_by_ranks(world, __file__, mode, corpus.list, folder, ["accelerate", "transformers.trainer_pt_utils"])
 
 
 def test_state_saved_on_two_ranks_loads_on_two_and_on_one(many_shards: Corpus, tmp_path: Path) -> None:

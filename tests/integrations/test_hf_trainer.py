@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tarfile
@@ -15,8 +14,10 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from command import told_by_ranks
+from command import FORKS, told_by_ranks
+from command import uio as run_uio
 from corpus import Corpus
+from processes import kill_inside
 
 import uio_pipes as uio
 from uio_pipes.integrations.hf_trainer import FILE
@@ -24,6 +25,7 @@ from uio_pipes.integrations.hf_trainer import FILE
 accelerate = pytest.importorskip("accelerate", reason="could not import accelerate: pip install accelerate")
 transformers = pytest.importorskip("transformers", reason="could not import transformers: pip install transformers")
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore")]
+HEAVY = ["transformers.trainer_seq2seq", "transformers.models.whisper.modeling_whisper"]  # with accelerate
 QUIET = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "logging_strategy": "no"}
 
 
@@ -420,7 +422,7 @@ def path_of_first(path: str) -> str:
 
 
 def on_ranks(world: int, mode: str, corpus: Corpus, folder: Path) -> list[Any]:
-    return told_by_ranks(world, __file__, mode, corpus.list, folder)
+    return told_by_ranks(world, __file__, mode, corpus.list, folder, HEAVY)
 
 
 def test_utterances_are_dealt_out_once(many_shards: Corpus, tmp_path: Path) -> None:
@@ -486,7 +488,7 @@ def test_the_recipe_killed_and_resumed_has_equal_losses(tmp_path: Path) -> None:
             assert running.poll() is None, "it ended before it was killed"
             time.sleep(0.01)
     finally:
-        os.kill(running.pid, signal.SIGKILL)
+        kill_inside(tmp_path)
         running.wait(30)
     assert not (killed / "checkpoint-24").exists()
     assert _finetune(tmp_path, killed).wait(300) == 0
@@ -495,14 +497,15 @@ def test_the_recipe_killed_and_resumed_has_equal_losses(tmp_path: Path) -> None:
 
 
 def example(folder: Path) -> None:
-    command = [Path(sys.executable).with_name("uio"), "example", "."]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    done = run_uio("example", ".", cwd=folder)
+    assert done.returncode == 0, done.stderr
 
 
 def _finetune(folder: Path, out: Path) -> subprocess.Popen[bytes]:
     options = "--dictionary data/lang_char.txt --steps 24 --every 4 --epoch 10 --device cpu --rate 1e-3 --num-workers 1"
     lists = ["data/shards.list", "data/shards.list", str(out)]
-    command = [sys.executable, "-m", "recipes.whisper.finetune", *lists, *options.split()]
+    FORKS.prepare(*HEAVY)
+    command = [str(FORKS.stand_ins() / "python"), "-m", "recipes.whisper.finetune", *lists, *options.split()]
     paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

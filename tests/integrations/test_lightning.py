@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from command import programs
+from command import FORKS, programs
 from contract import digest, keys_of
 from corpus import Corpus
 from journeys import small
@@ -213,6 +213,7 @@ def run(settings: dict[str, Any]) -> list[tuple[list[str], list[str]]]:
     """(digests, keys) of each rank."""
     folder = Path(settings["folder"])
     folder.mkdir(parents=True, exist_ok=True)
+    FORKS.prepare("lightning")
     programs(__file__, json.dumps(settings))
     return [tuple(json.loads((folder / f"rank{r}.json").read_text())) for r in range(2)]
 

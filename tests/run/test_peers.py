@@ -41,7 +41,7 @@ def items(count: int) -> list[dict[str, str]]:
     return [{"key": f"U{i}", "txt": "a" * (1 + i * 7 % 11)} for i in range(count)]
 
 
-def graph(count: int = 150) -> uio.Pipeline:
+def graph(count: int = 100) -> uio.Pipeline:
     text = uio.from_iterable(items(count)).sharding_filter().tokenize(ones).map(read, length="same")
     return text.shuffle(20).sort(5, length="tokens").dynamic_batch(max_tokens=24).pad()
 
@@ -85,7 +85,7 @@ def left_and_begun_again(**options: Any) -> Notes:
 
 
 def at_two_loaders_at_once(**options: Any) -> Notes:
-    one, other = made(**options), made(count=90, **options)
+    one, other = made(**options), made(count=60, **options)
     ones, others = iter(one), iter(other)
     return [note for n in (1, 3, 2) for note in steps(one, n, ones) + steps(other, n, others)]
 
@@ -134,7 +134,7 @@ def from_a_state_that_cannot_be_restored(**options: Any) -> Notes:
     return [[str(caught.value)]]
 
 
-def made(count: int = 150, **options: Any) -> uio.Loader:
+def made(count: int = 100, **options: Any) -> uio.Loader:
     return uio.Loader(graph(count), seed=3, lanes=8, **options)
 
 

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,9 +18,10 @@ from typing import Any
 import corpus
 import numpy as np
 import pytest
+import ray_worker
 import torch
 import torch.distributed as dist
-from command import ranks
+from command import FORKS, ranks
 from contract import carried, digest, timeless
 from journeys import training
 from processes import environment
@@ -39,21 +39,26 @@ State = dict[str, str]
 
 
 class Cluster:
-    """Nodes on this machine, each with processes and an object store of its own. The trainer's one has no CPUs."""
+    """Nodes on this machine, each with processes and an object store of its own. The trainer's one has no CPUs.
 
-    def __init__(self) -> None:
+    Workers are forks of a process that has imported torch and this package, which takes seconds.
+    """
+
+    def __init__(self, nodes: int = 2) -> None:
         head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
-        self._cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        unused = {"include_log_monitor": False, "no_monitor": True}  # logs for the driver, and autoscaling
+        self._cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={**head, **unused})
         self._nodes: dict[str, Any] = {}
         self._count = 0
-        self.grow(2)
+        self.grow(nodes)
         ray.init(address=self._cluster.address, logging_level="ERROR", log_to_driver=False)
 
     def grow(self, size: int) -> None:
         """Add nodes until there are so many."""
         while len(self._nodes) < size:
             name = f"node{self._count}"
-            self._nodes[name] = self._cluster.add_node(num_cpus=2, object_store_memory=STORE, node_name=name)
+            options = {"num_cpus": 2, "object_store_memory": STORE, "setup_worker_path": ray_worker.__file__}
+            self._nodes[name] = self._cluster.add_node(node_name=name, **options)
             self._count += 1
 
     def kill_node(self, used: Iterable[str]) -> None:
@@ -66,11 +71,17 @@ class Cluster:
         self._cluster.shutdown()
 
 
+def of_nodes() -> dict[str, str]:
+    """The environment of the nodes."""
+    niceness = {"RAY_worker_niceness": "0"}  # on a busy machine they would wait for all others
+    return environment(Path(__file__).parent, FORKS=FORKS.address(), **niceness)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])  # of the nodes
-        patch.setenv("RAY_worker_niceness", "0")  # on a busy machine they would wait for all others
+        for name, value in of_nodes().items():
+            patch.setenv(name, value)
         made = Cluster()
         yield made
         made.end()
@@ -363,7 +374,7 @@ def test_a_loader_of_which_no_actor_can_start_says_so_after_a_time(
 
 WITHOUT_AGENT = """
 import test_ray_workers as here
-cluster = here.Cluster()
+cluster = here.Cluster(nodes=1)
 numbers = [{"key": str(number)} for number in range(2_000)]
 graph = here.uio.from_iterable(numbers).sharding_filter().map(here.wide).batch(2)
 batches = iter(here.uio.Loader(graph, num_workers=here.uio.RayWorkers(2)))
@@ -380,10 +391,8 @@ def wide(sample: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.timeout(120)
 def test_a_trainer_whose_own_agent_was_killed_ends_with_an_error() -> None:
-    """Its actors are on other nodes and answer, so that nothing else tells of it."""
-    environ = {**environment(Path(__file__).parent), "RAY_worker_niceness": "0"}
-    command = [sys.executable, "-c", WITHOUT_AGENT]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=90)
+    """Its actors are on another node and answer, so that nothing else tells of it."""
+    done = FORKS.run(["-c", WITHOUT_AGENT], Path.cwd(), of_nodes())
     assert "killed\n" in done.stdout, done.stderr  # Ray prints there, too
     assert "RuntimeError: Ray's agent (raylet) on the trainer's machine has ended" in done.stderr
 
