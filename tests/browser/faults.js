@@ -64,18 +64,19 @@
     }
     return colours.get(name);
   };
+  const papers = new Map();
+  const behind = (element) => {
+    if (!element) return 1;
+    if (!papers.has(element)) {
+      const paper = colour(getComputedStyle(element).backgroundColor);
+      papers.set(element, paper.alpha > 127 ? paper.light : behind(element.parentElement));
+    }
+    return papers.get(element);
+  };
   const contrast = (text) => {
     const style = getComputedStyle(text.parentElement);
     const front = colour(text.parentElement instanceof SVGElement ? style.fill : style.color);
-    let behind = { light: 1 };
-    for (let element = text.parentElement; element; element = element.parentElement) {
-      const paper = colour(getComputedStyle(element).backgroundColor);
-      if (paper.alpha > 127) {
-        behind = paper;
-        break;
-      }
-    }
-    const [low, high] = [front.light, behind.light].sort((a, b) => a - b);
+    const [low, high] = [front.light, behind(text.parentElement)].sort((a, b) => a - b);
     return (high + 0.05) / (low + 0.05);
   };
 

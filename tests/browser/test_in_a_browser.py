@@ -1,9 +1,11 @@
 """The site and the reports as a reader has them: Chromium opens every page at two widths and finds nothing wrong."""
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -62,21 +64,54 @@ class Window:
         return [f"{name}: {fault}" for fault in (*self.seen, *found)]
 
 
+class Windows:
+    """Windows that stay: a new one, with a process of its own, takes longer than most pages."""
+
+    def __init__(self, browser: sync_api.Browser, shots: Path) -> None:
+        self.browser, self.shots, self.kept = browser, shots, dict[tuple[int, str], Window]()
+
+    def __call__(self, width: int, scheme: str = "light", shots: Path | None = None) -> Window:
+        """The window of this kind, which shows nothing. ``shots``: where pictures go."""
+        if (width, scheme) not in self.kept:
+            self.kept[width, scheme] = Window(self.browser, self.shots, width, scheme)
+        window = self.kept[width, scheme]
+        window.shots = shots or self.shots
+        window.page.mouse.move(0, 0)
+        window.page.goto("about:blank")
+        window.seen.clear()
+        return window
+
+
 def _elsewhere(url: str) -> bool:
     return urlsplit(url).hostname not in (None, "127.0.0.1")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
+def chromium() -> Iterator[sync_api.Browser]:
     """Only for this module: while it is open, the thread has a running event loop."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
+    program = shutil.which("chromium")
+    if program is None:
         give_up = pytest.fail if "UIO_REQUIRE_ALL" in os.environ else pytest.skip
         give_up("there is no chromium; Debian's package has it")
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])  # root may have none
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])  # root may have none
         yield started
         started.close()
+
+
+@pytest.fixture
+def browser(chromium: sync_api.Browser) -> Iterator[sync_api.Browser]:
+    """What a test opens is closed when it ends: pages go on working when nobody looks at them."""
+    before = chromium.contexts
+    yield chromium
+    for context in chromium.contexts:
+        if context not in before:
+            context.close()
+
+
+@pytest.fixture(scope="module")
+def windows(chromium: sync_api.Browser, shots: Path) -> Windows:
+    return Windows(chromium, shots)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +130,23 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def site(built_site: Path) -> Iterator[tuple[str, list[str]]]:
     """The address of the site, and where its pages are below it."""
-    root = built_site / "site"
+    with _served(built_site / "site") as served:
+        yield served
+
+
+@pytest.fixture
+def site_without_search(built_site: Path, tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
+    """As ``site``, with nothing to search in: each page that is opened reads all of it, a quarter of its time."""
+    root = shutil.copytree(built_site / "site", tmp_path / "site", copy_function=os.link)
+    index = json.loads((root / "search.json").read_bytes())
+    (root / "search.json").unlink()
+    (root / "search.json").write_text(json.dumps({**index, "items": []}))
+    with _served(root) as served:
+        yield served
+
+
+@contextmanager
+def _served(root: Path) -> Iterator[tuple[str, list[str]]]:
     pages = [str(page.relative_to(root)).removesuffix("index.html") for page in sorted(root.rglob("*.html"))]
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root)))
     with running(server):
@@ -106,10 +157,10 @@ def site(built_site: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def test_nothing_is_wrong_with_any_page_of_the_site(
-    browser: sync_api.Browser, shots: Path, site: tuple[str, list[str]]
+    browser: sync_api.Browser, shots: Path, site_without_search: tuple[str, list[str]]
 ) -> None:
     """Each page is opened once and then made narrow, which takes less time than to open it again."""
-    url, pages = site
+    url, pages = site_without_search
     assert len(pages) > 60
     window, found = Window(browser, shots, WIDE, sparing=True), list[str]()
     for page in pages:
@@ -163,8 +214,8 @@ def test_search_finds_words_from_elsewhere(browser: sync_api.Browser, shots: Pat
 
 
 @pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda drawing: drawing.stem)
-def test_nothing_is_wrong_with_a_drawing(browser: sync_api.Browser, shots: Path, drawing: Path) -> None:
-    window = Window(browser, shots, WIDE)
+def test_nothing_is_wrong_with_a_drawing(windows: Windows, drawing: Path) -> None:
+    window = windows(WIDE)
     window.page.set_content(drawing.read_text())
     assert window.faults_here(drawing.stem) == []
 
@@ -214,10 +265,8 @@ CHARTS = {"inspect": 0, "simulate": 6, "buckets": 6, "bench": 0, "watch": 5, "li
 
 @WIDTHS
 @pytest.mark.parametrize("name", CHARTS)
-def test_nothing_is_wrong_with_a_report(
-    browser: sync_api.Browser, shots: Path, reports: Path, name: str, width: int
-) -> None:
-    window = Window(browser, shots, width)
+def test_nothing_is_wrong_with_a_report(windows: Windows, reports: Path, name: str, width: int) -> None:
+    window = windows(width)
     assert window.faults((reports / f"{name}.html").as_uri(), f"report_{name}", full=True) == []
     assert window.page.locator("figure").count() == CHARTS[name]
     assert window.page.locator("figure:has(.trace path)").count() == CHARTS[name]
@@ -227,19 +276,15 @@ def test_nothing_is_wrong_with_a_report(
 
 
 @pytest.mark.parametrize("name", CHARTS)
-def test_a_report_is_dark_where_the_reader_has_it_dark(
-    browser: sync_api.Browser, shots: Path, reports: Path, name: str
-) -> None:
-    window = Window(browser, shots, WIDE, "dark")
+def test_a_report_is_dark_where_the_reader_has_it_dark(windows: Windows, reports: Path, name: str) -> None:
+    window = windows(WIDE, "dark")
     assert window.faults((reports / f"{name}.html").as_uri(), f"report_{name}", full=True) == []
     paper = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(map(int, re.findall(r"\d+", paper))) < 64
 
 
 @WIDTHS
-def test_nothing_is_wrong_with_charts_of_any_size(
-    browser: sync_api.Browser, shots: Path, tmp_path: Path, width: int
-) -> None:
+def test_nothing_is_wrong_with_charts_of_any_size(windows: Windows, tmp_path: Path, width: int) -> None:
     long = "a word " * 12
     charts = []
     for kind in ("bars", "lines", "areas"):
@@ -261,7 +306,7 @@ def test_nothing_is_wrong_with_charts_of_any_size(
     rows = [(path, "1,000", path), ("b", Bar(0.3), Alarm(long))]
     page = tmp_path / "charts.html"
     page.write_text(html(path, [(long, ("key", long, "value"), rows), *[(path, ("",), [(path,)])] * 2], charts))
-    assert Window(browser, shots, width).faults(page.as_uri(), "charts") == []
+    assert windows(width).faults(page.as_uri(), "charts") == []
 
 
 # What would be found
@@ -289,16 +334,17 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_fault_is_found(browser: sync_api.Browser, tmp_path: Path, fault: str) -> None:
+def test_a_fault_is_found(windows: Windows, tmp_path: Path, fault: str) -> None:
     (tmp_path / "page.html").write_text(f"<!doctype html>{BROKEN[fault]}")
-    window = Window(browser, tmp_path, NARROW)
+    window = windows(NARROW, shots=tmp_path)
     found = window.faults((tmp_path / "page.html").as_uri(), "page")
     assert any(re.match(f"page: {fault}", one) for one in found), found
 
 
-def test_what_is_missing_on_a_server_is_found(browser: sync_api.Browser, tmp_path: Path) -> None:
+def test_what_is_missing_on_a_server_is_found(windows: Windows, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<!doctype html><script src=gone.js></script>")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
     with running(server):
-        found = Window(browser, tmp_path, NARROW).faults(f"http://127.0.0.1:{server.server_port}/page.html", "page")
+        window = windows(NARROW, shots=tmp_path)
+        found = window.faults(f"http://127.0.0.1:{server.server_port}/page.html", "page")
     assert any(re.match(r"page: 404: .*gone\.js", one) for one in found), found
