@@ -109,6 +109,7 @@ def test_a_source_of_a_mix_that_gives_nothing_rests_and_the_others_go_on() -> No
     assert sorted(keys(uio.Loader(inner.take(3)))) == ["a00", "a01", "a02"]
 
 
+@pytest.mark.slow
 def test_what_a_mix_takes_of_an_endless_source_is_whole() -> None:
     """More than may pass before something must come out. The mix has an end: what comes out is seen all the same."""
     many = texts(9).sharding_filter().repeat().take(1500)

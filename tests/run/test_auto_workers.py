@@ -145,7 +145,7 @@ def test_a_state_saved_while_lanes_move_loads_into_any_loader(shards: Corpus, th
     every = steps(uio.Loader(pipeline, seed=3, lanes=LANES))
     auto = moving(pipeline, seed=3, lanes=LANES)
     for number, _ in enumerate(auto, 1):
-        if number % 15 == 5:  # each time a loader starts workers
+        if number % 25 == 5:  # each time a loader starts workers
             again = moving(pipeline, seed=3) if then == "auto" else uio.Loader(pipeline, seed=3, num_workers=then)
             again.load_state_dict(carried(auto.state_dict()))
             assert [batch for batch, *_ in steps(again)] == [batch for batch, *_ in every[number:]]

@@ -199,7 +199,7 @@ def test_others_end_with_an_error_and_saved_states_go_on(tmp_path: Path) -> None
     made = {name: corpus.shards(tmp_path / name, sizes, seconds=(0.1, 0.2)) for name, sizes in SIZES.items()}
     lists = json.dumps({name: str(one.list) for name, one in made.items()})
     (tmp_path / "runs").mkdir()
-    launch([__file__, lists, str(tmp_path / "runs"), str(tmp_path / "out.json"), "0", "12"], timeout=1_200)
+    launch([__file__, lists, str(tmp_path / "runs"), str(tmp_path / "out.json"), "0", "8"], timeout=1_200)
     for found in json.loads((tmp_path / "out.json").read_text()):
         about = found["name"], found["about"], found["steps"]
         assert found["ended"], about
