@@ -67,7 +67,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
         raise
 
 
-# Folders and files of tests that take long and find little: `scripts/test` leaves them out, `--all` runs them, too.
+# Folders and files of tests that take long: `scripts/test`, which has six minutes, leaves them out, `--all` runs them, too.
 SLOW = frozenset(
     [
         "benchmarks",
@@ -79,10 +79,18 @@ SLOW = frozenset(
         "test_accelerate",
         "test_archives",
         "test_auto_workers",
+        "test_bad_input",
+        "test_chunk_parts",
         "test_clean_end",
+        "test_corpora",
+        "test_crash",
         "test_datapipes",
         "test_docs",
         "test_early_start",
+        "test_epochs",
+        "test_every_source",
+        "test_faults",
+        "test_finding",
         "test_fit_budget",
         "test_generated_graphs",
         "test_hf_trainer",
@@ -91,16 +99,21 @@ SLOW = frozenset(
         "test_memory",
         "test_mesh",
         "test_mixes",
+        "test_mpeg",
         "test_numbering",
         "test_other_systems",
         "test_packaging",
         "test_peers",
+        "test_perturbation",
         "test_ray_workers",
+        "test_remote",
         "test_shares",
         "test_sharing",
         "test_site",
+        "test_skip",
         "test_slow_disk",
         "test_stall",
+        "test_stream",
         "test_torch_loaders",
         "test_tour",
         "test_trackers",
