@@ -67,7 +67,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function):  # type: ignore[no-untyped-
         raise
 
 
-# Folders and files of tests that take long: `scripts/test`, which has six minutes, leaves them out, `--all` runs them, too.
+# Folders and files of tests that take long: `scripts/test`, which has some minutes, leaves them out, `--all` does not.
 SLOW = frozenset(
     [
         "benchmarks",
