@@ -194,7 +194,8 @@ def _uncached(report: Report, corpus: Corpus, repeats: int, old: str | None) -> 
             ratio(median(found, "cpu"), cpu),
         ]
         rows.append([name, *numbers, f"{median(found, 'memory'):.0f}", f"{rates[name]:.0f}" if name in rates else ""])
-    columns = ["", "s of audio per s", "of local", "per s of CPU", "CPU of local", "MiB", "server alone, MB/s"]
+    columns = ["", "s of audio per s", "of local", "per s of CPU", "CPU of local"]
+    columns += ["MiB of the main process", "server alone, MB/s"]
     report.table(f"{ROUNDS} rounds, {ROUNDS * corpus.utterances:,} utterances", columns, rows, plot=[1, 3])
     for name in ("HTTP", "HTTP, 20 ms late", "HTTP, 50 ms late, 8 connections", "S3 (nginx)"):  # moto itself is slower
         share, work = median(results[name], "speed") / possible, median(results[name], "cpu") / least_cpu

@@ -87,7 +87,7 @@ def aliases(levels: int) -> str:
     ("text", "message"),
     [
         ("[" * 900 + "]" * 900, r"line 1: lists and mappings are nested more than 50 levels deep"),
-        ("\n".join("  " * i + "a:" for i in range(900)), "line 50: lists and mappings are nested more than 50"),
+        ("\n".join("  " * i + "a:" for i in range(5000)), "line 50: lists and mappings are nested more than 50"),
         ("[" * 5000 + "]" * 5000, "line 1: lists and mappings are nested more|maximum nesting depth"),  # PyYAML 6.0.4
         (f"a: 1\nb: {'9' * 10_000}", r"line 2: a number of 10,000 digits: put it in quotes"),
         (f"a: 0x{'f' * 10_000}", r"line 1: a number of 10,002 digits"),

@@ -53,6 +53,7 @@ def test_what_ranks_left_out_is_there_once_the_epoch_has_ended() -> None:
     assert "dev/delivered_share" not in scalars
     assert (scalars["dev/utterances"], scalars["dev/hours"]) == (3, 0.1)
     assert scalars["dev/padding_ratio"] == pytest.approx(0.1)
+    assert uio.Stats(utterances=3).as_dict("")["utterances"] == 3
     ended = uio.Stats(delivered=11, left_out=(3, 0)).as_dict()
     assert ended["data/delivered_share"] == pytest.approx(11 / 14)
     assert (ended["data/left_out_utterances"], ended["data/left_out_items"]) == (3, 0)

@@ -200,9 +200,8 @@ def _wait(connection: socket.socket, child: int) -> int:
 def _python(command: list[str]) -> None:
     """Do what ``python`` does with these arguments."""
     sys.path[1:1] = folders = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    for own in filter(Path.is_file, (Path(folder, "sitecustomize.py") for folder in folders)):
+    if own := next(filter(Path.is_file, (Path(folder, "sitecustomize.py") for folder in folders)), None):
         runpy.run_path(str(own), run_name="sitecustomize")
-        break
     if command[0] == "-u":
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
         command = command[1:]

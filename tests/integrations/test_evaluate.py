@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from command import ranks, write_list
 
 import uio_pipes as uio
+from uio_pipes.run.merge import utterances_in
 
 SEEN: list[list[str]] = []
 
@@ -86,6 +88,13 @@ def test_utterances_that_come_alone_count_as_one_each(tmp_path: Path) -> None:
     assert found["alone"]["utterances"] == 10
     lengths = [sample["wav"].shape[-1] for sample in uio.Loader(alone)]
     assert found["alone"]["samples"] == pytest.approx(sum(lengths) / 10)
+
+
+@pytest.mark.parametrize("rows", [["a", "b", "c"], torch.ones(3, 2), np.ones((3, 2))])
+def test_rows_of_a_batch_without_keys_are_its_utterances(rows: Any) -> None:
+    assert utterances_in({"x": rows, "y": 1}) == 3
+    assert utterances_in({"key": "U00000", "x": rows}) == 1
+    assert utterances_in({"loss": 0.5, "x": rows}) == 1
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_ranks_share_the_work(many_shards: Corpus, workers: int) -> None:
     assert Counter(keys) == Counter(many_shards.keys)
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_set_epoch_reaches_workers_that_live_on(many_shards: Corpus, method: str) -> None:
     dataset = pipeline(many_shards).as_dataset(seed=3, lanes=2)
     loader = DataLoader(
@@ -212,7 +212,7 @@ def test_a_copy_counts_its_passes_for_itself(many_shards: Corpus, epochs: list[l
         assert passes(DataLoader(other, batch_size=None, num_workers=2), 2) == epochs[1:3]
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_look_at_a_dataset_leaves_workers_alone(many_shards: Corpus, epochs: list[list[str]], method: str) -> None:
     dataset = pipeline(many_shards).as_dataset(seed=3, lanes=4)
     next(iter(dataset))

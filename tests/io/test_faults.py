@@ -232,7 +232,6 @@ def _in_child(url: str) -> None:
     assert RemoteFile(url).read(0, 5) == DATA[:5]
 
 
-@pytest.mark.slow
 def test_threads_suspend_one_another_only_between_two_reads(
     monkeypatch: pytest.MonkeyPatch, eager_threads: None
 ) -> None:

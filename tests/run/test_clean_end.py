@@ -322,7 +322,6 @@ if sys.argv[1] == "error":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "told"),
     [
@@ -366,7 +365,6 @@ print("left", *here.children(), flush=True)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("whole_group", [True, False], ids=["terminal", "only_parent"])
 @pytest.mark.parametrize("workers", WORKERS)

@@ -73,8 +73,8 @@ class Cluster:
 
 def of_nodes() -> dict[str, str]:
     """The environment of the nodes."""
-    niceness = {"RAY_worker_niceness": "0"}  # on a busy machine they would wait for all others
-    return environment(Path(__file__).parent, FORKS=FORKS.address(), **niceness)
+    # on a busy machine, workers as nice as Ray makes them would wait for all others
+    return environment(Path(__file__).parent, FORKS=FORKS.address(), RAY_worker_niceness="0")
 
 
 @pytest.fixture(scope="module")

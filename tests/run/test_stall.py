@@ -80,10 +80,11 @@ def server() -> Iterator[str]:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_hangs_is_named_with_its_calls_and_raises_at_the_limit(workers: int, fifo: Path, caplog: Any) -> None:
     loader = uio.Loader(texts(fifo.read_bytes), num_workers=workers, lanes=2, stall=0.4, stall_limit=1)
-    others, keys = children(), list[str]()
+    others, began, keys = children(), time.monotonic(), list[str]()
     batches = ((keys.extend(keys_of(batch)), batch) for batch in loader)
     with pytest.raises(Stalled, match=r"stall_limit=1 is over: load the last state to go on"):
         list(batches)
+    assert time.monotonic() - began < 60  # as a busy machine may need; it hangs for ever
     assert keys == ["0", "2", "1", "3", "4", "6"]
     (told,) = (r.getMessage() for r in caplog.records if "has done nothing" in r.getMessage())
     who = r"worker process \d+" if workers else "this process"

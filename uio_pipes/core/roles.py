@@ -222,7 +222,7 @@ class Source(Stage):
     shuffle: bool
 
     def table(self) -> Any:
-        """Open the items: ``len``, ``digest``, ``weights`` (samples, or None), ``place(number)``. Raises: ListError."""
+        """Open the items: a table with ``digest``, ``weights`` or None, and ``place(number)``. Raises: ListError."""
         raise NotImplementedError
 
     def item(self, table: Any, number: int, origin: Origin) -> Any:

@@ -283,7 +283,7 @@ class Stats:
             scalars["left_out_utterances"], scalars["left_out_items"] = self.left_out
         scalars.update((f"skipped/{reason}", n) for reason, n in sorted(self.skipped.items()))
         scalars.update((f"utterances_per_second/{name}", node.speed) for name, node in sorted(self.nodes.items()))
-        return {f"{prefix}/{name}".lstrip("/"): value for name, value in scalars.items()}
+        return {f"{prefix}/{name}" if prefix else name: value for name, value in scalars.items()}
 
 
 MOST = 1 << 20  # bytes of a file; above that, every second line is dropped, so that the whole run stays

@@ -145,8 +145,8 @@ def evaluate(
         evaluation = data if isinstance(data, EvaluationLoader) else EvaluationLoader(data, **options)
         loader = evaluation.loader
         for batch in evaluation:
-            own, rows = evaluation.rows[loader.rank], utterances_in(batch)  # own is 0 if it comes again, to keep step
-            count += own
+            own, rows = evaluation.rows[loader.rank], evaluation._here
+            count += own  # 0 if the batch comes again, so that all ranks step together
             with torch.no_grad():
                 given = measure(batch)
             refuse(not isinstance(given, Mapping), "evaluate", f"measure gives {given!r} for {name!r}", WANTED)
@@ -156,7 +156,7 @@ def evaluate(
             wrong |= bool(sums) and told.keys() != sums.keys()
             refuse(wrong, "evaluate", f"measure gives {shapes} for a batch of {rows} utterances of {name!r}", WANTED)
             for what, value in told.items():
-                here = value.mean() * own if value.shape != (rows,) else value[:own].sum()
+                here = value[:own].sum() if value.shape == (rows,) else value.mean() * own
                 sums[what] = sums.get(what, 0.0) + (float(here) if own else 0.0)
         parts = [(count, sums)]
         if loader.world_size > 1:

@@ -6,7 +6,7 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future
 from dataclasses import replace
 from operator import add
@@ -351,7 +351,7 @@ def utterances_in(batch: Any) -> int:
     """Return the number of utterances in a batch, whatever names ``pad`` has given its outputs; 1 in a sample."""
     if isinstance(batch, dict):
         first = batch.get("keys", next(iter(batch.values()), ()))
-        return len(first) if isinstance(first, (list, tuple, torch.Tensor)) else 1
+        return len(first) if isinstance(first, Sized) and not isinstance(first, (str, bytes)) else 1
     return len(batch) if isinstance(batch, list) else int(batch is not None)
 
 

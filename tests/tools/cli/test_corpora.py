@@ -108,7 +108,6 @@ def packed(source: str, out: Path, jobs: int) -> tuple[dict[str, Any], dict[str,
     return {**json.loads(done.stdout), "list": ""}, {str(path.relative_to(out)): path.read_bytes() for path in files}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["covost2", "gigaspeech2,lang=th,part=raw"])
 def test_any_number_of_jobs_packs_a_corpus_into_the_same_bytes(name: str, tmp_path: Path) -> None:
     making = made(name.partition(",")[0], tmp_path / "corpus", downloaded=True)
